@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 100
 """The width of tables in characters if no terminal tells its width."""
 
+_STEPS_SHOWN = 8
+"""About so many steps of a cost model's table."""
 _COST_COLUMNS: tuple[JustifyMethod, ...] = ("left", "right", "left")
 
 PATIENCE_S = 1.0
@@ -72,20 +74,26 @@ def print_json(document: object) -> None:
 
 
 def cost_table(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> Table:
-    """A cost model's constants, each with what its fit says of it."""
+    """A cost model's times, each with what its fit says of it."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for justify in _COST_COLUMNS:
         table.add_column(justify=justify)
     known = fit or {"standard_errors_s": {}, "not_identified": {}, "at_zero": ()}
-    for name, value in cost.items():
-        if name in ("name", "target", "hardware"):
-            continue
-        shown = f"{value:.6g}" if isinstance(value, float) else str(value if value != () else "-")
+    steps = list(zip(cost["tokens"], cost["seconds"], strict=True))
+    for size, seconds in steps[:: max(1, len(steps) // _STEPS_SHOWN)]:
+        table.add_row(f"a step of {size:,} tokens", f"{1e3 * seconds:.4g} ms", "")
+    times = {name: value for name, value in cost.items() if isinstance(value, int | float)}
+    for engine in ("sync", "async"):
+        for name, value in cost.get(engine, {}).items():
+            times[f"{engine} {name}"] = value
+    of_fit = (*known["standard_errors_s"], *known["not_identified"], *known["at_zero"])
+    for name in dict.fromkeys((*times, *of_fit)):
         remark = "no step took more for it" if name in known["at_zero"] else ""
         if name in known["standard_errors_s"]:
             remark = f"+- {known['standard_errors_s'][name]:.2g}"
         if name in known["not_identified"]:
             remark = f"not identified: {known['not_identified'][name]}"
+        shown = f"{times[name]:.6g}" if name in times else "in the steps"
         table.add_row(name, shown, escape(printable(remark)))
     if fit is not None:
         table.add_row(

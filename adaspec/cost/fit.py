@@ -187,7 +187,7 @@ def _model(
 ) -> CostModel:
     """The table over captured sizes and beyond, or over the bends where there are none."""
     largest = sizes[-1] if sizes else 0
-    ends = (largest + 1, max(most, 2 * largest + 1)) if sizes else (1, *bends, max(most, 2))
+    ends = (largest + 1, max(most, 2 * largest)) if sizes else (1, *bends, max(most, 2))
     tokens = (*sizes, *ends)
     seconds = np.full(len(tokens), values["fixed_s"])
     for low, high in zip((0, *bends), (*bends, np.inf), strict=True):

@@ -203,13 +203,12 @@ def check_cost(cost: CostModel, where: str) -> None:
                 f"{where}: seconds[{index}] is {shown(taken)} after {less}: more tokens take no "
                 f"less, from over 0 to {MAX_CONSTANT_S:.0f} seconds"
             )
-    outside = sum(size > cost.largest_graph for size in cost.tokens)
     if cost.largest_graph and cost.largest_graph not in cost.tokens:
         raise CostError(f"{where}: largest_graph {cost.largest_graph} is none of its tokens")
-    if outside == 1:
+    if cost.largest_graph + 1 not in cost.tokens[:-1]:
         raise CostError(
-            f"{where}: one step was timed outside the graphs, behind {cost.largest_graph} tokens: "
-            "give two or more, or none"
+            f"{where}: no step of {cost.largest_graph + 1} tokens, the first outside the graphs, "
+            "or none of more: give both"
         )
 
 

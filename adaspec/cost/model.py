@@ -124,6 +124,8 @@ class Costs(NamedTuple):
     """Seconds of one more token, on average over the table inside the graphs."""
     captured_sizes: Array
     """The captured batch sizes in tokens, ascending; empty if there are no graphs."""
+    bends: Array
+    """The tokens outside the graphs at which another line begins, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ class CostModel:
 
     name: str
     tokens: tuple[int, ...]
-    """Verified tokens of the steps in the table, ascending; captured sizes up to the largest."""
+    """Verified tokens of the steps in the table, ascending: captured sizes up to the largest, one
+    more token than that, and more."""
     seconds: tuple[float, ...]
     """What each takes: the target alone, without context."""
     largest_graph: int = 0
@@ -202,6 +205,7 @@ class CostModel:
             captured_sizes=np.array(
                 [size for size in self.tokens if size <= self.largest_graph], np.float64
             ),
+            bends=np.array([size for size in self.tokens if size > self.largest_graph], np.float64),
         )
 
     def step_s(self, shape: StepShape) -> float:
@@ -227,9 +231,8 @@ def _dense(
     table = np.empty(int(sizes[-1]) + 1)
     inside = largest_graph + 1 if largest_graph else 0
     table[:inside] = times[np.searchsorted(sizes, np.arange(inside))]
-    # Outside the graphs steps lie on lines, which go on to both ends.
-    outside = sizes > largest_graph
-    known, taken = (sizes[outside], times[outside]) if outside.any() else (sizes, times)
+    # Outside the graphs steps lie on lines, the last of which goes on.
+    known, taken = sizes[sizes > largest_graph], times[sizes > largest_graph]
     slopes = np.diff(taken) / np.diff(known)
     every = np.arange(inside, len(table))
     at = np.clip(np.searchsorted(known, every) - 1, 0, len(slopes) - 1)

@@ -108,20 +108,19 @@ def _plan(
     """Maximise emitted - rate * step_s over forwards and lengths; fills `take`, returns forwards.
 
     All proposed tokens are right, so with the number of forwards fixed only their total counts:
-    the best total is none, all, or one that just fills a captured batch size.
+    the best total is none, all, or one that just fills a captured batch size, or at which tokens
+    begin to take more time.
     """
     best_value, best_forwards, best_total = -np.inf, 0, 0
+    sizes = np.append(costs.captured_sizes, costs.bends)
     for forwards in range(min(PLAN_NEURAL, neural_cap, cap) + 1):
         most = 0
         for row in range(rows):
             most += _reach(columns, at[row], left[row], forwards, splices, cap)
-        for size in range(-2, costs.captured_sizes.shape[0]):
-            if size == -2:
-                total = 0
-            elif size == -1:
-                total = most
-            else:
-                total = min(most, int(costs.captured_sizes[size]) - rows)
+        for tried in range(-2, sizes.shape[0]):
+            total = 0 if tried == -2 else most
+            if tried >= 0:
+                total = min(most, int(sizes[tried]) - rows)
             if total < 0:
                 continue
             shape = StepShape(rows, context, total, forwards, holds, 0, 0, 0)

@@ -122,9 +122,10 @@ def wrong(cost: CostModel, by: float) -> CostModel:
     """Costs at which drafting and verifying drafts take so many times as long."""
     return replace(
         cost,
-        per_token_s=cost.per_token_s * by,
-        draft_fixed_s=cost.draft_fixed_s * by,
-        draft_per_kv_s=cost.draft_per_kv_s * by,
+        seconds=tuple(cost.seconds[0] + by * (each - cost.seconds[0]) for each in cost.seconds),
+        forward_s=cost.forward_s * by,
+        forward_per_row_s=cost.forward_per_row_s * by,
+        forward_context_s=cost.forward_context_s * by,
     )
 
 

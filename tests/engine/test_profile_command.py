@@ -51,7 +51,7 @@ def test_forced_plans_are_measured_and_fitted(models, tmp_path, monkeypatch):
             assert step["draft_s"] > 0.02 * step["step_s"]
     cost, fit = read_cost(tmp_path / "cost.json")
     assert cost.target == str(models / "target")
-    assert cost.fixed_s + cost.per_token_s > 0
+    assert cost.seconds[0] > 0
     assert fit is not None
     assert cost.hardware == hardware()
     found = find_profile(cost.target, str(models / "eagle"), cost.hardware)

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import WORKLOADS, synthesize
 
 from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document, cost_from_document
-from adaspec.cost.model import CostModel, Costs, Deciding, StepShape
+from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape
 from adaspec.evaluate.render import page as report_page
 from adaspec.evaluate.render.contents import contents_of
 from adaspec.evaluate.report import Report
@@ -22,7 +21,6 @@ from adaspec.policy.planner.state import new_rows
 from adaspec.predict import features, tables
 from adaspec.predict.evidence import EVIDENCE, observe_evidence
 from adaspec.predict.splicing import SPLICE, observe_splice
-from adaspec.replay.recording import build_recording
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 
@@ -63,24 +61,35 @@ def test_every_feature_is_filled_in() -> None:
 
 def test_every_cost_term_is_charged_read_back_and_documented() -> None:
     terms = [item.name for item in fields(CostModel) if item.name.endswith("_s")]
-    # These stand in for others: compiled code knows what its own engine and policy pay.
-    stand_in = {each for each in terms if each.startswith(("async_", "lookup_"))}
-    others = {"keep_alive_forwards", "captured_sizes"}
-    assert set(Costs._fields) == {*terms, *others} - stand_in - {"listen_s"}
-    cost = CostModel("any", **{term: 1e-3 * (at + 1) for at, term in enumerate(terms)})
+    times = [item.name for item in fields(HostTimes)]
+    host = HostTimes(*(1e-3 * (at + 1) for at in range(len(times))))
+    cost = CostModel(
+        "any",
+        (8, 9, 20),
+        (0.1, 0.2, 0.3),
+        8,
+        sync=host,
+        async_=host,
+        **{term: 1e-3 * (at + 1) for at, term in enumerate(terms)},
+    )
     assert cost_from_document(cost_document(cost), "here") == cost
-    shape = StepShape(4, 900, 3, 2, 1, 2, True)
-    recording = build_recording(synthesize(0, WORKLOADS[:1], requests_per_workload=1), 3)
-    for term in terms:
-        dearer = replace(cost, **{term: 2 * getattr(cost, term)})
-        charged = any(
+    shape = StepShape(4, 900, 6, 2, True, 0, 5, 5)
+
+    def charges(dearer: CostModel) -> bool:
+        return any(
             dearer.under(engine).charged_to(deciding).step_s(shape)
             > cost.under(engine).charged_to(deciding).step_s(shape)
             for engine in ENGINES
             for deciding in Deciding
         )
-        columns, before = (recording.with_prefill(each).columns for each in (dearer, cost))
-        assert charged or columns.draft_entry_s[0] > before.draft_entry_s[0], term
+
+    for term in terms:
+        assert charges(replace(cost, **{term: 2 * getattr(cost, term)})), term
+    for term in times:
+        dearer = replace(host, **{term: 2 * getattr(host, term)})
+        assert charges(replace(cost, sync=dearer)), term
+        assert charges(replace(cost, async_=dearer)), term
+    for term in (*terms, *times, "tokens", "seconds", "largest_graph"):
         assert f"`{term}`" in page("costs.md") or f'"{term}"' in page("costs.md"), term
 
 

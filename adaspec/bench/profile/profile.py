@@ -20,7 +20,7 @@ from adaspec.bench.profile.measurement import (
     measure,
 )
 from adaspec.cost.fit import MeasuredStep, fit_cost
-from adaspec.cost.load import FitReport
+from adaspec.cost.load import FitReport, cost_document
 from adaspec.cost.model import CostModel, Deciding, StepShape
 from adaspec.evaluate.options import Progress, silent
 from adaspec.vllm.compatibility import installed_version
@@ -114,7 +114,7 @@ class Profile:
         """The profile as `adaspec profile --json` prints it."""
         return {
             "schema": SCHEMA,
-            "cost": asdict(self.cost),
+            "cost": cost_document(self.cost),
             "fit": asdict(self.fit),
             "errors_by_source": self.errors(),
             "noise": asdict(self.noise) | {"trusted": self.noise.complaint is None},

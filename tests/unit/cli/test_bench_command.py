@@ -48,4 +48,4 @@ def test_rows_are_printed_written_as_json_and_kept_in_a_cost_file(
     assert asked == [(), False, ("mine", "deaf"), True]
     assert "mine" in table and "deaf" in table
     kept, constants = load_cost(file), decide.deciding_constants(measured((), 0))
-    assert {name: getattr(kept, name) for name in constants} == constants
+    assert {name: getattr(kept.sync, name) for name in constants} == constants

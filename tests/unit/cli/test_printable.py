@@ -6,6 +6,8 @@ import pytest
 
 from adaspec.cli.main import run
 from adaspec.cli.output import print_json, printable
+from adaspec.cost.load import cost_document
+from adaspec.cost.model import line
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.writer import TraceWriter
 
@@ -49,10 +51,9 @@ def test_inspect_shows_no_control_characters_of_a_manifest_or_a_file_left_over(s
 
 
 def test_inspect_shows_no_control_characters_of_a_cost_file_or_a_path(shown, tmp_path):
-    constants = ("fixed_s", "per_token_s", "per_kv_s", "overhead_s", "draft_fixed_s")
-    document = {"schema": 1, "kind": "cost", "name": CLEAR, "target": CLEAR, "draft_per_kv_s": 0}
+    document = cost_document(line("any", 1.0, 0.1)) | {"name": CLEAR, "target": CLEAR}
     file = tmp_path / f"{CLEAR}.json"
-    file.write_text(json.dumps(document | dict.fromkeys(constants, 1e-3)))
+    file.write_text(json.dumps(document))
     assert shown("inspect", file)[0] == 0
     assert shown("inspect", file, "--json")[0] == 0
     (tmp_path / f"{CLEAR}.json").write_text("{")

@@ -16,7 +16,7 @@ from adaspec.cost.load import FitReport, load_cost
 from adaspec.vllm.machine import FOLDER_VARIABLE, find_profile
 
 COST = H100_LLAMA_3_1_8B
-FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["per_kv_s"], 0)
+FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["context_s"], 0)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
     assert command(tmp_path, "--json", "--batches", "2,1") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
-    assert document["cost"]["fixed_s"] == COST.fixed_s
+    assert document["cost"]["context_s"] == COST.context_s
     assert load_cost(tmp_path / "c.json") == COST
     assert document["files"]["kept"] == str(kept())
     [(subject, grid)] = tasks

@@ -1,26 +1,28 @@
-"""The step-time formula."""
+"""What a step takes, as its cost model says."""
 
 import dataclasses
 import json
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_recordings import random_cost
+from reference import close, step_seconds
 
 from adaspec.bench.decide import DecideRow, deciding_constants
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import (
-    ASYNC_DECIDING,
-    Deciding,
-    StepShape,
-    deciding_s,
-)
+from adaspec.cost.fit import MeasuredStep, fit_cost
+from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape, deciding_s
 
-COST = H100_LLAMA_3_1_8B.without_deciding()
+COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
+REPORTS = Path(__file__).parents[3] / "eval" / "reports"
 
 
-def test_a_step_costs_what_the_formula_says():
+def test_the_papers_costs_are_a_line():
     fixed, per_token, per_kv = 5.88590713e-3, 2.10103129e-5, 3.92645679e-8
     by_hand = fixed + per_token * 8 + per_kv * 4_000 + 1.20683946e-3
     assert COST.step_s(StepShape(8, 4_000)) == pytest.approx(by_hand, rel=1e-12)
@@ -29,18 +31,48 @@ def test_a_step_costs_what_the_formula_says():
     assert three == pytest.approx(by_hand + 3 * one, rel=1e-12)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 1 << 32),
+    st.integers(1, 30),
+    st.integers(0, 90),
+    st.integers(0, 4_000),
+    st.integers(0, 4),
+    st.booleans(),
+)
+def test_a_step_costs_what_a_plain_reading_of_the_table_says(
+    seed, rows, drafted, context, forwards, holds
+):
+    cost = random_cost(np.random.default_rng(seed)).charged_to(Deciding.NOTHING)
+    shape = StepShape(rows, context, drafted, forwards, holds)
+    by_hand = step_seconds(cost, rows, rows + drafted, context, forwards, holds)
+    assert close(cost.step_s(shape), by_hand)
+
+
+def test_a_batch_takes_what_the_next_captured_size_takes_and_more_outside():
+    cost = CostModel("any", (1, 4, 8, 9, 19), (1.0, 2.0, 3.0, 10.0, 20.0), largest_graph=8)
+    taken = [cost.step_s(StepShape(1, 0, tokens - 1)) for tokens in (1, 2, 4, 5, 8, 9, 14, 19, 29)]
+    assert taken == pytest.approx([1, 2, 2, 3, 3, 10, 15, 20, 30])
+    prompts = StepShape(1, 0, 0, 1, True, prompt_tokens=8, draft_prompt_tokens=8)
+    drafting = dataclasses.replace(
+        cost, forward_s=0.5, forward_per_row_s=0.25, outside_graphs_s=0.125, draft_prompt_s=0.01
+    )
+    assert drafting.step_s(prompts) == pytest.approx(10 + 0.5 + 0.25 + 0.125 + 0.08)
+
+
 DECIDES = dataclasses.replace(
     COST,
-    lookup_s=1.0,
-    lookup_per_row_s=0.1,
-    decide_s=10.0,
-    decide_per_row_s=2.0,
-    listen_s=100.0,
-    revise_s=1000.0,
-    revise_per_row_s=200.0,
-    async_lookup_s=0.5,
-    async_decide_s=5.0,
-    async_revise_s=50.0,
+    sync=dataclasses.replace(
+        COST.sync,
+        lookup_s=1.0,
+        lookup_per_row_s=0.1,
+        decide_s=10.0,
+        decide_per_row_s=2.0,
+        read_draft_s=100.0,
+        revise_s=1000.0,
+        revise_per_row_s=200.0,
+    ),
+    async_=HostTimes(lookup_s=0.5, decide_s=5.0, revise_s=50.0),
 )
 
 
@@ -55,7 +87,7 @@ DECIDES = dataclasses.replace(
     ],
 )
 def test_deciding_is_charged_to_who_does_it(deciding, sync, late):
-    shape = StepShape(4, 900, copied=5, neural=3, forwards=2, holds_neural=True)
+    shape = StepShape(4, 900, 8, forwards=2, holds_neural=True)
     for engine, seconds in ((SYNC, sync), (ASYNC, late)):
         under = DECIDES.under(engine)
         charged = under.charged_to(deciding)
@@ -67,17 +99,37 @@ def test_deciding_is_charged_to_who_does_it(deciding, sync, late):
 
 
 def test_what_a_file_says_of_sync_engines_alone_holds_in_async_ones():
-    known = DECIDES.with_deciding(dict.fromkeys(ASYNC_DECIDING))
-    assert known.under(ASYNC).decide_per_row_s == DECIDES.decide_per_row_s
+    known = dataclasses.replace(DECIDES, async_=None)
+    assert known.under(ASYNC).sync == DECIDES.sync
+
+
+def report(name):
+    path = REPORTS / name / "report.json"
+    if not path.exists():
+        pytest.skip("eval/ is not here: a source distribution leaves it out")
+    return json.loads(path.read_text())
 
 
 def test_the_builtin_costs_of_deciding_are_those_of_the_report():
-    path = Path(__file__).parents[3] / "eval" / "reports" / "decide" / "report.json"
-    if not path.exists():
-        pytest.skip("eval/ is not here: a source distribution leaves it out")
     names = [each.name for each in fields(DecideRow)]
-    report = json.loads(path.read_text())["rows"]
-    rows = [DecideRow(**{name: row[name] for name in names}) for row in report]
+    rows = [DecideRow(**{name: row[name] for name in names}) for row in report("decide")["rows"]]
     measured = deciding_constants([row for row in rows if row.batch <= 128])
     for name, seconds in measured.items():
-        assert getattr(H100_LLAMA_3_1_8B, name) == pytest.approx(seconds, rel=0.02), name
+        assert getattr(H100_LLAMA_3_1_8B.sync, name) == pytest.approx(seconds, rel=0.02), name
+
+
+def test_the_builtin_table_is_fitted_to_the_steps_that_a_gpu_took():
+    timed = report("gpu-h100")["costs"]["v2"]["steps"]
+    steps = [
+        MeasuredStep(*(row[key] for key in ("batch", "tokens", "context_tokens", "forwards")), s)
+        for row in timed
+        for s in [row["step_s"]]
+    ]
+    builtin = BUILTIN["h100-llama-3.1-8b"]
+    sizes = [size for size in builtin.tokens if size <= builtin.largest_graph]
+    cost, fit = fit_cost(steps, "fitted", sizes)
+    for name in ("context_s", "forward_s", "forward_per_row_s", "outside_graphs_s"):
+        assert getattr(cost, name) == pytest.approx(getattr(builtin, name), rel=0.01), name
+    fitted, built = cost.constants().table_s[: 2048 + 1], builtin.constants().table_s
+    np.testing.assert_allclose(fitted, built, rtol=0.002)
+    assert fit.mean_error < 0.08

@@ -93,7 +93,7 @@ def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
 ):
     recording = build_recording(population[:30], 8)
     if prefill:
-        recording = recording.with_prefill(H100_LLAMA_3_1_8B)
+        recording = recording.with_prefill()
     player = Player(recording, H100_LLAMA_3_1_8B, 48)
     specs = (*SPECS, "fixed:ngram:5:2", "oracle:combine", "oracle:dp-splice")
     named = {(None, 1): [parse_contender(spec) for spec in (*specs, "oracle:plan", "budget:4")]}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numba import njit
 from random_models import random_model
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.model import line
 from adaspec.policy.planner.address import Pinned, model_at, planner_at
 from adaspec.policy.planner.memory import knob_row
 from adaspec.policy.planner.state import Planner, new_planner
@@ -24,7 +22,7 @@ def _seen(address: int) -> tuple[float, float, int, float]:
     model = model_at(planner.models[0])
     costs = planner.costs
     return (
-        costs.fixed_s,
+        costs.beyond_s,
         costs.captured_sizes[0],
         planner.rows.candidate.shape[1],
         model.tables.base[1],
@@ -35,7 +33,7 @@ def pinned(seed: int) -> tuple[Pinned, Planner]:
     empty = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.25, 0.75, 0, 0), 1)
     model = random_model(seed, tables, evidence=True)
-    costs = replace(H100_LLAMA_3_1_8B, captured_sizes=(4, 8)).constants()
+    costs = line("any", 1.0, 0.5, (4, 8)).constants()
     kept = Pinned(model.compiled())
     address = np.array([kept.address])
     return kept, new_planner([model], address, knob_row({}), costs, 3, 48, 8, reads_drafts=False)
@@ -49,7 +47,7 @@ def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
     kept = Pinned(planner._replace(knobs=knobs))
     np.testing.assert_array_equal(kept.value.knobs, planner.knobs)
     assert _seen(kept.address) == (
-        planner.costs.fixed_s,
+        planner.costs.beyond_s,
         4,
         planner.rows.candidate.shape[1],
         0.75,

@@ -58,10 +58,11 @@ class Host:
             wanted, rows = self.wanted.get(kind, 0.0), self.rows.get(kind, 0.0)
             foreseen += (wanted + 5 * mean) / (rows + 5) + self.slack.get(kind, 0.0)
         tokens = running + max(math.floor(foreseen + 0.5), 0)
-        above = [size for size in cost.captured_sizes if size >= tokens]
+        captured = [size for size in cost.tokens if size <= cost.largest_graph]
+        above = [size for size in captured if size >= tokens]
         if not above:
             return tokens - running
-        below = [size for size in cost.captured_sizes if running <= size < above[0]]
+        below = [size for size in captured if running <= size < above[0]]
         near = below and tokens - below[-1] < above[0] - tokens
         return (below[-1] if near else above[0]) - running
 
@@ -127,7 +128,7 @@ class Watched:
             count,
             int(batch.context_tokens.sum()),
         )
-        price *= costs.per_token_s
+        price *= costs.mean_token_s
         self.host.note(
             batch.slots.tolist(),
             late.wanted[:count].tolist(),
@@ -162,9 +163,8 @@ def test_a_budget_follows_from_earlier_choices_and_is_what_the_step_is_charged_f
             found = super().outcome(step, *args, **facts)  # type: ignore[arg-type]
             shape = step.shape
             assert shape is not None
-            drafted = shape.copied + shape.neural + shape.spliced
             first = bool((step.batch.position == 1).any())
-            charged.append((drafted, drafted + shape.idle, shape.forwards, first))
+            charged.append((shape.drafted, shape.drafted + shape.idle, shape.forwards, first))
             paid = cost.under(ASYNC).charged_to(deciding_of(watched, self.setup.shows_tokens))
             assert found.step_s == pytest.approx(paid.step_s(shape), rel=1e-12)
             if step.holds_neural.any():

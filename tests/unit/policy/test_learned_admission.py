@@ -9,7 +9,7 @@ import pytest
 from synthetic import WORKLOADS, synthesize
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import line
 from adaspec.draft.index import Matches
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.admission import update_drafter
@@ -123,7 +123,9 @@ def test_where_drafters_are_good_admission_takes_nothing_away(concurrency: int) 
     assert run.neural_steps > 0.5 * run.steps
 
 
-CPU = CostModel("two cores", 0.036, 0.003, 6e-6, 0.0, 0.005, 1.3e-6, captured_sizes=(6,))
+CPU = line(
+    "two cores", 0.036, 0.003, (6,), context_s=6e-6, forward_s=0.005, forward_context_s=1.3e-6
+)
 
 
 def test_at_a_load_at_which_a_drafter_never_pays_nobody_enters_with_it_or_keeps_it() -> None:

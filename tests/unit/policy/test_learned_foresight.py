@@ -86,7 +86,7 @@ def test_another_future_changes_no_feature_and_no_choice_before_it(
     shown = seed if tokens and confidences else None
     tables = TableMaker(recording_of(others, seed=shown), 0).make(np.ones(4, np.bool_))
     policy = random_policy(rng, tables, evidence=tokens, cap=20, neural_cap=NEURAL_CAP)
-    cost = random_cost(rng, keep_alive=1)
+    cost = random_cost(rng)
     logs = []
     for request in (
         replace(first, accepted=before),

@@ -13,7 +13,7 @@ from random_models import random_policy
 from random_recordings import random_cost, with_hidden_overhead
 
 from adaspec.cost.engine import ENGINES, SYNC
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, line
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.late import forwards_table
@@ -70,9 +70,9 @@ def test_the_class_and_the_compiled_loop_are_one(
         {int(load): (int(rng.integers(0, 4)), int(rng.integers(0, 6))) for load in (1, 3)}
     )
     order = rng.integers(0, len(recording), 14).astype(np.int32)
-    cost = random_cost(rng, keep_alive=int(rng.integers(0, 3)))
+    cost = random_cost(rng)
     if rng.random() < 0.3:
-        recording = recording.with_prefill(cost)
+        recording = recording.with_prefill()
     cost = with_hidden_overhead(cost)
     assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, engine)
 
@@ -94,7 +94,7 @@ def test_they_are_one_while_admission_refuses_and_probes(
         )
         # The dearer one is refused at once, the cheaper one once it is seen to bring too little.
         drafting = 3.0 if seed % 2 else 0.2
-        cost = CostModel("dear drafter", 1.0, 0.05, 0.0, 0.0, drafting, 0.0)
+        cost = line("dear drafter", 1.0, 0.05, forward_s=drafting)
         order = rng.integers(0, len(recording), 120).astype(np.int32)
         seen, kept = [], []
         admits, keeps = stages.admits, stages.keeps

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from random_models import random_model, random_outlook
-from random_recordings import random_cost
+from random_recordings import random_line
 
-from adaspec.cost.model import CostModel, StepShape
+from adaspec.cost.model import CostModel, StepShape, line
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.forwards import (
@@ -87,7 +87,7 @@ def exhaustive(
         for plan in itertools.product(*choices):
             drafted = sum(k for k, _ in plan)
             emitted = len(choices) + sum(worth for _, worth in plan)
-            shape = StepShape(len(choices), context, drafted, 0, 0, forwards, holds)
+            shape = StepShape(len(choices), context, drafted, forwards, holds)
             best = max(best, emitted - rate * cost.step_s(shape))
     return best
 
@@ -120,7 +120,7 @@ def planned(memory: Memory, rows: RowFacts, cost: CostModel, neural_cap: int) ->
         if 0 < k < CAP:
             emitted += memory.splice_value[row, k]
     drafted, holds = int(neural_len.sum() + ngram_len.sum()), bool(rows.holds_neural.any())
-    shape = StepShape(count, state.context, drafted, 0, 0, forwards, holds)
+    shape = StepShape(count, state.context, drafted, forwards, holds)
     return emitted - state.rate * cost.step_s(shape)
 
 
@@ -133,14 +133,10 @@ def shortfalls(seed: int, batches: int, *, captured: bool) -> list[float]:
         rows = random_rows(rng, count)
         memory = new_memory([MODEL], count)
         fill(rng, memory, rows)
-        cost = random_cost(rng)
-        if not captured:
-            cost = CostModel(
-                **{n: getattr(cost, n) for n in cost.__slots__ if n != "captured_sizes"}
-            )
+        cost = random_line(rng, captured)
         context = int((rows.prompt_tokens + rows.position).sum())
         tokens = rng.uniform(0.5, 4) * count
-        seconds = cost.step_s(StepShape(count, context, count, 0, 0, 1, True))
+        seconds = cost.step_s(StepShape(count, context, count, 1, True))
         memory.throughput[0] = (tokens * 500, seconds * 500, 500)
         rate = state_of(memory, rows, cost).rate
         neural_cap = int(rng.integers(0, 5))
@@ -187,7 +183,7 @@ def test_a_forward_is_worth_the_mean_of_the_best_plans_that_its_token_may_lead_t
         fill(rng, memory, rows)
         factors = random_outlook(rng)
         weigh_ngram(memory, rows, price, CAP)
-        state = state_of(memory, rows, random_cost(rng))
+        state = state_of(memory, rows, random_line(rng, False))
         weigh_batch(state._replace(factors=factors, reads_drafts=True), count, most, price)
         expected = np.zeros(most + 1)
         for row in range(3):
@@ -206,7 +202,7 @@ def learned(
     rows: RowFacts, ngram_value: list[float], emitted_tokens: list[int], judged: list[bool]
 ) -> Memory:
     """The memory after a step in which nothing was verified, one forward beyond none."""
-    cost = CostModel("any", 0.01, 0.001, 0.0, 0.0, 0.001, 0.0, 1, ())
+    cost = line("any", 0.01, 0.001, forward_s=0.001)
     model = Pinned(MODEL.compiled())
     address = np.array([model.address])
     planner = new_planner(

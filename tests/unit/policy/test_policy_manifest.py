@@ -68,7 +68,7 @@ SENSELESS = {
     "cap": [0, 4, True, 10**6],
     "neural_cap": [None, 1.5],
     "cost": [""],
-    "step_costs": [[], {"fixed_s": 1.0}],
+    "step_costs": [[], {"tokens": [1, 2]}],
     "static_tuned": [{"one": "none"}, {"0": "none"}, {"1": 3}, []],
     "late_forwards": [{"4": [1, 9]}],
     "training_requests": [["0123"], ["b" * 16, "a" * 16], ["a" * 16, "a" * 16], None],

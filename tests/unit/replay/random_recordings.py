@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from reference import Request
 
-from adaspec.cost.model import DECIDING, CostModel
+from adaspec.cost.model import CostModel, HostTimes, line
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
@@ -90,32 +90,62 @@ def recording_of(
     )
 
 
-def random_cost(rng: np.random.Generator, keep_alive: int | None = None) -> CostModel:
+def random_cost(rng: np.random.Generator) -> CostModel:
     """Step costs of every kind: steep or flat, with captured sizes or without."""
-    sizes = np.unique(rng.integers(1, 40, rng.integers(0, 5)))
+    inside = np.unique(rng.integers(1, 40, rng.integers(0, 5)))
+    largest = int(inside[-1]) if len(inside) else 0
+    outside = largest + 1 + np.cumsum([0, *rng.integers(1, 20, 2)])
+    tokens = [*inside.tolist(), *outside.tolist()]
+    steepness = rng.choice([0.01, 0.2, 1.0])
+    more = steepness * rng.uniform(0, 1, len(tokens)) * np.diff([0, *tokens])
+    more[len(inside)] += rng.uniform(0, 5) * (largest > 0)
+    times = {
+        name: float(rng.uniform(0, most))
+        for name, most in (
+            ("context_s", 0.01),
+            ("forward_s", 1),
+            ("forward_per_row_s", 0.1),
+            ("forward_context_s", 0.01),
+            ("outside_graphs_s", 1),
+            ("draft_prompt_s", 0.01),
+        )
+    }
+    host = HostTimes(float(rng.uniform(0, 1)), *(float(each) for each in rng.uniform(0, 0.1, 7)))
     return CostModel(
         name="random",
-        fixed_s=float(rng.uniform(0.1, 5)),
-        per_token_s=float(rng.choice([0.01, 0.2, 1.0]) * rng.uniform(0.5, 1)),
-        per_kv_s=float(rng.uniform(0, 0.01)),
-        overhead_s=float(rng.uniform(0, 1)),
-        draft_fixed_s=float(rng.uniform(0, 1)),
-        draft_per_kv_s=float(rng.uniform(0, 0.01)),
-        keep_alive_forwards=int(rng.integers(0, 3)) if keep_alive is None else keep_alive,
-        captured_sizes=tuple(int(size) for size in sizes),
-        **{name: float(rng.uniform(0, 0.1)) for name in DECIDING},
+        tokens=tuple(tokens),
+        seconds=tuple((rng.uniform(0.1, 5) + np.cumsum(more)).tolist()),
+        largest_graph=largest,
+        sync=host,
+        **times,
+    )
+
+
+def random_line(rng: np.random.Generator, captured: bool) -> CostModel:
+    """Step costs on a line, steep or flat."""
+    sizes = np.unique(rng.integers(1, 40, rng.integers(1, 5))).tolist() if captured else ()
+    per_token_s = float(rng.choice([0.01, 0.2, 1.0]) * rng.uniform(0.5, 1))
+    return line(
+        "random",
+        float(rng.uniform(0.1, 6)),
+        per_token_s,
+        tuple(sizes),
+        context_s=float(rng.uniform(0, 0.01)),
+        forward_s=float(rng.uniform(0, 1)),
+        forward_context_s=float(rng.uniform(0, 0.01)),
     )
 
 
 def with_hidden_overhead(cost: CostModel) -> CostModel:
     """The same, of whose overhead an async engine leaves a third, and of deciding half."""
-    return replace(
-        cost,
-        async_overhead_s=cost.overhead_s / 3,
-        async_lookup_s=cost.lookup_s / 2,
-        async_decide_s=cost.decide_s / 2,
-        async_revise_s=cost.revise_s / 2,
+    host = cost.sync
+    hidden = HostTimes(
+        host.overhead_s / 3,
+        lookup_s=host.lookup_s / 2,
+        decide_s=host.decide_s / 2,
+        revise_s=host.revise_s / 2,
     )
+    return replace(cost, async_=hidden)
 
 
 def numbers(low: int, high: int) -> st.SearchStrategy[str]:

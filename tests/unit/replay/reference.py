@@ -141,20 +141,39 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
     return Step(neural, len(copied), verified(request, position, neural, copied), neural)
 
 
+def table_seconds(cost: CostModel, tokens: int) -> float:
+    """The table: the next captured size, or a line between steps outside the graphs."""
+    steps = list(zip(cost.tokens, cost.seconds, strict=True))
+    if tokens <= cost.largest_graph:
+        return min((size, seconds) for size, seconds in steps if size >= tokens)[1]
+    outside = [step for step in steps if step[0] > cost.largest_graph]
+    above = next((at for at, (size, _) in enumerate(outside) if size >= tokens), len(outside) - 1)
+    at = max(above, 1)
+    (low, low_s), (high, high_s) = outside[at - 1], outside[at]
+    return low_s + (high_s - low_s) / (high - low) * (tokens - low)
+
+
 def step_seconds(
-    cost: CostModel, tokens: int, context: int, forwards: int, holds_neural: bool
+    cost: CostModel,
+    rows: int,
+    tokens: int,
+    context: int,
+    forwards: int,
+    holds_neural: bool,
+    draft_prompts: int = 0,
 ) -> float:
-    """The cost formula of design section 6."""
-    fitting = [size for size in cost.captured_sizes if size >= tokens]
-    padded = min(fitting) if fitting else tokens
+    """The cost formula of design section 5."""
     if holds_neural:
-        forwards = max(forwards, cost.keep_alive_forwards)
+        forwards = max(forwards, 1)
+    outside = forwards > 0 and 0 < cost.largest_graph < tokens
+    each = cost.forward_s + cost.forward_per_row_s * rows + cost.forward_context_s * context
     return (
-        cost.fixed_s
-        + cost.per_token_s * padded
-        + cost.per_kv_s * context
-        + cost.overhead_s
-        + forwards * (cost.draft_fixed_s + cost.draft_per_kv_s * context)
+        table_seconds(cost, tokens)
+        + cost.context_s * context
+        + cost.sync.overhead_s
+        + forwards * each
+        + (cost.outside_graphs_s if outside else 0.0)
+        + cost.draft_prompt_s * draft_prompts
     )
 
 
@@ -177,7 +196,8 @@ class Played:
 class Slot:
     request: int
     position: int
-    entered: float
+    read: float
+    """When its prompt had been read."""
 
 
 Decide = Callable[[Request, int], Step]
@@ -198,37 +218,48 @@ def play(
 ) -> Played:
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
-    With `prefill`, a request that enters takes the tokens of its prompt into a step of those that
-    run, or into a step of its own if nobody does. Every row verifies at least `least` drafted
+    With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
+    their own before it if nobody else runs. Every row verifies at least `least` drafted
     tokens, be they none of its own, every step runs at least `least_forwards`, and deciding takes
     `decide_s` of it, and `listen_s` for each forward.
     """
     waiting = list(order)
     slots: list[Slot] = []
     played = Played()
+    entered: list[Slot] = []
+    alone = True
 
     def enter(at: int) -> None:
-        request = waiting.pop(0)
-        if prefill:
-            played.seconds += cost.per_token_s * len(requests[request].prompt)
-        slots[at : at + 1] = [Slot(request, 1, played.seconds)]
+        slot = Slot(waiting.pop(0), 1, played.seconds)
+        slots[at : at + 1] = [slot]
+        entered.append(slot)
 
-    alone_s = cost.fixed_s + cost.overhead_s if prefill else 0.0
-    played.seconds = alone_s
     for at in range(concurrency):
         enter(at)
     while True:
         steps = [decide(requests[slot.request], slot.position) for slot in slots]
-        seconds = step_seconds(
-            cost,
-            sum(1 + max(step.draft, least) for step in steps),
-            sum(len(requests[slot.request].prompt) + slot.position for slot in slots),
-            max(least_forwards, *(step.forwards for step in steps)),
-            holds_neural,
-        )
+        tokens = sum(1 + max(step.draft, least) for step in steps)
+        context = sum(len(requests[slot.request].prompt) + slot.position for slot in slots)
         ran = max(least_forwards, *(step.forwards for step in steps))
+        seconds = step_seconds(cost, len(slots), tokens, context, ran, holds_neural)
+        prompts = sum(len(requests[slot.request].prompt) for slot in entered) if prefill else 0
+        if prompts:
+            drafts, reading_s = prompts if holds_neural else 0, 0.0
+            if alone:
+                reading_s = table_seconds(cost, prompts) + cost.sync.overhead_s
+                reading_s += cost.draft_prompt_s * drafts
+            else:
+                together = tokens + prompts
+                reading_s -= seconds
+                reading_s += step_seconds(
+                    cost, len(slots), together, context, ran, holds_neural, drafts
+                )
+            for slot in entered:
+                slot.read += reading_s
+            seconds += reading_s
+        entered.clear()
         if holds_neural:
-            ran = max(ran, cost.keep_alive_forwards)
+            ran = max(ran, 1)
         played.seconds += seconds + decide_s + listen_s * ran
         played.steps += 1
         played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
@@ -239,8 +270,7 @@ def play(
             < len(requests[slot.request].output) - slot.position
             for slot, step in zip(slots, steps, strict=True)
         ]
-        if waiting and not any(running):
-            played.seconds += alone_s
+        alone = not any(running)
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
             emitted = min(step.accepted + 1, left)
@@ -251,7 +281,7 @@ def play(
             slot.position += emitted
             if emitted == left:
                 length = len(requests[slot.request].output)
-                played.finished.append((slot.request, ended_at - slot.entered, length - 1))
+                played.finished.append((slot.request, ended_at - slot.read, length - 1))
                 if waiting:
                     enter(at)
                 else:
@@ -276,11 +306,9 @@ def play_rule(
     row verifies the longest draft that the rule could make, and the host's overhead is hidden as
     far as the cost model says.
     """
-    lookup_s = cost.lookup_s + cost.lookup_per_row_s * concurrency
-    if is_async and cost.async_overhead_s is not None:
-        cost = replace(cost, overhead_s=cost.async_overhead_s)
-    if is_async and cost.async_lookup_s is not None:
-        lookup_s = cost.async_lookup_s
+    if is_async and cost.async_ is not None:
+        cost = replace(cost, sync=cost.async_)
+    lookup_s = cost.sync.lookup_s + cost.sync.lookup_per_row_s * concurrency
     copies = rule.ngram_len > 0 or rule.splice_len > 0
     longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
     return play(
@@ -294,7 +322,7 @@ def play_rule(
         least=min(longest, cap) if is_async else 0,
         least_forwards=min(rule.neural_len, cap) if is_async else 0,
         decide_s=lookup_s if copies or rule.least_percent else 0.0,
-        listen_s=cost.listen_s if rule.least_percent and not is_async else 0.0,
+        listen_s=cost.sync.read_draft_s if rule.least_percent else 0.0,
     )
 
 

@@ -89,7 +89,7 @@ class Auditor(WildPolicy):
             self.tokens += len(emitted)
         verified_tokens = len(batch) + int(outcome.drafted.sum())
         holds = any(self.holds[slot] for slot in batch.slots.tolist())
-        seconds = step_seconds(self.cost, verified_tokens, context, self.count, holds)
+        seconds = step_seconds(self.cost, len(batch), verified_tokens, context, self.count, holds)
         assert close(outcome.step_s, seconds)
         self.seconds += seconds
         self.drafted += int(outcome.drafted.sum())

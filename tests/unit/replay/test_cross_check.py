@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from shared_traces import selected
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B_PAPER
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
@@ -27,13 +25,6 @@ OVER_NONE = {
     "oracle:plan": (2.858, 2.393, 2.197, 1.926),
     "oracle:plan-splice": (3.122, 2.622, 2.368, 2.039),
 }
-WITHOUT_KEEP_ALIVE = {
-    "hybrid:4:16:3": 2.116,
-    "hybrid-splice:4:20:2:2:5": 2.279,
-    "oracle:combine": 2.962,
-    "oracle:plan": 2.987,
-    "oracle:plan-splice": 3.259,
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +36,13 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 @pytest.fixture(scope="module")
 def none(recording: Recording) -> dict[int, float]:
-    found = {concurrency: speed(recording, "none", concurrency, 1) for concurrency in CONCURRENCY}
+    found = {concurrency: speed(recording, "none", concurrency) for concurrency in CONCURRENCY}
     assert list(found.values()) == pytest.approx(NONE, rel=0.02)
     return found
 
 
-def speed(recording: Recording, spec: str, concurrency: int, keep_alive: int) -> float:
-    player = Player(recording, replace(H100_LLAMA_3_1_8B, keep_alive_forwards=keep_alive), 48)
+def speed(recording: Recording, spec: str, concurrency: int) -> float:
+    player = Player(recording, H100_LLAMA_3_1_8B_PAPER, 48)
     orders = draw_orders(recording, None, concurrency, seed=0, orders=3)
     contender = parse_contender(spec)
     return float(
@@ -64,8 +55,5 @@ def test_speedups_are_those_of_the_table(
     spec: str, recording: Recording, none: dict[int, float]
 ) -> None:
     for concurrency, expected in zip(CONCURRENCY, OVER_NONE[spec], strict=True):
-        found = speed(recording, spec, concurrency, keep_alive=1) / none[concurrency]
+        found = speed(recording, spec, concurrency) / none[concurrency]
         assert found == pytest.approx(expected, rel=0.02), concurrency
-    # At higher loads the table lists no difference: the keep-alive is then nearly always used.
-    without = speed(recording, spec, 1, keep_alive=0) / none[1]
-    assert without == pytest.approx(WITHOUT_KEEP_ALIVE.get(spec, OVER_NONE[spec][0]), rel=0.02)

@@ -15,7 +15,11 @@ from adaspec.replay.player import Player
 
 CAP, LOAD = 20, 4
 RULE = "hybrid-splice:2:8:3:2:4"
-DEARER = replace(COST, per_token_s=3 * COST.per_token_s, draft_fixed_s=3 * COST.draft_fixed_s)
+DEARER = replace(
+    COST,
+    seconds=tuple(COST.seconds[0] + 3 * (each - COST.seconds[0]) for each in COST.seconds),
+    forward_s=3 * COST.forward_s,
+)
 
 
 class Fixed(Guard):

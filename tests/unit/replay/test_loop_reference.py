@@ -75,7 +75,7 @@ def test_both_loops_replay_every_static_rule_as_the_design_says(tokens: bool) ->
         rule = rule_of(spec)
         played = play_rule(requests, order, concurrency, cost, rule, cap, prefill)
         if prefill:
-            recording = recording.with_prefill(cost)
+            recording = recording.with_prefill()
         entries = np.array(order, np.int32)
         player = Player(recording, cost, cap)
         contender = parse_contender(spec)
@@ -132,7 +132,7 @@ def test_adaptive_baselines_play_alike_compiled_and_behind_the_protocol(
     rng = np.random.default_rng([seed, 1])
     cost, order = random_cost(rng), np.array(random_order(rng, concurrency), np.int32)
     if prefill:
-        recording = recording.with_prefill(cost)
+        recording = recording.with_prefill()
     alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
     for entries in (order, alike):
         compiled = Player(recording, cost, cap).play(parse_contender(spec), entries, concurrency)

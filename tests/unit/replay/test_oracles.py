@@ -14,7 +14,7 @@ from random_recordings import NEURAL_CAP, random_cost, random_requests, recordin
 from reference import Request, Step, close, common, look_up, play, step_seconds
 from wild_policy import WildPolicy
 
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, line
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, cheapest_s, run_oracle
@@ -66,7 +66,7 @@ def path_seconds(request: Request, path: list[Step], cost: CostModel, holds: boo
     for step in path:
         context = len(request.prompt) + position
         tokens = 1 + step.draft
-        seconds += step_seconds(cost, tokens, context, step.forwards, holds)
+        seconds += step_seconds(cost, 1, tokens, context, step.forwards, holds)
         position += step.accepted + 1
     return seconds
 
@@ -99,7 +99,7 @@ def test_no_policy_beats_the_cheapest_path_of_one_request(
     cost = random_cost(np.random.default_rng(seed))
     recording = recording_of(requests)
     if prefill:
-        recording = recording.with_prefill(cost)
+        recording = recording.with_prefill()
     player = Player(recording, cost, cap)
     bound = parse_contender("oracle:dp-splice")
     for r in range(len(requests)):
@@ -127,7 +127,9 @@ def best_plan(
     for drafts in itertools.product(*options):
         forwards = max(own for own, _ in drafts)
         total = len(rows) + sum(tokens for _, tokens in drafts)
-        best = max(best, total - rate * step_seconds(cost, total, context, forwards, True))
+        best = max(
+            best, total - rate * step_seconds(cost, len(rows), total, context, forwards, True)
+        )
     return best
 
 
@@ -144,7 +146,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
     order = np.arange(concurrency, dtype=np.int32)
     rows = [(r, 1) for r in range(concurrency)]
     context = sum(len(request.prompt) + 1 for request in requests)
-    rate = concurrency / step_seconds(cost, concurrency, context, 0, False)
+    rate = concurrency / step_seconds(cost, concurrency, concurrency, context, 0, False)
     best = best_plan(requests, rows, cap, rate, splices, cost)
     steps = plan_steps(requests, concurrency, cap, cost, splices)
     first = steps[0]
@@ -171,7 +173,7 @@ def plan_steps(
         if recent:
             rate = sum(tokens for tokens, _ in recent) / sum(seconds for _, seconds in recent)
         else:
-            rate = n / step_seconds(cost, n, context, 0, False)
+            rate = n / step_seconds(cost, n, n, context, 0, False)
         best, choice = -np.inf, (0, 0, [0] * n)
         for forwards in range(min(8, NEURAL_CAP, cap) + 1):
             reach = [
@@ -179,16 +181,16 @@ def plan_steps(
                 for r, p in rows
             ]
             totals = range(sum(reach) + 1)
-            preferred = [0, sum(reach), *(size - n for size in cost.captured_sizes)]
+            preferred = [0, sum(reach), *(size - n for size in cost.tokens)]
             for total in sorted(
                 totals, key=lambda t: preferred.index(t) if t in preferred else len(preferred)
             ):
-                seconds = step_seconds(cost, n + total, context, forwards, True)
+                seconds = step_seconds(cost, n, n + total, context, forwards, True)
                 value = n + total - rate * seconds
                 if value > best + 1e-12:
                     best, choice = value, (forwards, total, reach)
         forwards, total, reach = choice
-        seconds = step_seconds(cost, n + total, context, forwards, True)
+        seconds = step_seconds(cost, n, n + total, context, forwards, True)
         recent.append((n + total, seconds))
         steps.append((n + total, seconds))
         following = []
@@ -243,7 +245,7 @@ def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps() -> None:
     output = [7, 8, 9, 10] * (fast // 4) + [7] + list(range(100, 100 + slow))
     accepted = [0] * (1 + fast) + [1] * (slow - 1) + [0]
     request = Request([7, 8, 9, 10] * 10, output, accepted)
-    cost = CostModel("steep", 1.0, 0.0, 0.0, 0.0, 0.5, 0.0, keep_alive_forwards=0)
+    cost = line("steep", 1.0, 0.0, forward_s=0.5)
     plain = 0
     recent: deque[tuple[int, float]] = deque([(4, 1.0)] * 150, maxlen=200)
     while 0.5 * sum(t for t, _ in recent) / sum(s for _, s in recent) >= 1:

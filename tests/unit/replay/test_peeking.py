@@ -18,7 +18,7 @@ from wild_policy import WildPolicy
 from adaspec.policy.protocol import Batch, Drafts, Outcome, Proposal
 from adaspec.replay.loop import run_policy
 
-COST = random_cost(np.random.default_rng(7), keep_alive=1)
+COST = random_cost(np.random.default_rng(7))
 SECRET = 1000
 """Output token p is SECRET + p in the tests that look for leaks: whoever sees it knows."""
 

@@ -15,7 +15,7 @@ from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
 from adaspec.replay.result import Result
 
-COST = random_cost(np.random.default_rng(7), keep_alive=1)
+COST = random_cost(np.random.default_rng(7))
 
 
 def drive(policy: Policy, *, tokens: bool = True) -> Result:
