@@ -290,10 +290,10 @@ def tuned_winners(
 def _static_tuned(contender: Contender, engine: str = SYNC) -> Mapping[int, tuple[str, ...]]:
     """Concurrency -> the rule tuned for each of the models that decide."""
     if isinstance(contender, CrossfitPolicy):
-        return contender.static_tuned if engine == SYNC else contender.late_static_tuned
+        return contender.static_tuned if engine == SYNC else contender.async_static_tuned
     if isinstance(contender, LearnedPolicy) and contender.manifest is not None:
         manifest = contender.manifest
-        tuned = manifest.static_tuned if engine == SYNC else manifest.late_static_tuned
+        tuned = manifest.static_tuned if engine == SYNC else manifest.async_static_tuned
         return {load: (spec,) for load, spec in tuned.items()}
     return {}
 

@@ -18,9 +18,8 @@ from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
-from adaspec.policy.planner.late import forwards_table
+from adaspec.policy.planner.budget import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
-from adaspec.policy.planner.rate import price_of
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 from adaspec.policy.shipped import find_policy
@@ -45,26 +44,21 @@ class LearnedPolicy:
         self,
         name: str,
         model: Model,
-        knobs: Mapping[str, float],
         cap: int,
         neural_cap: int,
         manifest: PolicyManifest | None = None,
-        late_knobs: Mapping[str, float] | None = None,
-        forwards: Mapping[int, tuple[int, int]] | None = None,
+        forwards: Mapping[int, int] | None = None,
         memory: bool = False,
     ) -> None:
         """`manifest` is that of the folder it was loaded from; None while it is trained.
 
-        With `memory`, matches may be in the answers of earlier requests.
-
-        In an async engine it has knobs of its own, where `late_knobs` are given, and runs the
-        `forwards` of the drafter that `late.forwards_table` knows by load.
+        `forwards` are those of the drafter by load. With `memory`, matches may be in the answers of
+        earlier requests.
         """
         self.name = name
         self.manifest, self.memory = manifest, memory
         self.model = model
-        self.knobs = knob_row(knobs)
-        self.late_knobs = self.knobs if late_knobs is None else knob_row(late_knobs)
+        self.knobs = knob_row({})
         self.forwards = forwards_table(forwards or {})
         # Curves reach no further, and compiled code does not check where it writes.
         self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
@@ -79,10 +73,6 @@ class LearnedPolicy:
         """It plans before drafting, and again after each forward if its model reads drafts."""
         return Deciding.REVISION if self.model.reads_evidence else Deciding.PLAN
 
-    def knobs_in(self, engine: str) -> NDArray[np.float64]:
-        """The planner's knobs in that engine."""
-        return self.late_knobs if engine == ASYNC else self.knobs
-
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
         self._is_late = setup.engine == ASYNC
@@ -93,18 +83,19 @@ class LearnedPolicy:
         planner = new_planner(
             [self.model],
             np.array([self._model.address]),
-            self.knobs_in(setup.engine),
+            self.knobs,
             costs_of(self, setup),
             setup.slots,
             min(self.cap, setup.cap),
             self._neural_cap,
             reads_drafts=self.reads_drafts,
-            forwards=self.forwards if self._is_late else None,
+            is_late=self._is_late,
+            forwards=self.forwards,
         )
         self._pinned = Pinned(planner)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
-        self._observed = self._forwards = 0
+        self._observed = 0
 
     @property
     def planner(self) -> Planner:
@@ -124,20 +115,17 @@ class LearnedPolicy:
         ]
 
     def admit(self, arrival: Arrival) -> bool:
-        """With the neural drafter as long as it pays for its keep-alive."""
+        """With the neural drafter where it runs at such a load."""
         stages.enter(self.address, arrival.slot)
-        slot, prompt, rows = arrival.slot, arrival.prompt_tokens, arrival.running
-        return bool(stages.admits(self.address, slot, prompt, rows))
+        return bool(stages.admits(self.address, arrival.running))
 
     def keep(self, batch: Batch) -> bool:
-        """Held on to, unless the load has become one at which it does not pay."""
-        rows, holders = len(batch), int(np.count_nonzero(batch.holds_neural))
-        context = int(batch.context_tokens.sum())
-        return bool(stages.keeps(self.address, rows, holders, context))
+        """Held on to, unless the load has become one at which the drafter does not run."""
+        return bool(stages.keeps(self.address, len(batch)))
 
     def plan(self, batch: Batch) -> int:
-        """Predict, and weigh the batch's plans against the forwards that they take."""
-        self._observed = self._forwards = 0
+        """Predict, and run as many forwards as the load has."""
+        self._observed = 0
         matches = batch.matches
         planned: int = stages.plan_columns(
             self.address,
@@ -160,12 +148,10 @@ class LearnedPolicy:
         return int(stages.budget(self.address))
 
     def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Go on as planned, or, where drafts are read, as long as the batch gains by it."""
-        if not self.reads_drafts or self._is_late:
-            return True
-        self._observe(batch, drafts)
-        wants_forward: bool = stages.proceeds(self.address, drafts.count)
-        return wants_forward
+        """Go on as planned."""
+        if self.reads_drafts and not self._is_late:
+            self._observe(batch, drafts)
+        return True
 
     def _observe(self, batch: Batch, drafts: Drafts) -> None:
         """Take in the tokens drafted since the last call, each with the match behind it."""
@@ -188,7 +174,7 @@ class LearnedPolicy:
 
     def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
         """Choose again per row by all that is now known, splices included."""
-        count = self._forwards = drafts.count
+        count = drafts.count
         if self.reads_drafts:
             self._observe(batch, drafts)
         neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
@@ -219,8 +205,7 @@ class LearnedPolicy:
 
         Of each row: its features by name, and the survival curves of a copy and a neural draft.
         """
-        planner, memory = self.planner, self.planner.memory
-        price = price_of(memory, planner.knobs[0], planner.costs, stages.rows_of(planner))
+        memory, price = self.planner.memory, self.planner.budget.step["price"][0]
         most = min(self.cap, SHOWN_SURVIVAL)
         return float(price), [
             {
@@ -235,13 +220,10 @@ class LearnedPolicy:
         """Take in a step's outcome."""
         stages.learn(
             self.address,
-            outcome.emitted,
             outcome.emitted_tokens,
             outcome.drafted,
             outcome.neural_drafted,
             outcome.accepted,
-            np.ones(len(batch), np.bool_) if outcome.judged is None else outcome.judged,
-            self._forwards,
             outcome.step_s,
         )
 
@@ -271,7 +253,7 @@ def policy_of(
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
-    for key in ("static_tuned", "late_static_tuned"):
+    for key in ("static_tuned", "async_static_tuned"):
         for spec in getattr(manifest, key).values():
             if not isinstance(parse_policy(spec), StaticPolicy):
                 raise PolicyError(f"{key} names '{spec}', which is no static rule")
@@ -283,11 +265,9 @@ def policy_of(
     return LearnedPolicy(
         name,
         model,
-        manifest.knobs,
         manifest.cap,
         neural_cap,
         manifest,
-        manifest.late_knobs or None,
-        {load: (pair[0], pair[1]) for load, pair in manifest.late_forwards.items()},
+        manifest.forwards,
         "memory" in manifest.sources,
     )

@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from adaspec import __version__
-from adaspec.cost.engine import ENGINES, SYNC
+from adaspec.cost.engine import ASYNC, ENGINES
 from adaspec.documents import (
     OBJECT,
     Rule,
@@ -30,8 +30,8 @@ from adaspec.trace.identity import VOCABULARY_HASH
 if TYPE_CHECKING:
     from adaspec.cost.model import CostModel
 
-SCHEMA = 2
-"""Schema of the whole folder, arrays included. Schema 2 has `vocabulary_hash`."""
+SCHEMA = 3
+"""Schema of the whole folder, arrays included."""
 
 SOURCES = ("ngram", "neural", "splice", "memory")
 """Memory: n-gram drafts are copied from the answers of earlier requests as well."""
@@ -70,16 +70,11 @@ class PolicyManifest:
     drafter: str | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Results on held-out requests: numbers and texts by name, nested."""
-    knobs: Mapping[str, float] = field(default_factory=dict)
-    """The planner's knobs."""
-    engine: str = SYNC
-    """The engine in which it was rolled out in training."""
-    late_knobs: Mapping[str, float] = field(default_factory=dict)
-    """The planner's knobs in an async engine; none: the same."""
-    late_forwards: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """Forwards of the drafter in an async engine by concurrency: in most steps, and in those that
-    are some request's first."""
-    late_static_tuned: Mapping[int, str] = field(default_factory=dict)
+    engine: str = ASYNC
+    """The engine for which its forwards were tuned."""
+    forwards: Mapping[int, int] = field(default_factory=dict)
+    """Forwards of the drafter in a step, by concurrency; 0 where the drafter does not pay."""
+    async_static_tuned: Mapping[int, str] = field(default_factory=dict)
     """What `static_tuned` is, in an async engine."""
     step_costs: Mapping[str, Any] | None = None
     """The cost model as a cost file holds it, because its name may mean nothing elsewhere."""
@@ -98,12 +93,7 @@ class PolicyManifest:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in _BY_CONCURRENCY:
             object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
-        forwards = {load: tuple(pair) for load, pair in self.late_forwards.items()}
-        object.__setattr__(self, "late_forwards", forwards)
         object.__setattr__(self, "metrics", dict(self.metrics))
-        for name in ("knobs", "late_knobs"):
-            knobs = {knob: float(value) for knob, value in getattr(self, name).items()}
-            object.__setattr__(self, name, knobs)
 
     @property
     def cost_model(self) -> CostModel | None:
@@ -134,10 +124,13 @@ class PolicyManifest:
     @classmethod
     def from_record(cls, record: object, where: str = "manifest of a policy") -> PolicyManifest:
         """The manifest in a JSON object, which must have every key and no other."""
-        values = upgraded(
-            record, "a policy's manifest", SCHEMA, where, PolicyError, {"vocabulary_hash": None}
-        )
-        check_keys(values, _RULES, where, PolicyError, _ADDED)
+        values = upgraded(record, "a policy's manifest", SCHEMA, where, PolicyError)
+        if record["schema"] != SCHEMA:  # type: ignore[index]
+            raise PolicyError(
+                f"{where}: schema {shown(record['schema'])} is of another adaspec, whose features "  # type: ignore[index]
+                "differ: train the policy again with 'adaspec train'"
+            )
+        check_keys(values, _RULES, where, PolicyError)
         tables = {name: _by_number(values[name]) for name in _BY_CONCURRENCY if name in values}
         return cls(**{**values, **tables}, where=where)
 
@@ -155,9 +148,9 @@ class PolicyManifest:
         if self.evidence and "neural" not in self.sources:
             return "evidence is given, but sources know no neural drafter to give it"
         most = self.neural_cap or 0
-        for load, pair in self.late_forwards.items():
-            if max(pair) > most:
-                return f"late_forwards has {max(pair)} at {load}, more than neural_cap {most}"
+        for load, forwards in self.forwards.items():
+            if forwards > most:
+                return f"forwards has {forwards} at {load}, more than neural_cap {most}"
         if self.step_costs is not None:
             try:
                 name = self.cost_model.name  # type: ignore[union-attr]
@@ -209,11 +202,7 @@ def _are_tuned(value: object) -> bool:
 def _are_forwards(value: object) -> bool:
     forwards = whole(0, MAX_CAP)
     return isinstance(value, Mapping) and all(
-        whole(1, 10**9).holds(load)
-        and isinstance(pair, list | tuple)
-        and len(pair) == 2
-        and all(map(forwards.holds, pair))
-        for load, pair in value.items()
+        whole(1, 10**9).holds(load) and forwards.holds(count) for load, count in value.items()
     )
 
 
@@ -225,15 +214,7 @@ def _are_hashes(value: object) -> bool:
     )
 
 
-def _are_knobs(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(name) and _is_number(knob) for name, knob in value.items()
-    )
-
-
-_BY_CONCURRENCY = ("static_tuned", "late_static_tuned", "late_forwards")
-_ADDED = ("engine", "late_knobs", "late_forwards", "late_static_tuned")
-"""Keys that a policy may lack."""
+_BY_CONCURRENCY = ("static_tuned", "async_static_tuned", "forwards")
 _TEXT = Rule(_is_text, "a text")
 _CAP = whole(1, MAX_CAP)
 _SOURCES = some_of(SOURCES)
@@ -253,11 +234,9 @@ _RULES: Rules = {
     "static_tuned": Rule(_are_tuned, "an object of specs by concurrency"),
     "training_requests": Rule(_are_hashes, "an ascending list of 16 hex digits each"),
     "seed": whole(0, 2**63 - 1),
-    "knobs": Rule(_are_knobs, "an object of finite numbers by name"),
     "engine": Rule(ENGINES.__contains__, " or ".join(ENGINES)),
-    "late_knobs": Rule(_are_knobs, "an object of finite numbers by name"),
-    "late_forwards": Rule(_are_forwards, "an object of two numbers of forwards by concurrency"),
-    "late_static_tuned": Rule(_are_tuned, "an object of specs by concurrency"),
+    "forwards": Rule(_are_forwards, "an object of forwards by concurrency"),
+    "async_static_tuned": Rule(_are_tuned, "an object of specs by concurrency"),
     "step_costs": or_null(OBJECT),
     "metrics": Rule(
         lambda value: isinstance(value, Mapping) and _are_metrics(value),

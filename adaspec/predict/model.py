@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,13 +12,6 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
 from adaspec.predict.evidence import EVIDENCE, probe_evidence
-from adaspec.predict.evidence_factors import (
-    STORED_AS,
-    EvidenceFactors,
-    factor_arrays,
-    factors_from,
-    no_factors,
-)
 from adaspec.predict.features import BEFORE, fingerprint
 from adaspec.predict.network import Network, network_from
 from adaspec.predict.splicing import SPLICE, probe_splice
@@ -53,7 +46,6 @@ class CompiledModel(NamedTuple):
     ngram: Curves
     neural: Curves
     spliced: Curves
-    factors: EvidenceFactors
     tables: Tables
 
 
@@ -64,7 +56,6 @@ class Model:
     networks: Mapping[str, Network]
     curves: Mapping[str, Curves]
     tables: Tables
-    factors: EvidenceFactors = field(default_factory=no_factors)
 
     def __post_init__(self) -> None:
         """Refuse a model that lacks a part, or holds one that is not known."""
@@ -89,7 +80,6 @@ class Model:
             ngram=self.curves["ngram"],
             neural=self.curves["neural"],
             spliced=self.curves["splice"],
-            factors=self.factors,
             tables=self.tables,
         )
 
@@ -100,7 +90,7 @@ class Model:
             stored |= {f"{name}.{key}": array for key, array in network._asdict().items()}
         for name, curves in sorted(self.curves.items()):
             stored |= curve_arrays(f"curve-{name}", curves)
-        return stored | factor_arrays(self.factors)
+        return stored
 
     def table_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of `tables.npz`."""
@@ -119,11 +109,9 @@ def model_from(learned: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray
         if set(groups.get(group, {})) != {"edges", "shapes"}:
             raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
         curves[name] = curves_from(group, learned)
-    if set(groups.get(STORED_AS, {})) != {"edges", "factors"}:
-        raise PolicyError("a model lacks the outlook of evidence, or it holds something else")
     networks = {}
     for name, arrays in groups.items():
-        if name.startswith("curve-") or name == STORED_AS:
+        if name.startswith("curve-"):
             continue
         if name not in HEADS:
             raise PolicyError(f"a model holds no network '{name}'")
@@ -132,7 +120,7 @@ def model_from(learned: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray
     extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
     if extra:
         raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")
-    return Model(networks, curves, token_tables.from_arrays(tables), factors_from(learned))
+    return Model(networks, curves, token_tables.from_arrays(tables))
 
 
 def feature_fingerprint() -> str:

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.predict.features import HISTORY, HIT, NEURAL_HIT, NGRAM_SURPRISE, SPLICE_HIT
 from adaspec.predict.tables import LEVELS, Tables, level_keys, look_up_copy, packed
 
 Floats = NDArray[np.float32]
@@ -19,10 +18,6 @@ SPLICE = (
     "behind_tokens",
     "neural_survival",
     "match_length",
-    "ngram_hit_rate",
-    "neural_hit_rate",
-    "splice_hit_rate",
-    "ngram_surprise",
     "position",
     "copy_right",
     "copy_right_behind",
@@ -30,8 +25,7 @@ SPLICE = (
 )
 """The features of a splice, in order. None depends on the match's position, because traces without
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
-the first token to copy, NaN in such traces. splice_hit_rate: the running mean, over splices that
-were reached, of whether the first token was right. The rates are those before the step."""
+the first token to copy, NaN in such traces."""
 COPY_AT = SPLICE.index("copy_right")
 
 
@@ -44,7 +38,6 @@ def observe_splice(
     tokens: int,
     survival: float,
     match_length: float,
-    past: NDArray[np.float64],
     position: int,
     tables: Tables,
     before: int,
@@ -52,7 +45,7 @@ def observe_splice(
     keys: NDArray[np.uint64],
     out: Floats,
 ) -> None:
-    """Fill one row of features; `past` is the request's history, `before` the last neural token."""
+    """Fill one row of features; `before` is the last neural token."""
     out[0] = length
     out[1] = agree
     out[2] = seen
@@ -60,11 +53,7 @@ def observe_splice(
     out[4] = tokens
     out[5] = survival
     out[6] = match_length
-    out[7] = past[HIT]
-    out[8] = past[NEURAL_HIT]
-    out[9] = past[SPLICE_HIT]
-    out[10] = past[NGRAM_SURPRISE]
-    out[11] = position
+    out[7] = position
     look_up_copy(tables, before, copied, keys, out[COPY_AT:])
 
 
@@ -84,7 +73,6 @@ def probe_splice() -> NDArray[np.float64]:
             numbers[4],
             rng.random(),
             float(rng.integers(0, 9)),
-            rng.random(HISTORY),
             int(rng.integers(1, 90)),
             tables,
             row % 3 - 1,

@@ -31,7 +31,7 @@ class CrossfitPolicy:
     """Which of them predicts for each request of the recording."""
     static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By concurrency, for each of them the static rule tuned on the requests that it saw."""
-    late_static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    async_static_tuned: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The same for an async engine."""
 
     @property

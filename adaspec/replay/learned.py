@@ -1,15 +1,17 @@
 """The learned policy at full speed: its own compiled stages inside one compiled closed loop.
 
-It is also how training sees the states in which policies decide: a run can record what it saw.
+A run can record what it saw. Training looks at every position of a recording once: see `survey`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, batch_shape, deciding_s, step_s
+from adaspec.cost.model import CostModel, Costs, batch_shape, deciding_s, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
 from adaspec.policy.base import deciding_of
@@ -18,7 +20,6 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned, planner_at
 from adaspec.policy.planner.recorder import Recorder
 from adaspec.policy.planner.state import Planner, new_planner
-from adaspec.policy.static import StaticRule
 from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches, RowFacts
 from adaspec.replay.closed_loop import (
     ClosedLoop,
@@ -57,40 +58,28 @@ def _run(
     concurrency: int,
     address: int,
     model_of_request: Ints,
-    rule: Longs,
     cap: int,
 ) -> ClosedLoop:
     """The closed loop, run to its end, under the planner at this address.
 
-    `rule` is empty, or a static rule's row: then the rule chooses, while the planner predicts and
-    records, and every request gets the drafter, so that its outcomes can be recorded. `cap` is the
-    run's own, to which look-ups on the true path are cut.
+    `cap` is the run's own, to which look-ups on the true path are cut.
     """
-    planner, ruled = planner_at(address), rule.shape[0] > 0
+    planner = planner_at(address)
     limits = planner.limits[0]
     reads_drafts, late = limits.reads_drafts > 0, limits.is_late > 0
     loop = start(arrays.columns, order, concurrency, False)
-    _admit(loop, 0, address, ruled)
+    _admit(loop, 0, address)
     while goes_on(loop):
         count, context = loop.state[0].rows, context_tokens(loop)
-        holders = np.count_nonzero(loop.holds_neural[:count])
-        if not ruled and holders > 0 and not stages.keeps(address, count, holders, context):
+        if not stages.keeps(address, count):
             loop.holds_neural[:count] = False
         _take_in(arrays, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
         forwards = stages.plan(address)
-        if ruled:
-            forwards = min(rule[2], limits.neural_cap)
         if reads_drafts and forwards > 0:
-            forwards = _draft(arrays, loop, address, forwards, ruled or late)
+            _draft(arrays, loop, address, forwards)
         neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        if ruled:
-            _apply_rule(rule, rows, forwards, limits.cap, neural_len, ngram_len)
-            stages.note_lengths(address, neural_len, ngram_len)
-            splices = True
-        else:
-            splices = stages.choose(address, forwards, neural_len, ngram_len)
-        if splices:
+        if stages.choose(address, forwards, neural_len, ngram_len):
             behind = _behind(arrays, loop, rows, neural_len, cap, False)
             stages.splice(address, neural_len, behind, ngram_len)
         accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
@@ -103,40 +92,51 @@ def _run(
             bool(rows.holds_neural.any()),
             stages.budget(address) if late else 0,
         )
-        seconds = step_s(planner.costs, shape)
         counts = loop.emitted[:count].astype(np.int32)
-        stages.learn(
-            address,
-            _emitted(arrays, loop),
-            counts,
-            drafted,
-            neural_len,
-            accepted,
-            np.ones(count, np.bool_),
-            forwards,
-            seconds,
-        )
+        stages.learn(address, counts, drafted, neural_len, accepted, step_s(planner.costs, shape))
         charged = step_seconds(loop, planner.costs, shape)
         count_step(loop, shape, charged, deciding_s(planner.costs, shape), taken)
         following = loop.state[0].following
         if advance(loop, False):
-            _admit(loop, following, address, ruled)
+            _admit(loop, following, address)
     return loop
 
 
 @compiled
-def _admit(loop: ClosedLoop, first_entry: int, address: int, ruled: bool) -> None:
+def _admit(loop: ClosedLoop, first_entry: int, address: int) -> None:
     """Let the policy say which of the rows that have just entered hold the drafter."""
-    neural_cap = planner_at(address).limits[0].neural_cap
     rows = loop.state[0].rows
     for row in range(rows):
-        if loop.entry[row] < first_entry:
+        if loop.entry[row] >= first_entry:
+            stages.enter(address, loop.slot[row])
+            if stages.admits(address, rows):
+                take_drafter(loop, row)
+
+
+@compiled
+def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, of: Longs) -> None:
+    """Show the planner positions `at` of requests `of`, a batch at a time, with their drafts."""
+    planner, cap = planner_at(address), 0
+    limits, most = planner.limits[0], planner.limits[0].neural_cap
+    model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
+    for first in range(0, at.shape[0], loop.request.shape[0]):
+        count = min(at.shape[0] - first, loop.request.shape[0])
+        loop.state[0].rows = count
+        loop.request[:count] = of[first : first + count]
+        loop.position[:count] = at[first : first + count]
+        _take_in(arrays, loop, planner, model_of_request)
+        stages.plan(address)
+        if limits.reads_drafts > 0:
+            _draft(arrays, loop, address, most)
             continue
-        slot = loop.slot[row]
-        stages.enter(address, slot)
-        prompt = loop.columns.prompt[loop.request[row]]
-        if neural_cap > 0 and (ruled or stages.admits(address, slot, prompt, rows)):
-            take_drafter(loop, row)
+        if planner.recorder.splice_at.shape[0] == 0:
+            continue
+        rows, ngram_len = stages.rows_of(planner), np.zeros(count, np.int32)
+        for depth in range(1, most + 1):
+            depths = np.full(count, depth, np.int32)
+            cap = limits.cap - depth
+            behind = _behind(arrays, loop, rows, depths, cap, False)
+            stages.splice(address, depths, behind, ngram_len)
 
 
 @compiled
@@ -167,19 +167,14 @@ def _take_in(
 
 
 @compiled
-def _draft(
-    arrays: RecordedArrays, loop: ClosedLoop, address: int, planned: int, all_planned: bool
-) -> int:
-    """Run forwards, their tokens shown to the planner, as long as it wants; how many there were.
-
-    With `all_planned`, under a rule or decided late, so many are run.
-    """
+def _draft(arrays: RecordedArrays, loop: ClosedLoop, address: int, forwards: int) -> None:
+    """Run so many forwards, their tokens shown to the planner."""
     planner = planner_at(address)
-    rows, most = stages.rows_of(planner), planner.limits[0].neural_cap
+    rows = stages.rows_of(planner)
     count = rows.slots.shape[0]
-    tokens = np.full((count, most), -1, np.int32)
-    confidences = np.full((count, most, arrays.confidences.shape[2]), np.nan, np.float32)
-    for depth in range(1, most + 1):
+    tokens = np.full((count, forwards), -1, np.int32)
+    confidences = np.full((count, forwards, arrays.confidences.shape[2]), np.nan, np.float32)
+    for depth in range(1, forwards + 1):
         for row in range(count):
             if rows.holds_neural[row]:
                 i = loop.columns.offset[loop.request[row]] + loop.position[row]
@@ -190,12 +185,6 @@ def _draft(
         # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
         behind = _behind(arrays, loop, rows, depths, 0, True)
         stages.revise(address, depth, tokens, confidences, behind)
-        if all_planned:
-            if depth >= planned:
-                return depth
-        elif depth < most and not stages.proceeds(address, depth):
-            return depth
-    return most
 
 
 @compiled
@@ -244,19 +233,6 @@ def _behind(
 
 
 @compiled
-def _apply_rule(
-    rule: Longs, rows: RowFacts, forwards: int, cap: int, neural_len: Ints, ngram_len: Ints
-) -> None:
-    """Lengths under a static rule: copied tokens where the match is long enough, else neural."""
-    min_match, most_copied = rule[0], rule[1]
-    for row in range(rows.slots.shape[0]):
-        if most_copied > 0 and rows.length[row] >= min_match:
-            ngram_len[row] = min(most_copied, rows.available[row], cap)
-        elif rows.holds_neural[row]:
-            neural_len[row] = forwards
-
-
-@compiled
 def _verify(
     arrays: RecordedArrays, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
 ) -> tuple[Ints, int]:
@@ -285,18 +261,6 @@ def _verify(
     return accepted, total
 
 
-@compiled
-def _emitted(arrays: RecordedArrays, loop: ClosedLoop) -> Ints:
-    """(rows, most) the tokens that this step emits, padded with -1."""
-    rows = loop.state[0].rows
-    tokens = np.full((rows, loop.emitted[:rows].max()), -1, np.int32)
-    for row in range(rows):
-        r, count = loop.request[row], loop.emitted[row]
-        begin = arrays.text_start[r] + arrays.columns.prompt[r] + loop.position[row]
-        tokens[row, :count] = arrays.text[begin : begin + count]
-    return tokens
-
-
 def run_learned(
     recording: Recording,
     policy: LearnedPolicy | CrossfitPolicy,
@@ -304,35 +268,65 @@ def run_learned(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    rule: StaticRule | None = None,
     recorder: Recorder | None = None,
     engine: str = SYNC,
 ) -> Result:
-    """What the loop for any policy would say of this policy, compiled; a rule decides at once."""
-    late = engine == ASYNC and rule is None
+    """What the loop for any policy would say of this policy, compiled."""
     if isinstance(policy, CrossfitPolicy):
         policies, model_of_request = policy.policies, policy.policy_of_request
     else:
         policies, model_of_request = (policy,), np.zeros(len(recording), np.int32)
-    first, models = policies[0], [each.model for each in policies]
-    pinned = [Pinned(model.compiled()) for model in models]
+    first = policies[0]
+    costs = cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants()
     run_cap, cap = cap, min(first.cap, cap)
-    planner = new_planner(
-        models,
-        np.array([model.address for model in pinned]),
-        np.stack([each.knobs_in(ASYNC if late else SYNC) for each in policies]),
-        cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants(),
-        concurrency,
-        cap,
-        min(first.neural_cap, recording.neural_cap, cap),
-        reads_drafts=first.model.reads_evidence and recording.shows_tokens,
-        recorder=recorder,
-        forwards=first.forwards if late else None,
-    )
-    planner.limits["weighs_every_splice"] = rule is not None
+    pinned, planner = _planner(policies, recording, costs, concurrency, cap, engine, recorder)
     kept = Pinned(planner)
-    row = np.empty(0, np.int64) if rule is None else rule.row()
-    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, row, run_cap)
+    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, run_cap)
     # The compiled loop knows addresses only: what lies there must outlive it.
     del kept, pinned
     return result_of(loop)
+
+
+def survey(recording: Recording, policy: LearnedPolicy, requests: Ints, recorder: Recorder) -> None:
+    """Record what the policy sees at every position of these requests, drafts at all depths."""
+    columns, costs = recording.columns, line("none", 1.0, 0.0).constants()
+    pinned, planner = _planner(
+        (policy,), recording, costs, len(recorder.place), policy.cap, SYNC, recorder
+    )
+    planner.limits["weighs_every_splice"] = True
+    # The first token of an output is there before anything is decided.
+    counts = columns.length[requests] - 1
+    of = np.repeat(requests.astype(np.int64), counts)
+    at = np.concatenate([np.arange(1, 1 + count) for count in counts.tolist()])
+    slots = np.zeros(len(recorder.place), np.int32)
+    loop = start(columns, slots, len(slots), planner.limits["neural_cap"][0] > 0)
+    kept = Pinned(planner)
+    _survey(recording.arrays, loop, kept.address, at.astype(np.int64), of)
+    del kept, pinned
+
+
+def _planner(
+    policies: Sequence[LearnedPolicy],
+    recording: Recording,
+    costs: Costs,
+    slots: int,
+    cap: int,
+    engine: str,
+    recorder: Recorder | None,
+) -> tuple[list[Pinned], Planner]:
+    """A planner of these policies' models, and what pins those."""
+    first, models = policies[0], [each.model for each in policies]
+    pinned = [Pinned(model.compiled()) for model in models]
+    return pinned, new_planner(
+        models,
+        np.array([model.address for model in pinned]),
+        np.stack([each.knobs for each in policies]),
+        costs,
+        slots,
+        cap,
+        min(first.neural_cap, recording.neural_cap, cap),
+        reads_drafts=first.model.reads_evidence and recording.shows_tokens,
+        is_late=engine == ASYNC,
+        recorder=recorder,
+        forwards=first.forwards,
+    )

@@ -106,9 +106,7 @@ class PhasedExecutor(Executor):
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
         assert isinstance(step, PhasedStep)
-        kept = step.holders == 0 or stages.keeps(
-            self.policy.address, len(step.slots), step.holders, step.context
-        )
+        kept = step.holders == 0 or stages.keeps(self.policy.address, len(step.slots))
         if not kept:
             self._take_drafter(step, exempt)
             self.policy.planner.rows.holds_neural[: len(step.slots)] = step.holds_neural
@@ -129,7 +127,7 @@ class PhasedExecutor(Executor):
             return True
         source = step.source
         assert isinstance(source, ShownDrafts)
-        state, wants_forward = _read_tokens(
+        state = _observe(
             self.policy.address,
             self.index.bases,
             step.observed,
@@ -139,7 +137,7 @@ class PhasedExecutor(Executor):
         )
         _raise_for(state, step.slots)
         step.observed = step.forwards
-        return bool(wants_forward)
+        return True
 
     def settle(self, step: Step, room: Ints | None = None, lenient: bool = False) -> Cut:
         """What is verified: the policy's proposal, cut to what can be."""
@@ -214,13 +212,10 @@ class PhasedExecutor(Executor):
         """Tell the policy the outcome of its proposal."""
         stages.learn(
             self.policy.address,
-            outcome.emitted,
             outcome.emitted_tokens,
             outcome.drafted,
             outcome.neural_drafted,
             outcome.accepted,
-            outcome.judged,
-            step.forwards,
             outcome.step_s,
         )
 
@@ -267,22 +262,13 @@ def _begin(
 
 
 @compiled
-def _read_tokens(
-    address: int, bases: Longs, observed: int, count: int, tokens: Ints, confidences: Floats
-) -> tuple[int, bool]:
-    """Take in the tokens drafted at depths observed + 1 .. count, each with the match behind it.
-
-    Returns the state, and whether another forward is worth its time.
-    """
-    state = _observe(address, bases, observed, count, tokens, confidences)
-    return state, state == _READY and stages.proceeds(address, count)
-
-
-@compiled
 def _observe(
     address: int, bases: Longs, observed: int, count: int, tokens: Ints, confidences: Floats
 ) -> int:
-    """The same without the question of what follows; returns the state."""
+    """Take in the tokens drafted at depths observed + 1 .. count, each with the match behind it.
+
+    Returns the state.
+    """
     rows = stages.rows_of(planner_at(address))
     facts = np.empty((FACTS, rows.slots.shape[0]), np.int32)
     depths, known = np.empty_like(rows.slots), np.empty((rows.slots.shape[0], 1), np.int32)

@@ -17,8 +17,7 @@ from adaspec.train.heads import Settings, fit_before
 from adaspec.train.teacher import distilled
 from adaspec.train.training import Trained
 
-# A surprise is the difference between an outcome and what the tables predicted.
-TABLE_FEATURES = (*BEFORE[TABLES_AT:], "neural_surprise", "ngram_surprise", *SPLICE[COPY_AT:])
+TABLE_FEATURES = (*BEFORE[TABLES_AT:], *SPLICE[COPY_AT:])
 
 
 def hidden(examples: Examples, names: Collection[str]) -> Examples:

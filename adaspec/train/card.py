@@ -130,7 +130,7 @@ def _tokens(selection: Selection, workload: str) -> int:
 
 def _settings(manifest: PolicyManifest, options: Options) -> str:
     loads = ", ".join(map(str, options.concurrency))
-    knobs = ", ".join(f"{name} {value:g}" for name, value in sorted(manifest.knobs.items()))
+    forwards = ", ".join(f"{count} at {load}" for load, count in manifest.forwards.items())
     rules: list[list[Text]] = [
         [str(load), code(spec)] for load, spec in manifest.static_tuned.items()
     ]
@@ -138,7 +138,7 @@ def _settings(manifest: PolicyManifest, options: Options) -> str:
     return (
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
         f"concurrency {loads}, drafts of at most {manifest.cap} tokens.\n\n"
-        f"Planner knobs, tuned on the training requests: {knobs}.\n\n"
+        f"Forwards of the drafter by concurrency: {forwards or 'none'}.\n\n"
         "The best static rule on the same training requests, what a careful operator would run:"
         f"\n\n{tuned}"
     )

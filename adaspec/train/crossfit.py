@@ -20,7 +20,6 @@ from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import Model, feature_fingerprint
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import History
@@ -89,8 +88,8 @@ def cross_fit(
         rules = tuned_rules(recording, others, cost, options, progress, engine)
         return {load: tuple(each[load] for each in rules) for load in options.concurrency}
 
-    late_tuned = tuned(ASYNC) if options.engine == ASYNC else {}
-    panel = CrossfitPolicy(f"crossfit:{folds}", policies, member, tuned(SYNC), late_tuned)
+    async_tuned = tuned(ASYNC) if options.engine == ASYNC else {}
+    panel = CrossfitPolicy(f"crossfit:{folds}", policies, member, tuned(SYNC), async_tuned)
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
@@ -103,18 +102,13 @@ def cross_fit(
         "folds": folds,
         "contents": contents_of(selection),
         "fingerprint": feature_fingerprint(),
-        "knobs": [
-            dict(zip(KNOBS, policy.knobs_in(options.engine).tolist(), strict=True))
-            for policy in policies
-        ],
+        "forwards": [policy.forwards.tolist() for policy in policies],
     }
     if memory:
         report["cross_fitted"]["memory"] = True
-    if options.engine == ASYNC:
-        report["cross_fitted"]["late_forwards"] = [policy.forwards.tolist() for policy in policies]
     report["notes"].append(
-        f"cross-fitted in {folds} folds: every request is decided by a model, and knobs, that "
-        "never saw it; static:tuned runs each under the rule tuned on the other folds"
+        f"cross-fitted in {folds} folds: every request is decided by a model that never saw "
+        "it; static:tuned runs each under the rule tuned on the other folds"
     )
     return report
 

@@ -1,4 +1,4 @@
-"""Training examples, recorded in rollouts of static rules and learned policies."""
+"""Training examples: what a policy sees at every position of a recording."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.policy.planner.recorder import new_recorder
-from adaspec.policy.static import StaticRule
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.splicing import SPLICE
-from adaspec.replay.learned import run_learned
-from adaspec.replay.orders import draw_passes, pools_among
+from adaspec.replay.learned import survey
 from adaspec.replay.recording import Recording
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
 Array = NDArray[np.float64]
+
+
+BATCH = 256
+"""Positions that are surveyed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,10 @@ class Examples:
             )
         )
 
+    def with_drafts(self, other: Examples) -> Examples:
+        """These decisions, with the splices and the evidence of others."""
+        return replace(other, decisions=self.decisions)
+
     @property
     def samples(self) -> tuple[Sample, Sample, Sample]:
         """The samples of all three kinds."""
@@ -100,59 +105,27 @@ def pooled(parts: list[Examples]) -> Examples:
     )
 
 
-def evened(examples: Examples) -> Examples:
-    """The examples weighted so that every position counts the same, however often it was visited.
-
-    Policies decide more often at hard positions, and giving those more weight makes worse trees.
-    """
-    decisions = examples.decisions
-    _, place, times = np.unique(decisions.at, return_inverse=True, return_counts=True)
-    return replace(examples, decisions=replace(decisions, weight=1.0 / times[place]))
-
-
-def rollout(
-    recording: Recording,
-    policy: LearnedPolicy,
-    members: NDArray[np.bool_],
-    concurrency: int,
-    cost: CostModel,
-    rng: np.random.Generator,
-    rule: StaticRule | None = None,
-    engine: str = SYNC,
+def surveyed(
+    recording: Recording, policy: LearnedPolicy, members: NDArray[np.bool_], drafts: bool
 ) -> Examples:
-    """The examples of one closed loop, which every marked request enters at least once."""
-    order = draw_passes(pools_among(recording, members), concurrency, rng)
-    size = int(recording.columns.length[order].sum())
-    depths = policy.neural_cap if policy.model.reads_evidence else 0
-    recorder = new_recorder(concurrency, size, size * max(depths, 1), size * depths)
-    run_learned(
-        recording,
-        policy,
-        order,
-        concurrency,
-        cost,
-        policy.cap,
-        rule=rule,
-        recorder=recorder,
-        engine=engine,
-    )
-    # A request may enter several times but should count once, so only a share of examples is kept.
-    share = min(1.0, float(members.sum()) / len(order))
-    decided, spliced, drafted = (
-        np.flatnonzero(rng.random(filled) < share) if share < 1 else np.arange(filled)
-        for filled in map(int, recorder.filled[0].tolist())
-    )
-    # Chosen by index, as slices would keep the whole recorder in memory.
+    """The examples at every position of the marked requests, or those of their drafts alone."""
+    requests = np.flatnonzero(members).astype(np.int32)
+    size = int((recording.columns.length[requests] - 1).sum())
+    behind = size * min(policy.neural_cap, LONGEST_NEURAL) if drafts else 0
+    reads = policy.model.reads_evidence
+    recorder = new_recorder(BATCH, 0 if drafts else size, behind, behind if reads else 0)
+    survey(recording, policy, requests, recorder)
+    decided, spliced, drafted = map(int, recorder.filled[0].tolist())
     return Examples(
-        sample(recorder.at[decided], recorder.x[decided]),
+        sample(recorder.at[:decided], recorder.x[:decided]),
         sample(
-            recorder.splice_at[spliced],
-            recorder.splice_x[spliced],
-            recorder.splice_length[spliced],
+            recorder.splice_at[:spliced].copy(),
+            recorder.splice_x[:spliced].copy(),
+            recorder.splice_length[:spliced].copy(),
         ),
         sample(
-            recorder.evidence_at[drafted],
-            recorder.evidence_x[drafted],
-            recorder.evidence_depth[drafted],
+            recorder.evidence_at[:drafted],
+            recorder.evidence_x[:drafted],
+            recorder.evidence_depth[:drafted],
         ),
     )

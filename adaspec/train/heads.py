@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.evidence import EVIDENCE, EXPECTED
-from adaspec.predict.evidence_factors import EvidenceFactors, fit_factors, no_factors
+from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import BEFORE
 from adaspec.predict.model import HEADS, Model, no_curves
 from adaspec.predict.network import Network, constant_network
@@ -213,10 +212,8 @@ def _fit_source(
     return {f"{source}_first": first, f"{source}_more": more}, curves
 
 
-def fit_evidence(
-    recording: Recording, examples: Examples, settings: Settings
-) -> tuple[Boosters, EvidenceFactors]:
-    """The heads that read drafted tokens, and the factors by which they correct predictions."""
+def fit_evidence(recording: Recording, examples: Examples, settings: Settings) -> Boosters:
+    """The heads that read drafted tokens."""
     columns = recording.columns
     evidence = examples.evidence
     known = is_text_known(recording, evidence.at, evidence.depth)
@@ -228,17 +225,12 @@ def fit_evidence(
         return boost(x[chosen], y, w[chosen], "binary", EVIDENCE, settings)
 
     reached = neural >= depth - 1
-    accepted_next = fit(reached, neural >= depth)
-    boosters = {
-        "accepted_next": accepted_next,
+    return {
+        "accepted_next": fit(reached, neural >= depth),
         "ngram_after": fit(columns.match[positions] > 0, columns.run[positions] >= 1),
         # The tokens drafted behind a wrong token show that it was wrong.
         "accepted_before": fit(depth >= 2, reached),
     }
-    x, y = x[reached], (neural >= depth)[reached].astype(np.float64)
-    request = request_at(recording, positions[reached])
-    scores = held_out_scores(accepted_next, x, y, w[reached], request, "binary", EVIDENCE, settings)
-    return boosters, fit_factors(x[:, EXPECTED].astype(np.float64), scores)
 
 
 def with_constant(model: Model, group: str, value: float) -> Model:
@@ -257,14 +249,13 @@ def model_of(
     curves: Mapping[str, Curves],
     tables: Tables,
     settings: Settings,
-    factors: EvidenceFactors | None = None,
 ) -> Model:
     """The model whose networks predict what these boosters predict for the samples' features."""
     networks = {
         group: distilled(group, heads, samples[group], settings.distilling, settings.threads)
         for group, heads in boosters.items()
     }
-    return Model(networks, curves, tables, factors or no_factors())
+    return Model(networks, curves, tables)
 
 
 def request_at(recording: Recording, at: Longs) -> Longs:

@@ -25,7 +25,6 @@ from adaspec.evaluate.selection import check_excluded, distinct_names
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import policy_of
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import NEURAL_FIRST, NEURAL_MORE, NGRAM_FIRST, NGRAM_MORE
 from adaspec.predict.network import predict
 from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
@@ -103,7 +102,6 @@ def train_logged(
         static_tuned={},
         seed=options.seed,
         vocabulary_hash=vocabulary_of(readers),
-        knobs=dict(KNOBS),
         metrics=metrics,
         **names,
     )

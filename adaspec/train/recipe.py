@@ -23,7 +23,6 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.planner.memory import KNOBS
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.history import History
 from adaspec.replay.orders import draw_order, pools_among
@@ -69,7 +68,7 @@ class Product:
             "static_tuned": {
                 str(concurrency): spec for concurrency, spec in self.manifest.static_tuned.items()
             },
-            "knobs": dict(self.manifest.knobs),
+            "forwards": {str(load): count for load, count in self.manifest.forwards.items()},
             "metrics": dict(self.manifest.metrics),
         }
 
@@ -126,7 +125,7 @@ def train_policy(
     trained = trainer.train_all()
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     everyone = np.ones(len(recording), np.bool_)
-    tuned, late_tuned = (
+    tuned, async_tuned = (
         tuned_rules(plain, [everyone], cost, options, progress, engine)[0] for engine in ENGINES
     )
     evidence = []
@@ -145,11 +144,9 @@ def train_policy(
         tokenizer=corpus.tokenizer,
         vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter,
-        knobs=KNOBS | trained.knobs,
         engine=options.engine,
-        late_knobs=KNOBS | trained.late_knobs,
-        late_forwards=trained.late_forwards,
-        late_static_tuned=late_tuned,
+        forwards=trained.forwards,
+        async_static_tuned=async_tuned,
     )
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)

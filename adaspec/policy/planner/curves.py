@@ -58,7 +58,7 @@ def predict_before_drafting(
 
     `price` is what the splice that may follow a neural draft costs per token.
     """
-    observe(rows, chosen, memory.history, model.tables, memory.keys, memory.features)
+    observe(rows, chosen, model.tables, memory.keys, memory.features)
     count = chosen.shape[0]
     predict_rows(model.before, memory.features, count, memory.before_scratch, memory.predictions)
     for source in (NGRAM, NEURAL, SPLICE):
@@ -269,7 +269,6 @@ def predict_splices(
             depth,
             memory.neural[row, depth],
             float(rows.length[row]),
-            memory.history[rows.slots[row]],
             rows.position[row],
             model.tables,
             tokens[row, depth - 1] if tokens.shape[1] >= depth else -1,

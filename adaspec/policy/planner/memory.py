@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError, nearest
 from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import FEATURES, HISTORY
+from adaspec.predict.features import FEATURES
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import Scratch, new_scratch
 from adaspec.predict.splicing import SPLICE as SPLICE_FEATURES
@@ -65,36 +65,10 @@ RECORD = np.dtype([("expected", "f8"), ("accepted", "f8"), ("drafts", "f8"), ("f
 """A source's recent drafts: tokens expected before recalibration, tokens accepted, how many drafts;
 and the factor by which predictions are recalibrated in this step."""
 
-DRAFTER = np.dtype(
-    [
-        ("brought", "f8"),
-        ("expected", "f8"),
-        ("held_now", "f8"),
-        ("steps_held", "f8"),
-        ("steps_without", "f8"),
-        ("patience", "f8"),
-        ("prompt_tokens", "f8"),
-        ("prompts", "f8"),
-        ("answer_tokens", "f8"),
-        ("answers", "f8"),
-        ("context_per_row", "f8"),
-        ("leaning", "f8"),
-        ("probing", "f8"),
-        ("tried_loads", "f8"),
-    ]
-)
-"""What decides who holds the neural drafter (see `admission`): tokens that it brought and that it
-was expected to; whether a row holds it, for how many steps (200 at most), and for how many none
-did; how many rests of that length are waited before the next probe; fading sums of prompts and
-answers; whether it paid (1) or not (-1) at the last request; whether it is held as a probe; and
-the loads at which it was refused or tried since it last paid, a bit each."""
-
 
 class Memory(NamedTuple):
     """Working memory of one policy, for as many slots as there are."""
 
-    history: Array
-    """What each slot's request did in earlier steps (see `predict.features`)."""
     features: Floats
     predictions: Array
     neural: Array
@@ -110,16 +84,6 @@ class Memory(NamedTuple):
     """The same shape: how many tokens to splice on, once the match behind them is known."""
     splice_tokens: Array
     """The tokens expected to be accepted of that splice."""
-    ngram_value: Array
-    """What each row's best n-gram draft is worth, price paid."""
-    ngram_len: Ints
-    """How long that draft is."""
-    batch_value: Array
-    """What the batch's best plans are worth with 0, 1, .. forwards at hand."""
-    padded_value: Array
-    """The same where tokens that fill a padded batch are free."""
-    ngram_value_before: Array
-    """What each row's n-gram draft was worth before anything was drafted."""
     splice_features: Floats
     splice_predictions: Array
     splice: Array
@@ -131,14 +95,12 @@ class Memory(NamedTuple):
     """How many leading drafted tokens are the n-gram candidate's."""
     least_confidence: Floats
     """(rows, 2) the least log-probability and margin of the tokens drafted so far."""
+    offered: Array
+    """(rows, LONGEST_NGRAM) P(each token of the draft and all before it are accepted)."""
     expected: Array
     """(rows, 3) tokens expected to be accepted of what was proposed, per source."""
     record: Record
     """One `RECORD` per source."""
-    drafter: Record
-    """One `DRAFTER`."""
-    output_tokens: Ints
-    """Output tokens of every slot's request, when it was last seen."""
     recent_steps: Array
     """(MAX_RATE_STEPS, 2) tokens and seconds of the last steps, written in turn."""
     throughput: Record
@@ -157,7 +119,6 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
     }
     neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
     return Memory(
-        history=np.zeros((slots, HISTORY)),
         features=np.zeros((slots, FEATURES), np.float32),
         predictions=np.zeros((slots, len(HEADS["before"]))),
         neural=np.zeros((slots, neural)),
@@ -166,11 +127,6 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         splice_value=np.zeros((slots, neural)),
         splice_len=np.zeros((slots, neural), np.int32),
         splice_tokens=np.zeros((slots, neural)),
-        ngram_value=np.zeros(slots),
-        ngram_len=np.zeros(slots, np.int32),
-        batch_value=np.zeros(neural),
-        padded_value=np.zeros(neural),
-        ngram_value_before=np.zeros(slots),
         splice_features=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
         splice_predictions=np.zeros((slots, len(HEADS["splice"]))),
         splice=np.zeros((slots, neural, splice)),
@@ -178,10 +134,9 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         evidence_predictions=np.zeros((slots, len(HEADS["evidence"]))),
         agreed=np.zeros(slots, np.int32),
         least_confidence=np.zeros((slots, 2), np.float32),
+        offered=np.zeros((slots, LONGEST_NGRAM)),
         expected=np.zeros((slots, 3)),
         record=np.zeros(3, RECORD),
-        drafter=np.zeros(1, DRAFTER),
-        output_tokens=np.zeros(slots, np.int32),
         recent_steps=np.zeros((MAX_RATE_STEPS, 2)),
         throughput=np.zeros(1, THROUGHPUT),
         keys=np.zeros(LEVELS, np.uint64),

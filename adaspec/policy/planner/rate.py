@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, plain_step_s, token_price
+from adaspec.cost.model import Costs, plain_step_s
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import PRIOR_SPEEDUP, PRIOR_STEPS, RATE_STEPS, Memory
 from adaspec.predict.features import RowFacts
@@ -31,13 +31,6 @@ def rate_of(memory: Memory, knobs: Array, costs: Costs, rows: int, context: int)
     prior_s = knobs[PRIOR_STEPS] * rows / plain
     tokens = throughput.tokens + knobs[PRIOR_SPEEDUP] * plain * prior_s
     return tokens / (throughput.seconds + prior_s) if steps > 0 else knobs[PRIOR_SPEEDUP] * plain
-
-
-@compiled
-def price_of(memory: Memory, knobs: Array, costs: Costs, rows: RowFacts) -> float:
-    """Tokens that the time of verifying one more token is worth."""
-    rate = rate_of(memory, knobs, costs, rows.slots.shape[0], context_of(rows))
-    return token_price(costs, rate)
 
 
 @compiled

@@ -6,9 +6,8 @@ stages. All of them work on the planner behind an address:
 
     admits      a request enters: does it hold the neural drafter?
     keeps       do those that hold it go on?
-    plan        before drafting: predict, and say how many forwards are worth their time
+    plan        before drafting: predict, and say how many forwards the drafter runs
     revise      after each forward, where drafts are read: revise what is expected
-    proceeds    and is another forward worth its time?
     budget      in an async engine: how many tokens may be verified, decided before
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
@@ -20,30 +19,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import token_price
 from adaspec.jit import compiled, inlined
-from adaspec.policy.planner import admission
 from adaspec.policy.planner.address import model_at, planner_at
+from adaspec.policy.planner.budget import (
+    decide_budget,
+    enter_slot,
+    fit,
+    forwards_at,
+    take_report,
+)
+from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
 from adaspec.policy.planner.curves import (
     predict_before_drafting,
     predict_splices,
     revise_by_draft,
 )
-from adaspec.policy.planner.forwards import (
-    BatchState,
-    batch_state,
-    best_forwards,
-    wants_forward,
-    weigh_ngram,
-)
-from adaspec.policy.planner.late import decide_budget, decide_forwards, enter_late, note_choice
-from adaspec.policy.planner.lengths import choose_lengths, choose_within, use_budget
-from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
-from adaspec.policy.planner.rate import count_step, price_of, rate_of
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Memory
+from adaspec.policy.planner.rate import context_of, count_step, rate_of
 from adaspec.policy.planner.recalibration import note_expected, update_record
 from adaspec.policy.planner.recorder import record_decisions, record_evidence, record_splices
 from adaspec.policy.planner.state import Planner
-from adaspec.predict.features import BehindMatches, RowFacts, forget, remember
+from adaspec.predict.features import BehindMatches, RowFacts
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -86,52 +82,28 @@ def _rows_of_model(planner: Planner, model: int) -> Ints:
 
 
 @compiled
-def state_of(planner: Planner, reads_drafts: bool) -> BatchState:
-    """The batch as the plan sees it."""
-    # How far a drafted token may move a prediction is the drafter's nature: any model can tell.
-    return batch_state(
-        planner.memory,
-        rows_of(planner),
-        planner.knobs[0],
-        planner.costs,
-        model_at(planner.models[0]).factors,
-        planner.limits[0].cap,
-        planner.limits[0].neural_cap,
-        reads_drafts,
-    )
-
-
-@compiled
-def _splice_price(planner: Planner, rows: RowFacts) -> float:
-    """The price per token at which splices are weighed."""
-    if planner.limits[0].weighs_every_splice:
-        return 0.0
-    return price_of(planner.memory, planner.knobs[0], planner.costs, rows)
+def price_of(planner: Planner) -> float:
+    """What a token has to be worth to be verified in this step: see `budget`."""
+    return 0.0 if planner.limits[0].weighs_every_splice else planner.budget.step[0].price
 
 
 @compiled
 def enter(address: int, slot: int) -> None:
-    """A request takes this slot: what its predecessor did is forgotten."""
-    forget(planner_at(address).memory.history, slot)
-    enter_late(planner_at(address).late, slot)
+    """A request takes this slot: what its predecessor wanted is forgotten."""
+    enter_slot(planner_at(address).budget, slot)
 
 
 @compiled
-def admits(address: int, slot: int, prompt_tokens: int, rows: int) -> bool:
-    """Whether the request in this slot, one of so many rows, holds the neural drafter."""
+def admits(address: int, running: int) -> bool:
+    """Whether a request that enters, one of so many, holds the neural drafter."""
     planner = planner_at(address)
-    if planner.limits[0].neural_cap == 0:
-        return False
-    return admission.admits(
-        planner.memory, planner.knobs[0], planner.costs, slot, prompt_tokens, rows
-    )
+    return planner.limits[0].neural_cap > 0 and forwards_at(planner.budget, running) > 0
 
 
 @compiled
-def keeps(address: int, rows: int, holders: int, context: int) -> bool:
-    """Whether those that hold the drafter go on holding it."""
-    planner = planner_at(address)
-    return admission.keeps(planner.memory, planner.knobs[0], planner.costs, rows, holders, context)
+def keeps(address: int, running: int) -> bool:
+    """Whether those that hold the drafter go on: a step without it leaves a hole in its cache."""
+    return forwards_at(planner_at(address).budget, running) > 0
 
 
 @compiled
@@ -169,10 +141,13 @@ def plan_columns(
 
 @compiled
 def plan(address: int) -> int:
-    """Predict the curves of the rows that were taken in; how many forwards they are worth."""
+    """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
-    rows, limits = rows_of(planner), planner.limits[0]
-    price = price_of(planner.memory, planner.knobs[0], planner.costs, rows)
+    rows, limits, step = rows_of(planner), planner.limits[0], planner.budget.step[0]
+    price, running = price_of(planner), rows.slots.shape[0]
+    if limits.is_late:
+        rate = rate_of(planner.memory, planner.knobs[0], planner.costs, running, context_of(rows))
+        step.budget = decide_budget(planner.budget, planner.costs, rate, running, limits.cap)
     for m in range(planner.models.shape[0]):
         predict_before_drafting(
             model_at(planner.models[m]),
@@ -184,38 +159,16 @@ def plan(address: int) -> int:
         )
     if planner.recorder.at.shape[0] > 0:
         record_decisions(planner.recorder, planner.memory, rows)
-    if limits.is_late:
-        return _decide_late(planner, rows)
-    forwards = best_forwards(state_of(planner, limits.reads_drafts > 0))
-    # Evidence may make a longer draft worth while than the plan foresaw.
-    return limits.neural_cap if limits.reads_drafts > 0 and forwards > 0 else forwards
-
-
-@compiled
-def _decide_late(planner: Planner, rows: RowFacts) -> int:
-    """What the host has decided for this step: its budget, and how many forwards it runs."""
-    late, running = planner.late, rows.slots.shape[0]
-    most = running * planner.limits[0].cap
-    late.step[0].budget = min(decide_budget(late, planner.costs, running), most)
-    late.step[0].forwards = 0
+    step.forwards = 0
     if rows.holds_neural.any():
-        late.step[0].forwards = min(decide_forwards(late, running), planner.limits[0].neural_cap)
-    state = state_of(planner, False)
-    weigh_ngram(state.memory, rows, state.price, state.cap)
-    state.memory.ngram_value_before[:running] = state.memory.ngram_value[:running]
-    return int(late.step[0].forwards)
+        step.forwards = min(forwards_at(planner.budget, running), limits.neural_cap)
+    return int(step.forwards)
 
 
 @compiled
 def budget(address: int) -> int:
     """How many drafted tokens this step can verify, all rows together."""
-    return int(planner_at(address).late.step[0].budget)
-
-
-@compiled
-def forwards_unread(address: int) -> int:
-    """How many forwards would be worth their time if nothing were learned from their tokens."""
-    return best_forwards(state_of(planner_at(address), False))
+    return int(planner_at(address).budget.step[0].budget)
 
 
 @compiled
@@ -252,7 +205,7 @@ def revise(
     """Revise what is expected of every row by its token at this depth, and the match behind it."""
     planner = planner_at(address)
     rows, memory = rows_of(planner), planner.memory
-    price = _splice_price(planner, rows)
+    price = price_of(planner)
     for m in range(planner.models.shape[0]):
         revise_by_draft(
             model_at(planner.models[m]),
@@ -274,34 +227,49 @@ def revise(
 
 
 @compiled
-def proceeds(address: int, count: int) -> bool:
-    """Whether the batch gains by another forward than the `count` there were."""
-    return wants_forward(state_of(planner_at(address), True), count)
-
-
-@compiled
 def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     """Choose lengths after `count` forwards; whether `splice` is still to be called."""
     planner = planner_at(address)
-    reads_drafts = planner.limits[0].reads_drafts > 0
-    state = state_of(planner, reads_drafts)
-    if not planner.limits[0].is_late:
-        choose_lengths(state, count, neural_len, ngram_len)
-        return not reads_drafts and bool(neural_len.any())
-    choose_within(state, planner.late, count, neural_len, ngram_len)
+    limits, memory, rows = planner.limits[0], planner.memory, rows_of(planner)
+    reads_drafts, price = limits.reads_drafts > 0, price_of(planner)
+    choose_sources(memory, rows, count, price, limits.cap, reads_drafts, neural_len, ngram_len)
     if not reads_drafts and neural_len.any():
         return True
-    _end_choice(planner, state, count, neural_len, ngram_len)
+    _end_choice(planner, count, neural_len, ngram_len)
     return False
 
 
 @compiled
-def _end_choice(
-    planner: Planner, state: BatchState, count: int, neural_len: Ints, ngram_len: Ints
-) -> None:
-    """Use the budget, and tell the host what was chosen."""
-    use_budget(state, planner.late, count, neural_len, ngram_len)
-    note_choice(planner.late, state.rows.slots, state.price, False)
+def _end_choice(planner: Planner, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Let drafts go as far as they can, and verify the likeliest tokens of all."""
+    limits, memory, rows = planner.limits[0], planner.memory, rows_of(planner)
+    running = rows.slots.shape[0]
+    extend(memory, rows, count, limits.cap, limits.reads_drafts > 0, neural_len, ngram_len)
+    fill_offered(memory, neural_len, ngram_len)
+    rate = rate_of(memory, planner.knobs[0], planner.costs, running, context_of(rows))
+    lengths = neural_len + ngram_len
+    best = take_report(planner.budget, planner.costs, rate, rows.slots, memory.offered, lengths)
+    fit(
+        planner.budget,
+        memory.offered,
+        lengths,
+        planner.budget.step[0].budget if limits.is_late else best,
+    )
+    for row in range(running):
+        neural_len[row] = min(neural_len[row], lengths[row])
+        ngram_len[row] = lengths[row] - neural_len[row]
+    _note_expected(memory, neural_len, ngram_len)
+
+
+@compiled
+def _note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
+    """Note what is expected of the chosen lengths, spliced tokens included."""
+    for row in range(neural_len.shape[0]):
+        neural, copied = neural_len[row], ngram_len[row]
+        if neural > 0:
+            memory.splice_len[row, neural] = copied
+            memory.splice_tokens[row, neural] = memory.splice[row, neural, 1 : copied + 1].sum()
+    note_expected(memory, neural_len, ngram_len)
 
 
 @compiled
@@ -367,7 +335,7 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
     """Choose how many copied tokens follow the neural ones, by the matches behind those."""
     planner = planner_at(address)
     rows, memory = rows_of(planner), planner.memory
-    price = _splice_price(planner, rows)
+    price = price_of(planner)
     unread = np.empty((0, 0), np.int32)
     for m in range(planner.models.shape[0]):
         predict_splices(
@@ -381,67 +349,36 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
             price,
             planner.limits[0].cap,
         )
-    if planner.limits[0].is_late:
-        _end_choice(planner, state_of(planner, False), 0, neural_len, ngram_len)
-    for row in range(rows.slots.shape[0]):
-        if neural_len[row] > 0:
-            ngram_len[row] = memory.splice_len[row, neural_len[row]]
-            memory.expected[row, SPLICE] = memory.splice_tokens[row, neural_len[row]]
     if planner.recorder.at.shape[0] > 0:
         record_splices(planner.recorder, memory, rows, neural_len, behind, price)
+    if planner.limits[0].weighs_every_splice:
+        for row in range(rows.slots.shape[0]):
+            if neural_len[row] > 0:
+                ngram_len[row] = memory.splice_len[row, neural_len[row]]
+        _note_expected(memory, neural_len, ngram_len)
+    else:
+        _end_choice(planner, planner.budget.step[0].forwards, neural_len, ngram_len)
 
 
 @compiled
 def learn(
     address: int,
-    emitted: Ints,
     emitted_tokens: Ints,
     drafted: Ints,
     neural_drafted: Ints,
     accepted: Ints,
-    judged: Bools,
-    forwards: int,
     seconds: float,
 ) -> None:
-    """Update histories, throughput, the sources' records and what the drafter brings, by a step.
+    """Update the throughput and the sources' records by a step.
 
-    A row that emitted nothing has left the batch: neither time nor tokens were its. Where a row's
-    proposal was not verified, it tells nothing of the drafter either.
+    A row that emitted nothing has left the batch: neither time nor tokens were its.
     """
     planner = planner_at(address)
-    rows, memory, costs = rows_of(planner), planner.memory, planner.costs
-    remember(rows, memory.history, emitted, emitted_tokens, drafted, neural_drafted, accepted)
-    count = context = tokens = holders = 0
-    for row in range(rows.slots.shape[0]):
-        tokens += emitted_tokens[row]
-        holders += rows.holds_neural[row] and judged[row]
-        if emitted_tokens[row] > 0:
-            count += 1
-            context += rows.prompt_tokens[row] + rows.position[row]
-    if count == 0:
+    rows, memory = rows_of(planner), planner.memory
+    if emitted_tokens.sum() == 0:
         return
-    rate = rate_of(memory, planner.knobs[0], costs, count, context)
     _update_records(planner, rows, drafted, neural_drafted, accepted)
-    gain = 0.0
-    charge = token_price(costs, rate)
-    if planner.limits[0].is_late:
-        charge *= _share_of_price(planner, rate)
-    for row in range(rows.slots.shape[0]):
-        if rows.holds_neural[row] and judged[row]:
-            gain += accepted[row] - charge * drafted[row] - memory.ngram_value_before[row]
-        memory.output_tokens[rows.slots[row]] = rows.position[row] + emitted_tokens[row]
-    admission.update_drafter(memory, costs, rate, count, holders, context, forwards, gain)
-    count_step(memory, planner.knobs[0], tokens, seconds)
-
-
-@compiled
-def _share_of_price(planner: Planner, rate: float) -> float:
-    """The share of the full price at which tokens were taken: a budget not used up gives them away.
-
-    Counted in full, what a budget was filled with would speak against the drafter.
-    """
-    price = token_price(planner.costs, rate)
-    return min(1.0, planner.late.step[0].price / price) if price > 0 else 1.0
+    count_step(memory, planner.knobs[0], emitted_tokens.sum(), seconds)
 
 
 @compiled

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs
-from adaspec.policy.planner.late import ONE_FORWARD, Late, new_late
-from adaspec.policy.planner.memory import Memory, new_memory
+from adaspec.policy.planner.budget import ONE_FORWARD, Budget, new_budget
+from adaspec.policy.planner.memory import LONGEST_NGRAM, Memory, new_memory
 from adaspec.policy.planner.recorder import Recorder, new_recorder
 from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
 from adaspec.predict.model import Model
@@ -50,8 +50,8 @@ class Planner(NamedTuple):
     limits: NDArray[Any]
     """One `LIMITS`."""
     recorder: Recorder
-    late: Late
-    """What the host of an async engine remembers and decides."""
+    budget: Budget
+    """What is decided for the whole batch."""
 
 
 def new_planner(
@@ -64,12 +64,13 @@ def new_planner(
     neural_cap: int,
     *,
     reads_drafts: bool,
+    is_late: bool = False,
     recorder: Recorder | None = None,
-    forwards: Array | None = None,
+    forwards: Array = ONE_FORWARD,
 ) -> Planner:
-    """A planner that has seen nothing yet; `forwards` is an async engine's table of them."""
+    """A planner that has seen nothing yet; `forwards` is its table of them by load."""
     limits = np.zeros(1, LIMITS)
-    limits[0] = (cap, neural_cap, 0, reads_drafts, False, forwards is not None)
+    limits[0] = (cap, neural_cap, 0, reads_drafts, False, is_late)
     return Planner(
         models=model_addresses,
         model_of_row=np.zeros(slots, np.int32),
@@ -79,7 +80,7 @@ def new_planner(
         rows=new_rows(slots),
         limits=limits,
         recorder=new_recorder(slots) if recorder is None else recorder,
-        late=new_late(slots, ONE_FORWARD if forwards is None else forwards),
+        budget=new_budget(slots, LONGEST_NGRAM, forwards),
     )
 
 

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import batch_shape, step_s, token_price
+from adaspec.cost.model import batch_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.late import REACH, decide_budget, decide_forwards, note_choice
+from adaspec.policy.planner.budget import decide_budget, fit, forwards_at, take_report
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.planner.rate import rate_of
 from adaspec.policy.planner.recalibration import factor_of

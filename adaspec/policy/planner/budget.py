@@ -1,0 +1,216 @@
+"""What is decided for a whole step: forwards of the drafter, and how many tokens are verified.
+
+forwards    by load, from the policy's table. Where it says 0, the drafter is not worth what it
+            takes: nobody enters with it, and those that hold it lose it to their end.
+budget      how many drafted tokens the target verifies, all rows together: the B that maximises
+                rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
+            where the time is what the cost table says. Tokens that fill a captured size are free.
+
+In a sync engine the budget is made of the survivals of the very step. In an async one the step is
+prepared while the one before it runs, so the budget is made of what that one reported: its sorted
+survivals, stretched to as many tokens as the rows of the next step usually want. What a row wants
+is how many of its tokens the best budget would have taken; a running mean per slot remembers it.
+
+The survival of the last token that a budget took in is the price of a token in the next step, 0
+where there was room for all: what is verified beside it has to be likelier.
+
+Nothing here needs a model: it runs where an engine's scheduler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import Costs, padded, target_s
+from adaspec.jit import compiled
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Record = NDArray[Any]
+
+LEAST_SURVIVAL = 0.01
+"""Tokens that are less likely never count."""
+_USUAL_SHARE = 0.3
+"""Weight of the last step in what a row usually wants."""
+_EVERY_SHARE = 0.01
+"""Weight of a row in what all rows usually want in their first step."""
+_PRIOR_WANT = 4.0
+"""What a row is taken to want where nothing is known."""
+_MOST_STRETCH = 4.0
+
+ONE_FORWARD = np.array([[1.0, 1.0]])
+"""The table where none was tuned: one forward at every load."""
+
+_SLOT = np.dtype([("present", "i8"), ("usual", "f8")])
+_STEP = np.dtype(
+    [
+        ("forwards", "i8"),
+        ("budget", "i8"),
+        ("price", "f8"),
+        ("offered", "i8"),
+        ("wanted", "i8"),
+        ("usual", "f8"),
+    ]
+)
+
+
+class Budget(NamedTuple):
+    """What is remembered of earlier steps, and decided for the next."""
+
+    forwards: Array
+    """(loads, 2) load and forwards; loads ascending."""
+    slots: Record
+    """Per slot: whether its request was in the last batch or has entered since, and how many tokens
+    it usually wants, -1 before its first step."""
+    step: Record
+    """One record: forwards and budget of this step, the price of a token in it, how many tokens the
+    last report offered, how many its best budget would have taken, and what rows usually want in
+    their first step."""
+    survival: Array
+    """The last report's survivals, descending; as many as were offered."""
+
+
+def new_budget(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Budget:
+    """A memory that has seen nothing yet."""
+    budget = Budget(
+        forwards=np.ascontiguousarray(forwards, np.float64),
+        slots=np.zeros(slots, _SLOT),
+        step=np.zeros(1, _STEP),
+        survival=np.zeros(slots * cap),
+    )
+    budget.step["usual"] = _PRIOR_WANT
+    return budget
+
+
+def forwards_table(by_load: Mapping[int, int]) -> Array:
+    """Load -> forwards, as compiled code takes it."""
+    if not by_load:
+        return ONE_FORWARD
+    return np.array([[load, by_load[load]] for load in sorted(by_load)], np.float64)
+
+
+@compiled
+def enter_slot(budget: Budget, slot: int) -> None:
+    """A request takes this slot."""
+    budget.slots[slot].present = 1
+    budget.slots[slot].usual = -1.0
+
+
+@compiled
+def forwards_at(budget: Budget, running: int) -> int:
+    """How many forwards a step of so many rows runs: those of the nearest loads, interpolated."""
+    table = budget.forwards
+    last = table.shape[0] - 1
+    above = 0
+    while above < last and table[above, 0] < running:
+        above += 1
+    if above == 0 or table[above, 0] <= running:
+        return int(table[above, 1])
+    below = above - 1
+    share = np.log(running / table[below, 0]) / np.log(table[above, 0] / table[below, 0])
+    forwards = table[below, 1] + share * (table[above, 1] - table[below, 1])
+    return int(np.floor(forwards + 0.5))
+
+
+@compiled
+def best_budget(
+    costs: Costs, rate: float, running: int, survival: Array, offered: int, stretch: float
+) -> int:
+    """The budget that is worth most, of `offered` descending survivals, stretched.
+
+    Stretched by 2, every token stands for two of the same survival.
+    """
+    most = int(np.floor(offered * stretch + 0.5))
+    best, best_value, value = 0, -rate * target_s(costs, running), 0.0
+    for count in range(1, most + 1):
+        value += survival[min(int((count - 0.5) / stretch), offered - 1)]
+        worth = value - rate * target_s(costs, running + count)
+        if worth > best_value:
+            best, best_value = count, worth
+    return best
+
+
+@compiled
+def decide_budget(budget: Budget, costs: Costs, rate: float, running: int, cap: int) -> int:
+    """How many drafted tokens an async engine's next step verifies, of so many rows."""
+    step, usual = budget.step[0], 0.0
+    for slot in budget.slots:
+        if slot.present:
+            usual += slot.usual if slot.usual >= 0 else step.usual
+    if step.offered == 0 or step.wanted == 0:
+        best = int(np.floor(usual + 0.5)) if step.offered == 0 else 0
+    else:
+        stretch = min(max(usual / step.wanted, 1.0 / _MOST_STRETCH), _MOST_STRETCH)
+        best = best_budget(costs, rate, running, budget.survival, step.offered, stretch)
+    # What fills a captured size is free.
+    return min(int(padded(costs, running + best)) - running, running * cap)
+
+
+@compiled
+def take_report(
+    budget: Budget, costs: Costs, rate: float, slots: Ints, survival: Array, lengths: Ints
+) -> int:
+    """Take in what each row of a step offers: its draft's survivals, as far as `lengths` says.
+
+    Returns the budget that would have been best.
+    """
+    step, count, rows = budget.step[0], 0, slots.shape[0]
+    for row in range(rows):
+        for j in range(lengths[row]):
+            if survival[row, j] >= LEAST_SURVIVAL:
+                budget.survival[count] = -survival[row, j]
+                count += 1
+    budget.survival[:count].sort()
+    for at in range(count):
+        budget.survival[at] = -budget.survival[at]
+    step.offered = count
+    step.wanted = best_budget(costs, rate, rows, budget.survival, count, 1.0)
+    least = budget.survival[step.wanted - 1] if step.wanted > 0 else 2.0
+    for slot in budget.slots:
+        slot.present = 0
+    for row in range(rows):
+        wanted = 0
+        while wanted < lengths[row] and survival[row, wanted] >= least:
+            wanted += 1
+        slot = budget.slots[slots[row]]
+        slot.present = 1
+        if slot.usual < 0:
+            step.usual += _EVERY_SHARE * (wanted - step.usual)
+            slot.usual = wanted
+        slot.usual += _USUAL_SHARE * (wanted - slot.usual)
+    return step.wanted
+
+
+@compiled
+def fit(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
+    """Cut drafts to the `room` likeliest tokens of all; the price of the next step follows.
+
+    Of equally likely tokens the first rows' are taken.
+    """
+    step = budget.step[0]
+    step.price = 0.0
+    if lengths.sum() <= room:
+        return
+    least, left = 2.0, 0
+    if room > 0:
+        # Those that do not count were not sorted: they are the last to be taken.
+        least = budget.survival[room - 1] if room <= step.offered else 0.0
+        step.price = least
+        left = room
+        for row in range(lengths.shape[0]):
+            for j in range(lengths[row]):
+                left -= survival[row, j] > least
+    else:
+        step.price = budget.survival[0] if step.offered > 0 else 0.0
+    for row in range(lengths.shape[0]):
+        taken = 0
+        while taken < lengths[row] and (
+            survival[row, taken] > least or (survival[row, taken] == least and left > 0)
+        ):
+            left -= survival[row, taken] == least
+            taken += 1
+        lengths[row] = taken

@@ -1,0 +1,120 @@
+"""What is verified: per row a source and a length, once the forwards are done.
+
+Each row takes the source whose tokens are worth most at the price that the last budget set (see
+`budget`), and drafts as far as that source goes. Of all rows' tokens together the likeliest are
+verified, as many as the budget holds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+from adaspec.policy.planner.curves import weigh_splice
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
+from adaspec.predict.features import RowFacts
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+
+@compiled
+def choose_sources(
+    memory: Memory,
+    rows: RowFacts,
+    count: int,
+    price: float,
+    cap: int,
+    reads_drafts: bool,
+    neural_len: Ints,
+    ngram_len: Ints,
+) -> None:
+    """Every row's best draft at a price per token, after `count` forwards of the drafter.
+
+    Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
+    expected to be worth stands for them.
+    """
+    for row in range(rows.slots.shape[0]):
+        if reads_drafts:
+            for k in range(1, min(count, LONGEST_NEURAL) + 1):
+                weigh_splice(memory, row, k, price)
+        length, value = _best_neural(memory, row, count, price, cap)
+        copied, copied_value = _best_ngram(memory.ngram[row], rows.available[row], price, cap)
+        neural_len[row], ngram_len[row] = 0, copied
+        if value > copied_value:
+            neural_len[row], ngram_len[row] = length, memory.splice_len[row, length]
+
+
+@compiled
+def extend(
+    memory: Memory,
+    rows: RowFacts,
+    count: int,
+    cap: int,
+    reads_drafts: bool,
+    neural_len: Ints,
+    ngram_len: Ints,
+) -> None:
+    """Let every draft go as far as its source does; rows that chose nothing draft what they can."""
+    for row in range(rows.slots.shape[0]):
+        neural = neural_len[row]
+        if neural == 0 and ngram_len[row] == 0:
+            if reads_drafts:
+                for k in range(1, min(count, LONGEST_NEURAL) + 1):
+                    weigh_splice(memory, row, k, 0.0)
+            neural, value = _best_neural(memory, row, count, 0.0, cap)
+            copied, copied_value = _best_ngram(memory.ngram[row], rows.available[row], 0.0, cap)
+            neural_len[row], ngram_len[row] = 0, copied
+            if value > copied_value:
+                neural_len[row], ngram_len[row] = neural, memory.splice_len[row, neural]
+        elif neural > 0:
+            survival = memory.splice[row, neural]
+            spliced = 0
+            while spliced < min(LONGEST_SPLICE, cap - neural) and survival[spliced + 1] > 0:
+                spliced += 1
+            ngram_len[row] = spliced
+        else:
+            most, copied = min(rows.available[row], cap, LONGEST_NGRAM), 0
+            while copied < most and memory.ngram[row, copied + 1] > 0:
+                copied += 1
+            ngram_len[row] = copied
+
+
+@compiled
+def fill_offered(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill what every row's draft offers: P(each token of it and all before it are accepted)."""
+    for row in range(neural_len.shape[0]):
+        neural, offered = neural_len[row], memory.offered[row]
+        for j in range(neural):
+            offered[j] = memory.neural[row, j + 1]
+        for j in range(ngram_len[row]):
+            if neural > 0:
+                offered[neural + j] = memory.neural[row, neural] * memory.splice[row, neural, j + 1]
+            else:
+                offered[j] = memory.ngram[row, j + 1]
+
+
+@compiled
+def _best_ngram(survival: Array, available: int, price: float, cap: int) -> tuple[int, float]:
+    """The length up to which every token is worth its price, and what the draft is worth."""
+    value, length = 0.0, 0
+    for j in range(1, min(available, cap, LONGEST_NGRAM) + 1):
+        if survival[j] <= 0 or survival[j] < price:
+            break
+        value += survival[j] - price
+        length = j
+    return length, value
+
+
+@compiled
+def _best_neural(memory: Memory, row: int, count: int, price: float, cap: int) -> tuple[int, float]:
+    """The neural length that is worth most with its splice, and its value; 0 where none pays."""
+    length, best, value = 0, 0.0, 0.0
+    survival, splice_value = memory.neural[row], memory.splice_value[row]
+    for k in range(1, min(count, LONGEST_NEURAL) + 1):
+        value += survival[k] - price
+        with_splice = value + splice_value[k] if k < cap else value
+        if with_splice > best:
+            length, best = k, with_splice
+    return length, best
