@@ -1,6 +1,13 @@
 """`python -m adaspec` is the `adaspec` command."""
 
-from adaspec.cli.main import main
+import sys
 
 if __name__ == "__main__":
-    main()
+    try:
+        from adaspec.cli.main import main
+
+        main()
+    except ModuleNotFoundError as error:
+        sys.exit(
+            f"adaspec: error: this Python lacks '{error.name}': use that of adaspec's environment"
+        )

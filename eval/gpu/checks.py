@@ -7,6 +7,7 @@ Each check says what it found, or what is wrong; where one fails, the engines wo
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import sys
 import time
@@ -104,6 +105,9 @@ CHECKS: tuple[Callable[[], str], ...] = (
 
 def main() -> int:
     """Run the command line; 1 where a check failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="the JSON file to write")
+    out = parser.parse_args().out
     found, well = {}, True
     for check in CHECKS:
         began_s = time.perf_counter()
@@ -116,7 +120,7 @@ def main() -> int:
         print(
             f"{check.__name__}: {'' if is_well else 'FAILED: '}{said} ({took_s:.1f} s)", flush=True
         )
-        write_json(Path(sys.argv[1]), {"schema": SCHEMA, "checks": found})
+        write_json(out, {"schema": SCHEMA, "checks": found})
     return 0 if well else 1
 
 

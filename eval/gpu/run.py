@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,6 +139,8 @@ def main() -> int:
     parser.add_argument("--attention-backend", default="FLASH_ATTN", help="of vLLM")
     parser.add_argument("--cache", type=Path, help="where tiny models are kept")
     options = parser.parse_args()
+    if not (options.dry_run or options.list or shutil.which("nvidia-smi")):
+        parser.error("there is no GPU here: --dry-run tries the stages on tiny models")
     # Whoever ends this ends the stage that runs, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = options.out.resolve()

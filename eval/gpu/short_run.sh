@@ -15,7 +15,8 @@ CARRY=eval/gpu/carry
 LEFT_BEHIND=(eval/reports docs/headline.png training/reference_pair)
 KIT=${KIT:-/tmp/adaspec-kit}       # on the machine with the GPU; it stays there between calls
 LIMIT_S=${LIMIT_S:-560}            # of a call, with what it takes to end
-PYTHON=${PYTHON:-python3}
+# The checkout's own environment, where there is one: `prepare` needs adaspec's packages.
+PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
 BEGIN='# eval/gpu/short_run.sh: left behind' END='# eval/gpu/short_run.sh: end'
 
 fail() { echo "short_run: $*" >&2; exit 2; }
@@ -28,7 +29,7 @@ prepare() {
   [ $# = 2 ] || fail "prepare WHEEL RECORDINGS: vLLM's wheel for CUDA, and the folder of recordings"
   "$PYTHON" eval/gpu/pack.py make "$1" -o "$CARRY"
   "$PYTHON" -m adaspec import specdecode-bench "$2" -o "$CARRY/llama" \
-    --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE
+    --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE --force
 }
 
 hold() {
@@ -68,6 +69,7 @@ first() {
 }
 
 measure() {
+  [ -n "${OUT:-}" ] || fail 'OUT names no folder for what is measured: OUT=results bash eval/gpu/short_run.sh measure'
   export PYTHONPATH=$KIT/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
   if [[ " $* " != *' --dry-run '* ]]; then
     [ -d "$KIT/site" ] || fail "the first piece is not on this machine: begin again with 'first'"

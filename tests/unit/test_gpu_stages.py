@@ -41,6 +41,7 @@ import run
 from plan import Stage
 run.HERE = __import__("pathlib").Path({scripts!r})
 run.measure_rounds = lambda *_: False
+run.shutil.which = lambda name: name
 run.stages = lambda wanted: [
     Stage(name, "lossless", "lossless", "V1", {{"how": how, "seed": {seed}}}, limit_s={limit})
     for name, how in {stages!r}.items()
