@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaspec.device.features import History, Rows, observe_evidence, observe_splice
+from adaspec.device.features import Rows, observe_evidence, observe_splice
 from adaspec.device.lookup import Match
 from adaspec.device.model import DeviceModel
 from adaspec.policy.planner.memory import (
@@ -99,7 +99,6 @@ def revise_by_draft(
     model: DeviceModel,
     knobs: list[float],
     rows: Rows,
-    past: History,
     expected: Expectations,
     token: Tensor,
     confidence: Tensor,
@@ -152,7 +151,7 @@ def revise_by_draft(
     )
     depths = torch.full_like(rows.position, depth)
     revised = predict_splices(
-        model, rows, past, revised, depths, token, behind.follower, behind, factors, price, cap
+        model, rows, revised, depths, token, behind.follower, behind, factors, price, cap
     )
     return weigh_splices(revised, depth, price)
 
@@ -252,7 +251,6 @@ def _in_proportion(survival: Tensor, after: Tensor, before: Tensor, least: float
 def predict_splices(
     model: DeviceModel,
     rows: Rows,
-    past: History,
     expected: Expectations,
     depths: Tensor,
     before: Tensor,
@@ -267,7 +265,7 @@ def predict_splices(
     `behind` is the match there, `copied` the first token it would copy, -1 where it is not known.
     """
     reached = expected.neural.gather(1, depths[:, None])[:, 0]
-    features = observe_splice(behind, depths, reached, rows, past, model.tables, before, copied)
+    features = observe_splice(behind, depths, reached, rows, model.tables, before, copied)
     predicted = model.splice.predict(features)
     first = _recalibrated(predicted[:, SPLICE_FIRST], 1.0, factors[SPLICE])
     survival = model.spliced.survival(first, predicted[:, SPLICE_MORE])

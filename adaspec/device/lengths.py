@@ -1,7 +1,4 @@
-"""What is verified, as `policy.planner.lengths` has it: per row a source and a length at a price.
-
-A batch's tokens can also be made to fit a budget, by a price at which they do.
-"""
+"""What is drafted, as `policy.planner.choose` has it: per row a source and a length at a price."""
 
 from __future__ import annotations
 
@@ -12,11 +9,6 @@ from torch import Tensor
 
 from adaspec.device.curves import Expectations, weigh_splices
 from adaspec.policy.planner.memory import LONGEST_NGRAM, LONGEST_SPLICE
-
-HIGHEST_PRICE = 1.001
-"""More than any token is worth by itself: none is more likely than certain."""
-HALVINGS = 8
-"""The steps in which a price is looked for."""
 
 
 class Lengths(NamedTuple):
@@ -57,36 +49,6 @@ def choose_at(
     return Lengths(neural_len, spliced_len.where(takes_neural, copied_len), expected)
 
 
-def choose_within(
-    expected: Expectations,
-    available: Tensor,
-    price: Tensor,
-    budget: Tensor,
-    count: int,
-    cap: int,
-    reads_drafts: bool,
-) -> Lengths:
-    """The same at the lowest price found, from this one on, at which no more tokens are taken.
-
-    A low price lets drafts grow into a budget that is there anyway, the full one only trims them.
-    """
-
-    def at(tried: Tensor) -> Lengths:
-        return choose_at(expected, available, tried, count, cap, reads_drafts)
-
-    low, high = price, torch.full_like(price, HIGHEST_PRICE)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        fits = at(middle).tokens <= budget
-        low, high = torch.where(fits, low, middle), torch.where(fits, middle, high)
-    return at(torch.where(at(price).tokens <= budget, price, high))
-
-
-def ngram_value(expected: Expectations, available: Tensor, price: Tensor, cap: int) -> Tensor:
-    """What each row's best copy is worth at a price per token."""
-    return _best_ngram(expected.ngram, available, price, cap)[1]
-
-
 def extended(
     chosen: Lengths, available: Tensor, count: int, cap: int, reads_drafts: bool
 ) -> Lengths:
@@ -104,12 +66,6 @@ def extended(
         ngram=spliced.where(drafts, copied.where(copies, free.ngram)),
         expected=expected,
     )
-
-
-def within(lengths: Tensor, budget: Tensor) -> Tensor:
-    """The lengths, cut so that their sum is within the budget: the first rows keep theirs."""
-    left = budget - (lengths.cumsum(0) - lengths)
-    return lengths.minimum(left.clamp(min=0))
 
 
 def expected_tokens(lengths: Lengths) -> Tensor:

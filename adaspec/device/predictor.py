@@ -1,12 +1,11 @@
 """The learned policy's choice per row, step after step, without a look back at the host.
 
-    enter(slots)                requests take these slots
-    begin(batch) -> Step        the last step's outcome, the look-up, the features
+    begin(batch) -> Step        the look-up and the features
     expect(step, ..)            what is expected before drafting
     revise(step, ..)            after each forward: its tokens, and what is expected by them
-    choose(step), choose_within(step, ..)   what is verified, at the price or within a budget
+    choose(step)                what is worth drafting at the price
     extended(step, lengths)     the same sources, as long as they can draft
-    propose(step, lengths)      its tokens; the step is kept in mind until its outcome is known
+    propose(step, lengths)      its tokens
 
 All tensors handed in and out lie on one device, and no shape depends on what they hold. What is
 decided for the whole batch (its forwards, the price, recalibration) is decided elsewhere.
@@ -30,22 +29,18 @@ from adaspec.device.curves import (
     revise_by_draft,
     weigh_splices,
 )
-from adaspec.device.features import History, Outcome, Rows, new_history, observe, remember
+from adaspec.device.features import Rows, observe
 from adaspec.device.lengths import (
     Lengths,
     choose_at,
-    choose_within,
     expected_tokens,
     extended,
-    ngram_value,
     survival_of,
-    within,
 )
 from adaspec.device.lookup import (
     Match,
     Text,
     append,
-    copies,
     look_up,
     read_text,
     tail,
@@ -102,14 +97,11 @@ class Step:
     sampled: Tensor
     """The tokens that the last step emitted; where there are none, nothing is drafted."""
     rows: Rows
-    past: History
     features: Tensor
     factors: Tensor = field(init=False)
     price: Tensor = field(init=False)
     expected: Expectations = field(init=False)
     """The survival of every source, and what is derived from it."""
-    ngram_value: Tensor = field(init=False)
-    """(rows,) what the best copy is worth before drafting."""
     behind: list[Match] = field(default_factory=list)
     """The matches behind the tokens of each forward."""
 
@@ -124,25 +116,13 @@ class Step:
         return len(self.behind)
 
 
-class _Proposed(NamedTuple):
-    """What each slot was proposed last, and on which match that was decided."""
-
-    context_tokens: Tensor
-    """The known tokens then, by which an outcome is known to be its; -1 where there is none."""
-    length: Tensor
-    start: Tensor
-    candidate: Tensor
-    neural_len: Tensor
-
-
 class Predictor:
-    """A model, and what it remembers of the request in each slot."""
+    """A model, for the rows of each step."""
 
     def __init__(
         self,
         model: DeviceModel,
         knobs: NDArray[np.float64],
-        slots: int,
         cap: int,
         answers: Answers | None = None,
     ) -> None:
@@ -150,36 +130,20 @@ class Predictor:
 
         Where there are `answers` of earlier requests, they are looked up, too.
         """
-        self.model, device = model, model.device
+        self.model = model
         self.answers = answers
         self.cap = cap
         self._knobs = [float(knob) for knob in knobs]
-        self._fresh = new_history(device)
-        self.history = self._fresh.repeat(slots, 1)
-        none = torch.full((slots,), -1, device=device)
-        self._proposed = _Proposed(
-            context_tokens=none,
-            length=none.clone(),
-            start=none.clone(),
-            candidate=none[:, None].repeat(1, CANDIDATE),
-            neural_len=none.clone(),
-        )
 
     @property
     def reads_drafts(self) -> bool:
         """Whether drafted tokens change what is expected."""
         return self.model.evidence is not None
 
-    def enter(self, slots: Tensor) -> None:
-        """Requests take these slots: what their predecessors did is forgotten."""
-        self.history.index_copy_(0, slots, self._fresh.expand(len(slots), -1))
-        self._proposed.context_tokens.index_fill_(0, slots, -1)
-
     def begin(self, batch: Batch) -> Step:
-        """Take in the outcome of the last step, and look at the text as it is now."""
+        """Look at the text as it is now."""
         slots = batch.slots
         text = read_text(batch.tokens, batch.context_tokens, slots, LONGEST_NEURAL)
-        state = remember(self.history[slots], self._outcome(batch, text))
         match = best_match(look_up(text), self.answers, slots, text)
         prompt_tokens = batch.prompt_tokens[slots].long()
         rows = Rows(
@@ -190,28 +154,8 @@ class Predictor:
             tail=tail(text, TAIL),
             candidate=copied(text, self.answers, match.start, CANDIDATE),
         )
-        features, state = observe(rows, state, self.model.tables)
-        self.history.index_copy_(0, slots, state)
-        sampled = batch.sampled.long()
-        return Step(slots, text, text.length, sampled, rows, History.of(state), features)
-
-    def _outcome(self, batch: Batch, text: Text) -> Outcome:
-        """What became of the last proposals, where it is theirs that the engine verified."""
-        proposed = _Proposed(*(column[batch.slots] for column in self._proposed))
-        sampled, rejected = batch.sampled.long(), batch.rejected.long()
-        before = text.length - sampled
-        accepted = sampled - 1
-        drafted = accepted + rejected
-        return Outcome(
-            length=proposed.length,
-            start=proposed.start,
-            candidate=proposed.candidate,
-            drafted=drafted,
-            neural_drafted=proposed.neural_len.minimum(drafted),
-            accepted=accepted,
-            emitted=copies(text, before, CANDIDATE),
-            emitted_tokens=sampled.where(proposed.context_tokens == before, 0),
-        )
+        features = observe(rows, self.model.tables)
+        return Step(slots, text, text.length, batch.sampled.long(), rows, features)
 
     def expect(self, step: Step, price: Tensor, factors: Tensor) -> None:
         """Fill in what is expected before drafting.
@@ -223,7 +167,6 @@ class Predictor:
         step.expected = predict_before_drafting(
             self.model, self._knobs, step.rows, step.features, factors, price
         )
-        step.ngram_value = ngram_value(step.expected, step.rows.match.available, price, self.cap)
 
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
         """Take in the tokens of a forward, -1 where there is none, and their confidences.
@@ -241,7 +184,6 @@ class Predictor:
                 self.model,
                 self._knobs,
                 step.rows,
-                step.past,
                 step.expected,
                 token,
                 confidence,
@@ -264,28 +206,6 @@ class Predictor:
         )
         return chosen if self.reads_drafts else self._with_splices(step, chosen)
 
-    def choose_within(self, step: Step, budget: Tensor, least_price: Tensor) -> Lengths:
-        """The same at a price, this one or a higher one, at which no more tokens are verified."""
-        chosen = choose_within(
-            step.expected,
-            step.rows.match.available,
-            least_price,
-            budget,
-            step.forwards,
-            self.cap,
-            self.reads_drafts,
-        )
-        if self.reads_drafts:
-            return chosen
-        # A neural token may be worth any price for the splice that is hoped for behind it, and how
-        # long that is shows only now: what is left of the budget goes to the first rows.
-        neural = within(chosen.neural, budget)
-        ngram = within(chosen.ngram, budget - neural.sum())
-        chosen = chosen._replace(neural=neural, ngram=ngram)
-        spliced = self._with_splices(step, chosen)
-        added = within(spliced.ngram - ngram, budget - chosen.tokens)
-        return spliced._replace(ngram=ngram + added)
-
     def _with_splices(self, step: Step, chosen: Lengths) -> Lengths:
         """With what is worth copying behind the chosen neural tokens, where drafts are not read."""
         if not step.forwards:
@@ -295,7 +215,6 @@ class Predictor:
         expected = predict_splices(
             self.model,
             step.rows,
-            step.past,
             chosen.expected,
             chosen.neural,
             unknown,
@@ -325,17 +244,8 @@ class Predictor:
         return tokens_at(step.text, places).where(columns < step.sampled[:, None], -1)
 
     def propose(self, step: Step, lengths: Lengths) -> Proposal:
-        """The chosen tokens; they are kept in mind until `begin` learns their outcome."""
+        """The chosen tokens."""
         rows, neural_len = step.rows, lengths.neural
-        last = _Proposed(
-            context_tokens=step.context_tokens.where(step.decides, -1),
-            length=rows.match.length,
-            start=rows.match.start,
-            candidate=rows.candidate,
-            neural_len=neural_len,
-        )
-        for column, values in zip(self._proposed, last, strict=True):
-            column.index_copy_(0, step.slots, values)
         start = rows.match.start
         if step.forwards:
             start = _match_at(step.behind, neural_len).start.where(neural_len > 0, start)

@@ -28,12 +28,9 @@ from adaspec.predict.features import (
     BEFORE,
     CANDIDATE,
     FEATURES,
-    HISTORY,
     TAIL,
     RowFacts,
-    forget,
     observe,
-    remember,
 )
 from adaspec.predict.model import Model
 from adaspec.predict.splicing import SPLICE, observe_splice
@@ -219,7 +216,7 @@ def seen_in(log: Log, walks: Iterable[tuple[Tables, Members]]) -> Seen:
         np.zeros(splices, np.int32),
         np.empty((splices, len(SPLICE)), np.float32),
     )
-    steps = log.first, log.position, log.drafted, log.neural_len, log.accepted
+    steps = log.first, log.position
     splice = room, seen.splice_step, seen.splice_tokens, seen.splice_x
     for tables, members in walks:
         _walk(log.recording.arrays, *steps, tables, np.flatnonzero(members), seen.x, *splice)
@@ -231,9 +228,6 @@ def _walk(
     arrays: RecordedArrays,
     first: Longs,
     position: Ints,
-    drafted: Ints,
-    neural_len: Ints,
-    accepted: Ints,
     tables: Tables,
     requests: Longs,
     out: Floats,
@@ -243,22 +237,12 @@ def _walk(
     splice_x: Floats,
 ) -> None:
     columns, facts = arrays.columns, arrays.facts
-    history = np.zeros((1, HISTORY))
     keys = np.zeros(LEVELS, np.uint64)
     alone = np.zeros(1, np.int32)
-    unseen = np.zeros((1, FEATURES), np.float32)
     for r in requests:
-        forget(history, 0)
-        p = 1
         for step in range(first[r], first[r + 1]):
-            # Steps that the engine did not report drafted nothing and emitted one token each.
-            while p < position[step]:
-                observe(_row_at(arrays, r, p), alone, history, tables, keys, unseen)
-                _take_in(arrays, r, p, 1, 0, 0, 0, history)
-                p += 1
-            rows = _row_at(arrays, r, p)
-            observe(rows, alone, history, tables, keys, out[step : step + 1])
-            advance = min(accepted[step] + 1, columns.length[r] - p)
+            p = position[step]
+            observe(_row_at(arrays, r, p), alone, tables, keys, out[step : step + 1])
             i, splice = columns.offset[r] + p, room[step]
             for k in range(1, min(room[step + 1] - splice, columns.length[r] - p - 1) + 1):
                 if facts[LENGTH, i + k] > 0:
@@ -270,7 +254,6 @@ def _walk(
                         k,
                         0.0,
                         float(facts[LENGTH, i]),
-                        history[0],
                         p,
                         tables,
                         -1,
@@ -279,34 +262,6 @@ def _walk(
                         splice_x[splice + k - 1],
                     )
                     splice_step[splice + k - 1], splice_tokens[splice + k - 1] = step, k
-            _take_in(
-                arrays, r, p, advance, drafted[step], neural_len[step], accepted[step], history
-            )
-            p += advance
-
-
-@compiled
-def _take_in(
-    arrays: RecordedArrays,
-    r: int,
-    p: int,
-    came: int,
-    drafted: int,
-    neural: int,
-    accepted: int,
-    history: Array,
-) -> None:
-    truth = arrays.text_start[r] + arrays.columns.prompt[r] + p
-    emitted = arrays.text[truth : truth + came].copy().reshape(1, came)
-    remember(
-        _row_at(arrays, r, p),
-        history,
-        emitted,
-        np.full(1, came, np.int32),
-        np.full(1, drafted, np.int32),
-        np.full(1, neural, np.int32),
-        np.full(1, accepted, np.int32),
-    )
 
 
 @compiled

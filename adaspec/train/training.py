@@ -1,7 +1,7 @@
 """Training: what a recording shows at every position, fits, and forwards by load.
 
-Training requests are dealt into folds, and each fold is surveyed under the model of the other folds.
-So everything on which a request's examples depend (token tables, the expectations that evidence
+Training requests are dealt into folds, and each fold is surveyed under the model of the others. So
+everything on which a request's examples depend (token tables, the expectations that evidence
 corrects) comes from models that never saw that request.
 """
 

@@ -1,4 +1,4 @@
-"""What kernels leave for each other, allocated once: of slots, or of the rows of a step."""
+"""What kernels leave for each other of the rows of a step, allocated once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaspec.device.features import new_history
 from adaspec.device.kernels.layout import (
     FACTS,
     FEATURES,
@@ -15,25 +14,9 @@ from adaspec.device.kernels.layout import (
     MATCH_FACTS,
     NEURAL_LANES,
     NGRAM_LANES,
-    PROPOSED,
     RING,
     SPLICE_LANES,
 )
-
-
-class Slots(NamedTuple):
-    """What is remembered of the request in each slot."""
-
-    history: Tensor
-    """(slots, HISTORY) float64, as `device.features.History` has it."""
-    proposed: Tensor
-    """(slots, PROPOSED) int64: what was proposed last, and on which match that was decided."""
-
-    @classmethod
-    def allocate(cls, slots: int, device: torch.device) -> Slots:
-        """The memory of slots that no request has entered."""
-        proposed = torch.full((slots, PROPOSED.value), -1, dtype=torch.int64, device=device)
-        return cls(new_history(device).repeat(slots, 1), proposed)
 
 
 class Rows(NamedTuple):
@@ -55,8 +38,6 @@ class Rows(NamedTuple):
     neural: Tensor
     ngram: Tensor
     splice: Tensor
-    ngram_value: Tensor
-    """(rows,) float64: what the best copy is worth before drafting."""
     splice_expected: Tensor
     splice_value: Tensor
     splice_len: Tensor
@@ -83,7 +64,6 @@ class Rows(NamedTuple):
             neural=new(torch.float64, neural),
             ngram=new(torch.float64, ngram),
             splice=new(torch.float64, neural, splice),
-            ngram_value=new(torch.float64),
             splice_expected=new(torch.float64),
             splice_value=new(torch.float64, neural),
             splice_len=new(torch.int64, neural),

@@ -28,14 +28,11 @@ from adaspec.device.kernels.network import predict
 from adaspec.device.kernels.tables import look_up
 from adaspec.device.kernels.vectors import lane, placed
 from adaspec.policy.planner import memory
-from adaspec.predict import features, model
+from adaspec.predict import model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
-HIT, NEURAL_HIT = tl.constexpr(features.HIT), tl.constexpr(features.NEURAL_HIT)
-SPLICE_HIT = tl.constexpr(features.SPLICE_HIT)
-NGRAM_SURPRISE = tl.constexpr(features.NGRAM_SURPRISE)
 
 
 class CurveBuffers(NamedTuple):
@@ -150,7 +147,6 @@ def splice_survival(
     model: tl.tuple,
     facts: tl.tensor,
     holds: tl.tensor,
-    past: tl.tensor,
     behind: tl.tuple,
     depth: tl.tensor,
     reached: tl.tensor,
@@ -177,14 +173,10 @@ def splice_survival(
     x = placed(x, 4, depth)
     x = placed(x, 5, reached)
     x = placed(x, 6, tl.load(facts + MATCH + LENGTH))
-    x = placed(x, 7, tl.load(past + HIT))
-    x = placed(x, 8, tl.load(past + NEURAL_HIT))
-    x = placed(x, 9, tl.load(past + SPLICE_HIT))
-    x = placed(x, 10, tl.load(past + NGRAM_SURPRISE))
-    x = placed(x, 11, tl.load(facts + POSITION))
-    x = placed(x, 12, tl.where(known, lane(mean, 3, LEVEL_LANES), float("nan")))
-    x = placed(x, 13, tl.where(known, lane(mean, 4, LEVEL_LANES), float("nan")))
-    x = placed(x, 14, tl.where(known, lane(count, 4, LEVEL_LANES), float("nan")))
+    x = placed(x, 7, tl.load(facts + POSITION))
+    x = placed(x, 8, tl.where(known, lane(mean, 3, LEVEL_LANES), float("nan")))
+    x = placed(x, 9, tl.where(known, lane(mean, 4, LEVEL_LANES), float("nan")))
+    x = placed(x, 10, tl.where(known, lane(count, 4, LEVEL_LANES), float("nan")))
     predicted = predict(model.splice, x)
     factor = tl.load(factors + SPLICE)
     first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)

@@ -17,7 +17,6 @@ CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NEURAL = tl.constexpr(memory.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(memory.LONGEST_NGRAM)
 LONGEST_SPLICE = tl.constexpr(memory.LONGEST_SPLICE)
-HISTORY = tl.constexpr(features.HISTORY)
 FEATURES = tl.constexpr(features.FEATURES)
 
 NEURAL_LANES = tl.constexpr(16)
@@ -53,14 +52,6 @@ AVAILABLE = tl.constexpr(4)
 FOLLOWER = tl.constexpr(5)
 MATCH_FACTS = tl.constexpr(6)
 """The fields of `lookup.Match`, in their order."""
-
-PROPOSED_CONTEXT = tl.constexpr(0)
-PROPOSED_LENGTH = tl.constexpr(1)
-PROPOSED_START = tl.constexpr(2)
-PROPOSED_NEURAL = tl.constexpr(3)
-PROPOSED_CANDIDATE = tl.constexpr(4)
-PROPOSED = tl.constexpr(12)
-"""The int64 facts of what a slot was proposed last."""
 
 PLACE_BITS = tl.constexpr(trie.NODE_BITS)
 PLACE_MASK = tl.constexpr(trie.NODE_MASK)

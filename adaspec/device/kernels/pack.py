@@ -71,9 +71,8 @@ def pack(
     tl.store(line + 3, tl.minimum(worth, length).to(tl.float32))
     tl.store(line + 4, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + 5, length.to(tl.float32))
-    tl.store(line + 6, tl.load(made.ngram_value + row).to(tl.float32))
-    tl.store(line + 7, tl.load(made.available + row * available_stride).to(tl.float32))
-    tl.store(line + 8, tl.load(made.remembered + row).to(tl.float32))
+    tl.store(line + 6, tl.load(made.available + row * available_stride).to(tl.float32))
+    tl.store(line + 7, tl.load(made.remembered + row).to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap

@@ -4,13 +4,12 @@
     expect           expect
     revise           scan, revise
     choose           choose
-    choose_within    a memset, count_tokens twice, choose
     extended         extend
     propose          propose
 
-Where the model reads no drafted tokens, a choice takes one kernel more (`splice`), and one within a
-budget some operations on a number per row besides. Everything that is written was allocated before,
-and belongs to the step until the next one begins; `Step` and `Proposal` are views of it.
+Where the model reads no drafted tokens, a choice takes one kernel more (`splice`). Everything that
+is written was allocated before, and belongs to the step until the next one begins; `Step` and
+`Proposal` are views of it.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from torch import Tensor
 from adaspec.device.answers import Answers
 from adaspec.device.curves import Expectations
 from adaspec.device.features import Rows as RowFacts
-from adaspec.device.features import new_history
 from adaspec.device.kernels import choose, observe, propose, revise, scan
 from adaspec.device.kernels.answers import AnswerBuffers
-from adaspec.device.kernels.buffers import Rows, Slots
+from adaspec.device.kernels.buffers import Rows
 from adaspec.device.kernels.layout import (
     CONTEXT,
     FIRST,
@@ -38,11 +36,10 @@ from adaspec.device.kernels.layout import (
     MATCH_FACTS,
     POSITION,
     PROMPT,
-    PROPOSED_CONTEXT,
     TAIL,
 )
 from adaspec.device.kernels.model import ModelBuffers
-from adaspec.device.lengths import Lengths, within
+from adaspec.device.lengths import Lengths
 from adaspec.device.lookup import Match
 from adaspec.device.predictor import Batch, Proposal
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
@@ -66,7 +63,6 @@ class _Views(NamedTuple):
     rows: RowFacts
     features: Tensor
     expected: Expectations
-    ngram_value: Tensor
 
 
 @dataclass
@@ -80,8 +76,6 @@ class Step:
     rows: RowFacts
     features: Tensor
     expected: Expectations
-    ngram_value: Tensor
-    """(rows,) what the best copy is worth before drafting."""
     price: Tensor = field(init=False)
     factors: Tensor = field(init=False)
     forwards: int = 0
@@ -94,7 +88,7 @@ class Step:
 
 
 class FusedPredictor:
-    """A model, and what it remembers of the request in each slot."""
+    """A model, for the rows of each step."""
 
     def __init__(
         self,
@@ -114,14 +108,10 @@ class FusedPredictor:
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
         self._knobs = torch.from_numpy(np.asarray(knobs, np.float64)).to(device)
-        self._fresh = new_history(device)
-        self._slots, self._splits = Slots.allocate(slots, device), splits
+        self._splits = splits
         self._rows = Rows.allocate(slots, splits, device)
         self._views: dict[int, _Views] = {}
         """By number of rows: making them takes longer than a launch."""
-        self._totals = torch.zeros(
-            choose.ROUNDS.value * choose.PRICES.value, dtype=torch.int32, device=device
-        )
         self._chosen, self._extended = torch.zeros((2, 2, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths."""
         self._spliced_len = torch.zeros(slots, dtype=torch.int64, device=device)
@@ -132,16 +122,6 @@ class FusedPredictor:
         self._from_answers = torch.zeros(slots, dtype=torch.bool, device=device)
         self.answers = answers
         self._memory = AnswerBuffers.of(answers, self._rows.keys)
-
-    @property
-    def history(self) -> Tensor:
-        """(slots, HISTORY) what the requests in the slots did in earlier steps."""
-        return self._slots.history
-
-    def enter(self, slots: Tensor) -> None:
-        """Requests take these slots: what their predecessors did is forgotten."""
-        self._slots.history.index_copy_(0, slots, self._fresh.expand(len(slots), -1))
-        self._slots.proposed[:, PROPOSED_CONTEXT.value].index_fill_(0, slots, -1)
 
     def warm_up(self, batch: Batch) -> None:
         """Compile what steps of such batches will launch, in steps that have none of its rows.
@@ -158,18 +138,16 @@ class FusedPredictor:
             self.expect(step, price, factors)
             for _ in range(forwards):
                 self.revise(step, none, factors.new_zeros((0, 3), dtype=torch.float32))
-            self.choose_within(step, none.sum(), price)
             self.propose(step, self.extended(step, self.choose(step)))
 
     def begin(self, batch: Batch) -> Step:
-        """Take in the outcome of the last step, and look at the text as it is now."""
+        """Look at the text as it is now."""
         count, buffers = len(batch.slots), self._rows
         self._scan(batch, batch.slots, 0)
         observe.observe[(count,)](
             batch,
             batch.tokens.stride(0),
             self.model.behind.tables,
-            self._slots,
             buffers,
             self._memory,
             self._emitted,
@@ -212,7 +190,6 @@ class FusedPredictor:
                 agreed=rows.agreed,
                 least=rows.least,
             ),
-            ngram_value=rows.ngram_value,
         )
 
     def _scan(self, batch: Batch, newest: Tensor, depth: int) -> None:
@@ -242,7 +219,7 @@ class FusedPredictor:
         """
         step.price, step.factors = price, factors
         observe.expect[(len(step.slots),)](
-            self._rows, self.model.before, self._knobs, factors, price, self.cap, **_EXACT
+            self._rows, self.model.before, self._knobs, factors, price, **_EXACT
         )
 
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
@@ -263,7 +240,6 @@ class FusedPredictor:
             confidence.stride(0),
             confidence.stride(1),
             step.forwards,
-            self._slots,
             self._rows,
             self._memory,
             self.model.behind,
@@ -278,53 +254,20 @@ class FusedPredictor:
         )
 
     def choose(self, step: Step) -> Lengths:
-        """What is worth verifying at the step's price, after the forwards that ran."""
-        chosen = self._choose(step, step.price, None)
-        return chosen if self.reads_drafts else self._with_splices(step, chosen)
-
-    def choose_within(self, step: Step, budget: Tensor, least_price: Tensor) -> Lengths:
-        """The same at a price, this one or a higher one, at which no more tokens are verified."""
-        self._totals.zero_()
-        for rounds in range(choose.ROUNDS.value):
-            choose.count_tokens[(len(step.slots),)](
-                self._rows,
-                least_price,
-                step.forwards,
-                self.cap,
-                self._totals,
-                budget,
-                reads_drafts=self.reads_drafts,
-                rounds=rounds,
-                **_EXACT,
-            )
-        chosen = self._choose(step, least_price, budget)
-        if self.reads_drafts:
-            return chosen
-        # As in `Predictor.choose_within`: a hoped-for splice may outbid every price.
-        neural = within(chosen.neural, budget)
-        ngram = within(chosen.ngram, budget - neural.sum())
-        chosen = chosen._replace(neural=neural, ngram=ngram)
-        spliced = self._with_splices(step, chosen)
-        added = within(spliced.ngram - ngram, budget - chosen.tokens)
-        return spliced._replace(ngram=ngram + added)
-
-    def _choose(self, step: Step, price: Tensor, budget: Tensor | None) -> Lengths:
-        """The best drafts at a price, or from it on at one at which they fit a budget."""
+        """Every row's best draft at the step's price, after the forwards that ran."""
         count = len(step.slots)
         choose.choose[(count,)](
             self._rows,
-            price,
+            step.price,
             step.forwards,
             self.cap,
-            self._totals,
-            self._totals if budget is None else budget,
             *self._chosen,
             reads_drafts=self.reads_drafts and step.forwards > 0,
-            is_within=budget is not None,
             **_EXACT,
         )
         neural, ngram = self._chosen[:, :count]
-        return Lengths(neural, ngram, step.expected)
+        chosen = Lengths(neural, ngram, step.expected)
+        return chosen if self.reads_drafts else self._with_splices(step, chosen)
 
     def _with_splices(self, step: Step, chosen: Lengths) -> Lengths:
         """With what is worth copying behind the chosen neural tokens, where drafts are not read."""
@@ -332,8 +275,6 @@ class FusedPredictor:
             return chosen
         count = len(step.slots)
         choose.splice[(count,)](
-            step.slots,
-            self._slots,
             self._rows,
             self.model.behind,
             step.factors,
@@ -368,13 +309,12 @@ class FusedPredictor:
         return self._emitted[: len(step.slots)]
 
     def propose(self, step: Step, lengths: Lengths) -> Proposal:
-        """The chosen tokens; they are kept in mind until `begin` learns their outcome."""
+        """The chosen tokens."""
         count = len(step.slots)
         propose.propose[(count,)](
             step.slots,
             step.batch.tokens,
             step.batch.tokens.stride(0),
-            self._slots,
             self._rows,
             step.forwards,
             self.cap,

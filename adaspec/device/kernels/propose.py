@@ -1,4 +1,4 @@
-"""The chosen tokens, a row per program, and what is kept of them until their outcome is known."""
+"""The chosen tokens, a row per program."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import triton.language as tl
 
 from adaspec.device.kernels.answers import IN_ANSWERS, token_in_either
 from adaspec.device.kernels.layout import (
-    CANDIDATE,
     CONTEXT,
     FACTS,
-    FIRST,
-    LENGTH,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
@@ -19,12 +16,6 @@ from adaspec.device.kernels.layout import (
     MATCH_FACTS,
     NEURAL_LANES,
     NGRAM_LANES,
-    PROPOSED,
-    PROPOSED_CANDIDATE,
-    PROPOSED_CONTEXT,
-    PROPOSED_LENGTH,
-    PROPOSED_NEURAL,
-    PROPOSED_START,
     SPLICE_LANES,
     START,
 )
@@ -40,7 +31,6 @@ def propose(
     slot_of: tl.tensor,
     tokens: tl.tensor,
     tokens_stride: tl.tensor,
-    slots: tl.tuple,
     rows: tl.tuple,
     count: tl.tensor,
     cap: tl.tensor,
@@ -60,14 +50,6 @@ def propose(
     facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
     known, start = tl.load(facts + CONTEXT), tl.load(facts + MATCH + START)
     neural, ngram = tl.load(neural_len + row).to(tl.int64), tl.load(ngram_len + row).to(tl.int64)
-
-    kept = slots.proposed + slot * PROPOSED
-    first = tl.arange(0, CANDIDATE)
-    tl.store(kept + PROPOSED_CONTEXT, tl.where(tl.load(rows.decides + row), known, -1))
-    tl.store(kept + PROPOSED_LENGTH, tl.load(facts + MATCH + LENGTH))
-    tl.store(kept + PROPOSED_START, start)
-    tl.store(kept + PROPOSED_NEURAL, neural)
-    tl.store(kept + PROPOSED_CANDIDATE + first, tl.load(facts + FIRST + first))
 
     drafted = (neural > 0) & (count > 0)
     at = row * LONGEST_NEURAL + tl.maximum(neural - 1, 0)

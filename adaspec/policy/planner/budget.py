@@ -32,8 +32,6 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Record = NDArray[Any]
 
-LEAST_SURVIVAL = 0.01
-"""Tokens that are less likely never count."""
 _USUAL_SHARE = 0.3
 """Weight of the last step in what a row usually wants."""
 _EVERY_SHARE = 0.01
@@ -161,9 +159,8 @@ def take_report(
     step, count, rows = budget.step[0], 0, slots.shape[0]
     for row in range(rows):
         for j in range(lengths[row]):
-            if survival[row, j] >= LEAST_SURVIVAL:
-                budget.survival[count] = -survival[row, j]
-                count += 1
+            budget.survival[count] = -survival[row, j]
+            count += 1
     budget.survival[:count].sort()
     for at in range(count):
         budget.survival[at] = -budget.survival[at]
@@ -195,17 +192,11 @@ def fit(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
     step.price = 0.0
     if lengths.sum() <= room:
         return
-    least, left = 2.0, 0
-    if room > 0:
-        # Those that do not count were not sorted: they are the last to be taken.
-        least = budget.survival[room - 1] if room <= step.offered else 0.0
-        step.price = least
-        left = room
-        for row in range(lengths.shape[0]):
-            for j in range(lengths[row]):
-                left -= survival[row, j] > least
-    else:
-        step.price = budget.survival[0] if step.offered > 0 else 0.0
+    least = budget.survival[max(room - 1, 0)]
+    step.price, left = least, room
+    for row in range(lengths.shape[0]):
+        for j in range(lengths[row]):
+            left -= survival[row, j] > least
     for row in range(lengths.shape[0]):
         taken = 0
         while taken < lengths[row] and (

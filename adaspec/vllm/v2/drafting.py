@@ -98,7 +98,6 @@ class Drafting:
             context=step.context_tokens,
             sampled=self._batch.sampled,
             rejected=self._batch.rejected,
-            ngram_value=step.ngram_value,
             available=step.rows.match.available,
             emitted=self.predictor.emitted(step),
             remembered=proposal.from_answers,
@@ -114,8 +113,8 @@ def _on(
     """The policy's predictor, and what packs its drafts: kernels on an accelerator, torch else."""
     if not has_kernels(device):
         model = DeviceModel(policy.model, device)
-        return Predictor(model, policy.late_knobs, slots, cap, answers), packing.pack
+        return Predictor(model, policy.knobs, cap, answers), packing.pack
     from adaspec.device.kernels.predictor import FusedPredictor
 
-    predictor = FusedPredictor(policy.model, policy.late_knobs, slots, cap, device, answers=answers)
+    predictor = FusedPredictor(policy.model, policy.knobs, slots, cap, device, answers=answers)
     return predictor, packing.pack_at_once

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import batch_shape, step_s
+from adaspec.cost.model import batch_shape, step_s, token_price
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
@@ -58,8 +58,6 @@ class Decided:
     """What the device said of them, of just these rows; None until it has come."""
     lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     """How many tokens of each draft fit the budget."""
-    lowest_price: float = 0.0
-    """The survival of the best token that did not fit."""
     step_s: float = 0.0
     """The seconds of the step that verified them, by the cost model."""
 
@@ -88,7 +86,7 @@ class Host:
         self._neural_cap = policy.planner.limits["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
-        self._price = 0.0
+        self._price = self._rate = 0.0
         self._reads_prompt = np.zeros(setup.slots, np.bool_)
         """By slot: whether its request has entered and was not drafted for yet."""
 
@@ -99,43 +97,39 @@ class Host:
     @property
     def most_forwards(self) -> int:
         """More forwards than these are never decided."""
-        return min(int(self._policy.forwards[:, 1:].max()), int(self._neural_cap))
+        return min(int(self._policy.forwards[:, 1].max()), int(self._neural_cap))
 
-    def enter(self, slot: int, prompt_tokens: int, running: int) -> bool:
+    def enter(self, slot: int, running: int) -> bool:
         """A request takes this slot; whether it holds the neural drafter."""
         stages.enter(self._policy.address, slot)
         self._reads_prompt[slot] = True
-        return bool(stages.admits(self._policy.address, slot, prompt_tokens, running))
+        return bool(stages.admits(self._policy.address, running))
 
-    def keeps(self, rows: int, holders: int, context: int) -> bool:
+    def keeps(self, running: int) -> bool:
         """Whether those that hold the drafter go on holding it."""
-        return bool(stages.keeps(self._policy.address, rows, holders, context))
+        return bool(stages.keeps(self._policy.address, running))
 
     def decide(
         self, slots: Ints, prompt_tokens: Ints, holds_neural: Bools, context: int
     ) -> Decided:
         """What is decided for a step of these rows before the device has chosen."""
         running = max(len(slots), 1)
-        planner = self._planner
+        budget = self._planner.budget
         # A prompt may have taken several steps, of which the first reports know nothing.
-        planner.late.slots["present"][slots[self._reads_prompt[slots]]] = 1
+        budget.slots["present"][slots[self._reads_prompt[slots]]] = 1
         self._reads_prompt[slots] = False
-        price, *factors = _settings(self._policy.address, running, context)
+        self._rate, *factors = _settings(self._policy.address, running, context)
         forwards = 0
         if holds_neural.any():
-            forwards = min(int(decide_forwards(planner.late, running)), int(self._neural_cap))
-        return Decided(
-            slots,
-            prompt_tokens,
-            holds_neural,
-            forwards,
-            price,
-            np.array(factors),
-        )
+            forwards = min(int(forwards_at(budget, running)), int(self._neural_cap))
+        price = float(budget.step["price"][0])
+        return Decided(slots, prompt_tokens, holds_neural, forwards, price, np.array(factors))
 
     def budget(self, running: int) -> int:
         """How many drafted tokens a step of so many rows verifies."""
-        return int(decide_budget(self._planner.late, self._planner.costs, running))
+        planner = self._planner
+        cap = int(planner.limits["cap"][0])
+        return int(decide_budget(planner.budget, planner.costs, self._rate, running, cap))
 
     def length(self) -> int:
         """How long drafts are if all are of one length: what has paid most on average."""
@@ -146,7 +140,7 @@ class Host:
 
     def note(self, decided: Decided, trims: bool) -> None:
         """Take in what a step's rows drafted, and which of it is verified."""
-        report, late = decided.report, self._planner.late
+        report, planner = decided.report, self._planner
         assert report is not None
         rows = len(decided.slots)
         if not trims:
@@ -154,17 +148,25 @@ class Host:
             self._gains *= fade
             self._gains[1:] += report.survival.sum(axis=0).cumsum()
             self._rows = self._rows * fade + rows
-            self._price = decided.price
+            self._price = float(token_price(planner.costs, self._rate))
             each = decided.budget // max(rows, 1)
             decided.lengths = np.minimum(report.length, each).astype(np.int32)
             return
-        decided.lengths, decided.lowest_price = fitting(report.survival, decided.budget)
-        late.wanted[:rows] = report.wanted
-        late.reach[:rows] = _reach(report, decided.lengths)
-        late.step["price"] = max(decided.lowest_price, 0.0)
-        note_choice(late, decided.slots, decided.price, decided.was_cut)
+        before = float(planner.budget.step["price"][0])
+        decided.lengths = report.length.astype(np.int32)
+        take_report(
+            planner.budget,
+            planner.costs,
+            self._rate,
+            decided.slots,
+            report.survival,
+            decided.lengths,
+        )
+        fit(planner.budget, report.survival, decided.lengths, decided.budget)
+        if decided.was_cut:  # what did not fit was no choice
+            planner.budget.step["price"] = before
 
-    def learn(self, decided: Decided, verified: Verified, forwards: int) -> None:
+    def learn(self, decided: Decided, verified: Verified) -> None:
         """Take in what became of a step's drafts."""
         report, planner = decided.report, self._planner
         assert report is not None
@@ -175,10 +177,8 @@ class Host:
         facts.position[:rows] = report.context - decided.prompt_tokens
         facts.holds_neural[:rows] = decided.holds_neural
         facts.length[:rows] = 0
-        memory.ngram_value_before[:rows] = report.ngram_value
         memory.expected[:rows] = expected_tokens(report, verified.drafted)
         memory.record["factor"] = decided.factors
-        planner.late.step["price"] = decided.lowest_price
         known = verified.known
         shape = batch_shape(
             int(known.sum()),
@@ -192,24 +192,21 @@ class Host:
         if known.any():
             stages.learn(
                 self._policy.address,
-                verified.emitted,
                 verified.emitted_tokens,
                 verified.drafted,
                 verified.neural_drafted,
                 verified.accepted,
-                known,
-                forwards,
                 decided.step_s,
             )
 
 
 @compiled
 def _settings(address: int, running: int, context: int) -> tuple[float, float, float, float]:
-    """The price of a token, and the factors of the n-gram, of the neural drafter and of splices."""
+    """The running rate, and the factors of the n-gram, of the neural drafter and of splices."""
     planner = planner_at(address)
     memory, knobs, costs = planner.memory, planner.knobs[0], planner.costs
     return (
-        token_price(costs, rate_of(memory, knobs, costs, running, context)),
+        rate_of(memory, knobs, costs, running, context),
         factor_of(memory, knobs, NGRAM),
         factor_of(memory, knobs, NEURAL),
         factor_of(memory, knobs, SPLICE),
@@ -219,35 +216,15 @@ def _settings(address: int, running: int, context: int) -> tuple[float, float, f
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
     host, one = Host(policy, setup), np.ones(1, np.int32)
-    host.enter(0, 1, 1)
-    host.keeps(1, 1, 1)
+    host.enter(0, 1)
+    host.keeps(1)
     decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
     decided.budget = host.budget(1)
     layout = Layout(setup.cap, 0)
     decided.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(decided, True)
     known = np.ones(1, np.bool_)
-    host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted), 1)
-
-
-@compiled
-def fitting(survival: NDArray[np.float64], budget: int) -> tuple[Ints, float]:
-    """How many tokens of each draft are among the `budget` likeliest; the best one that is not.
-
-    Of equally likely ones the first rows' are taken until the budget is full.
-    """
-    real, lowest, left = survival.ravel()[survival.ravel() > 0], 0.0, 0
-    rank = len(real) - 1 - budget
-    if rank >= 0:
-        lowest = np.partition(real, rank)[rank]
-        left = budget - (real > lowest).sum()
-    lengths = np.zeros(len(survival), np.int32)
-    for row in range(len(survival)):
-        for token in survival[row]:
-            tied = left > 0 and token == lowest
-            left -= tied
-            lengths[row] += tied or token > lowest
-    return lengths, lowest
+    host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted))
 
 
 def expected_tokens(report: Report, drafted: Ints) -> NDArray[np.float64]:
@@ -267,11 +244,3 @@ def expected_tokens(report: Report, drafted: Ints) -> NDArray[np.float64]:
     expected[:, NGRAM] = np.where(drafts, 0.0, copied)
     expected[:, NEURAL], expected[:, SPLICE] = by_head, spliced
     return expected
-
-
-def _reach(report: Report, lengths: Ints) -> NDArray[np.float64]:
-    """P(the first `REACH` tokens of each draft are accepted); -1 where nothing is copied."""
-    survival = report.survival[
-        np.arange(len(lengths)), np.minimum(np.maximum(lengths, 1), REACH) - 1
-    ]
-    return np.where(lengths > report.neural, survival, -1.0)

@@ -36,7 +36,6 @@ class Made(NamedTuple):
     context: Tensor
     sampled: Tensor
     rejected: Tensor
-    ngram_value: Tensor
     available: Tensor
     remembered: Tensor
     """Whether the copied tokens are from earlier answers."""
@@ -70,7 +69,6 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
         wanted=(made.worth_neural + made.worth_ngram).minimum(length),
         neural=made.neural.minimum(length),
         length=length,
-        ngram_value=made.ngram_value,
         available=made.available,
         remembered=made.remembered,
         emitted=made.emitted,

@@ -22,7 +22,6 @@ SINGLE = (
     "wanted",
     "neural",
     "length",
-    "ngram_value",
     "available",
     "remembered",
 )
@@ -44,8 +43,6 @@ class Report(NamedTuple):
     """Tokens of the new draft that the neural drafter drafted."""
     length: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
-    ngram_value: NDArray[np.float64]
-    """What a copy was worth before drafting."""
     available: NDArray[np.int32]
     """Tokens that there were to copy."""
     remembered: NDArray[np.int32]
@@ -89,10 +86,8 @@ class Layout:
             rows[:, first:end] for first, end in pairwise(edges.tolist())
         )
         counts = dict(zip(SINGLE, single.T.astype(np.int32, order="C"), strict=True))
-        del counts["ngram_value"]
         return Report(
             **counts,
-            ngram_value=single[:, SINGLE.index("ngram_value")].astype(np.float64),
             emitted=emitted.astype(np.int32),
             tokens=tokens.astype(np.int32),
             survival=survival.astype(np.float64),

@@ -255,7 +255,7 @@ class Worker:
         facts = self._facts[slots]
         holds, recorded = facts["holds_neural"], facts["recorded"]
         context = int(rows.context_tokens[chosen].sum())
-        if holds.any() and not self.host.keeps(len(chosen), int(holds.sum()), context):
+        if holds.any() and not self.host.keeps(len(chosen)):
             self._facts["holds_neural"] &= self._facts["recorded"]
             holds, changed = holds & recorded, True
         if changed:
@@ -325,14 +325,13 @@ class Worker:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = self.host.enter(slot, len(request.prompt), running)
+            holds = self.host.enter(slot, running)
             holds &= request.limits.drafter and not request.undrafted
             holds |= request.recorded and self.serving.record_cap > 0
             self._facts["holds_neural"][slot] = holds
             entered.append(slot)
         if self.memory is not None:
             self.memory.enter(entered, [self._in_slot[slot].owner for slot in entered])
-        self.drafting.predictor.enter(to_device(np.array(entered, np.int64), self._device))
         return True
 
     def _leave(self) -> None:
@@ -380,7 +379,7 @@ class Worker:
         verified = None
         if before is not None:
             verified = self._verified(before, pending)
-            self.host.learn(before.decided, verified, before.drafter_runs)
+            self.host.learn(before.decided, verified)
         proposes = self.mode == "serve" or pending.decided.budget > 0
         self._untold.append(partial(self._report, before, verified, pending, proposes))
 
