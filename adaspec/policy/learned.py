@@ -116,7 +116,6 @@ class LearnedPolicy:
 
     def admit(self, arrival: Arrival) -> bool:
         """With the neural drafter where it runs at such a load."""
-        stages.enter(self.address, arrival.slot)
         return bool(stages.admits(self.address, arrival.running))
 
     def keep(self, batch: Batch) -> bool:
@@ -140,6 +139,7 @@ class LearnedPolicy:
             matches.available,
             batch.context.tail(TAIL),
             batch.context.candidate(CANDIDATE),
+            batch.reading,
         )
         return planned
 

@@ -93,6 +93,8 @@ class Batch:
     holds_neural: Bools
     matches: Matches
     context: Context
+    reading: int = 0
+    """Tokens of prompts that the step reads besides, as far as that is known."""
 
     @property
     def context_tokens(self) -> Ints:

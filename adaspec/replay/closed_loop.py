@@ -125,6 +125,13 @@ def take_drafter(loop: ClosedLoop, row: int) -> None:
 
 
 @compiled
+def read_beside(loop: ClosedLoop) -> int:
+    """The tokens of prompts that the next step reads beside what it verifies."""
+    state = loop.state[0]
+    return 0 if state.reads_alone > 0 else state.prompt_tokens
+
+
+@compiled
 def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
     """What a step of this shape takes, with reading the prompts that wait."""
     state, seconds = loop.state[0], step_s(costs, shape)

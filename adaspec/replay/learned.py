@@ -27,6 +27,7 @@ from adaspec.replay.closed_loop import (
     context_tokens,
     count_step,
     goes_on,
+    read_beside,
     result_of,
     start,
     step_seconds,
@@ -75,6 +76,7 @@ def _run(
             loop.holds_neural[:count] = False
         _take_in(arrays, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
+        limits.prompt_tokens = read_beside(loop)
         forwards = stages.plan(address)
         if reads_drafts and forwards > 0:
             _draft(arrays, loop, address, forwards)
@@ -107,10 +109,8 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int) -> None:
     """Let the policy say which of the rows that have just entered hold the drafter."""
     rows = loop.state[0].rows
     for row in range(rows):
-        if loop.entry[row] >= first_entry:
-            stages.enter(address, loop.slot[row])
-            if stages.admits(address, rows):
-                take_drafter(loop, row)
+        if loop.entry[row] >= first_entry and stages.admits(address, rows):
+            take_drafter(loop, row)
 
 
 @compiled

@@ -21,6 +21,7 @@ from adaspec.replay.closed_loop import (
     advance,
     count_step,
     goes_on,
+    read_beside,
     result_of,
     start,
     step_seconds,
@@ -194,6 +195,7 @@ class _Run:
             prompt.astype(np.int32),
             position.astype(np.int32),
             loop.holds_neural[:rows].copy(),
+            int(read_beside(loop)),
         )
         if not executor.keep(step):
             loop.holds_neural[:rows] = False

@@ -149,10 +149,18 @@ class Executor:
         admitted = bool(self.policy.admit(Arrival(slot, prompt_tokens, running)))
         return admitted and self.setup.neural_cap > 0
 
-    def begin(self, slots: Ints, prompt_tokens: Ints, position: Ints, holds_neural: Bools) -> Step:
+    def begin(
+        self,
+        slots: Ints,
+        prompt_tokens: Ints,
+        position: Ints,
+        holds_neural: Bools,
+        reading: int = 0,
+    ) -> Step:
         """A step of the requests in these slots of the index, as far as their text is known.
 
-        The policy is shown these very arrays, and may write into them.
+        It reads so many tokens of prompts besides. The policy is shown these very arrays, and may
+        write into them.
         """
         indexed = slots.astype(np.int64)
         matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
@@ -164,6 +172,7 @@ class Executor:
             holds_neural,
             matches,
             KnownText(self.index, indexed, start, tail, candidate),
+            reading,
         )
         context_tokens = prompt_tokens + position
         return Step(batch, indexed, context_tokens, holds_neural.copy(), start, available)

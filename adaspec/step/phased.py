@@ -72,8 +72,16 @@ class PhasedExecutor(Executor):
 
     policy: LearnedPolicy
 
-    def begin(self, slots: Ints, prompt_tokens: Ints, position: Ints, holds_neural: Bools) -> Step:
+    def begin(
+        self,
+        slots: Ints,
+        prompt_tokens: Ints,
+        position: Ints,
+        holds_neural: Bools,
+        reading: int = 0,
+    ) -> Step:
         """A step of the requests in these slots of the index, as far as their text is known."""
+        self.policy.planner.limits["prompt_tokens"] = reading
         facts = np.empty((FACTS, len(slots)), np.int32)
         state, holders, context = _begin(
             self.policy.address,
@@ -90,7 +98,7 @@ class PhasedExecutor(Executor):
         def batch() -> Batch:
             text = KnownText(self.index, indexed, start)
             matches = Matches.of_facts(facts)
-            return Batch(slots, prompt_tokens, position, holds_neural, matches, text)
+            return Batch(slots, prompt_tokens, position, holds_neural, matches, text, reading)
 
         return PhasedStep(
             batch,

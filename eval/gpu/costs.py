@@ -79,7 +79,7 @@ class Forced:
     def __init__(self, worker: Any) -> None:
         self.current, self.holds = Plan(), False
         host = worker.host
-        decide, enter = host.decide, host.enter
+        decide = host.decide
 
         def decide_forced(*facts: Any) -> Any:
             decided = decide(*facts)
@@ -87,12 +87,11 @@ class Forced:
             return decided
 
         def enter_forced(*facts: Any) -> bool:
-            enter(*facts)
             return self.holds
 
         host.decide, host.enter = decide_forced, enter_forced
         host.keeps = lambda *_: True
-        host.budget = lambda running: running * self.current.draft_len
+        host.budget = lambda running, _: running * self.current.draft_len
         host.length = lambda: self.current.draft_len
 
 

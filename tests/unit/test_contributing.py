@@ -45,16 +45,16 @@ def test_every_feature_is_filled_in() -> None:
     rows.prompt_tokens[:], rows.position[:], rows.slots[:] = 20, 3, (0, 1)
     rows.length[:], rows.start[:], rows.available[:] = (4, 0), 5, 9
     rows.tail[:], rows.candidate[:] = 3, 4
-    history, keys = np.zeros((2, features.HISTORY)), np.zeros(tables.LEVELS, np.uint64)
+    keys = np.zeros(tables.LEVELS, np.uint64)
     before = np.full((2, features.FEATURES), UNSET)
-    features.observe(rows, rows.slots, history, some_tables(), keys, before)
+    features.observe(rows, rows.slots, some_tables(), keys, before)
     assert before.shape[1] == len(features.BEFORE)
     assert not (before == UNSET).any()
     least = np.zeros(2, np.float32)
     evidence, splice = np.full(len(EVIDENCE), UNSET), np.full(len(SPLICE), UNSET)
     observe_evidence(1, 0.5, np.zeros(3, np.float32), 1, 2.0, 0.5, 1.0, least, 3, 1, 1, evidence)
     assert not (evidence == UNSET).any()
-    facts = (3, 1, 1, 9, 2, 0.5, 4.0, history[0], 3)
+    facts = (3, 1, 1, 9, 2, 0.5, 4.0, 3)
     observe_splice(*facts, some_tables(), 3, 4, keys, splice)
     assert not (splice == UNSET).any()
 

@@ -7,9 +7,9 @@ budget      how many drafted tokens the target verifies, all rows together: the 
             where the time is what the cost table says. Tokens that fill a captured size are free.
 
 In a sync engine the budget is made of the survivals of the very step. In an async one the step is
-prepared while the one before it runs, so the budget is made of what that one reported: its sorted
-survivals, stretched to as many tokens as the rows of the next step usually want. What a row wants
-is how many of its tokens the best budget would have taken; a running mean per slot remembers it.
+prepared while the one before it runs, so the budget is made of a running mean over the last
+reports: of the largest survival, of the second largest, and so on. Where more or fewer rows run
+than before, it is stretched to their number.
 
 The survival of the last token that a budget took in is the price of a token in the next step, 0
 where there was room for all: what is verified beside it has to be likelier.
@@ -32,27 +32,18 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Record = NDArray[Any]
 
-_USUAL_SHARE = 0.3
-"""Weight of the last step in what a row usually wants."""
-_EVERY_SHARE = 0.01
-"""Weight of a row in what all rows usually want in their first step."""
+_SHARE = 0.3
+"""Weight of the last report in the mean of all."""
 _PRIOR_WANT = 4.0
 """What a row is taken to want where nothing is known."""
-_MOST_STRETCH = 4.0
+_FADED = 1e-4
+"""A mean survival that is no larger is none."""
 
 ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where none was tuned: one forward at every load."""
 
-_SLOT = np.dtype([("present", "i8"), ("usual", "f8")])
 _STEP = np.dtype(
-    [
-        ("forwards", "i8"),
-        ("budget", "i8"),
-        ("price", "f8"),
-        ("offered", "i8"),
-        ("wanted", "i8"),
-        ("usual", "f8"),
-    ]
+    [("forwards", "i8"), ("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")]
 )
 
 
@@ -61,27 +52,23 @@ class Budget(NamedTuple):
 
     forwards: Array
     """(loads, 2) load and forwards; loads ascending."""
-    slots: Record
-    """Per slot: whether its request was in the last batch or has entered since, and how many tokens
-    it usually wants, -1 before its first step."""
     step: Record
     """One record: forwards and budget of this step, the price of a token in it, how many tokens the
-    last report offered, how many its best budget would have taken, and what rows usually want in
-    their first step."""
+    last report offered, and the mean number of rows of the reports, 0 before the first."""
     survival: Array
     """The last report's survivals, descending; as many as were offered."""
+    mean: Array
+    """The running mean of those by rank."""
 
 
 def new_budget(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Budget:
     """A memory that has seen nothing yet."""
-    budget = Budget(
+    return Budget(
         forwards=np.ascontiguousarray(forwards, np.float64),
-        slots=np.zeros(slots, _SLOT),
         step=np.zeros(1, _STEP),
         survival=np.zeros(slots * cap),
+        mean=np.zeros(slots * cap),
     )
-    budget.step["usual"] = _PRIOR_WANT
-    return budget
 
 
 def forwards_table(by_load: Mapping[int, int]) -> Array:
@@ -89,13 +76,6 @@ def forwards_table(by_load: Mapping[int, int]) -> Array:
     if not by_load:
         return ONE_FORWARD
     return np.array([[load, by_load[load]] for load in sorted(by_load)], np.float64)
-
-
-@compiled
-def enter_slot(budget: Budget, slot: int) -> None:
-    """A request takes this slot."""
-    budget.slots[slot].present = 1
-    budget.slots[slot].usual = -1.0
 
 
 @compiled
@@ -116,47 +96,49 @@ def forwards_at(budget: Budget, running: int) -> int:
 
 @compiled
 def best_budget(
-    costs: Costs, rate: float, running: int, survival: Array, offered: int, stretch: float
+    costs: Costs, rate: float, tokens: int, survival: Array, offered: int, stretch: float
 ) -> int:
-    """The budget that is worth most, of `offered` descending survivals, stretched.
+    """The budget that is worth most beside so many tokens, of `offered` descending survivals.
 
-    Stretched by 2, every token stands for two of the same survival.
+    Stretched by 2, every one stands for two tokens of the same survival.
     """
     most = int(np.floor(offered * stretch + 0.5))
-    best, best_value, value = 0, -rate * target_s(costs, running), 0.0
+    best, best_value, value = 0, -rate * target_s(costs, tokens), 0.0
     for count in range(1, most + 1):
         value += survival[min(int((count - 0.5) / stretch), offered - 1)]
-        worth = value - rate * target_s(costs, running + count)
+        worth = value - rate * target_s(costs, tokens + count)
         if worth > best_value:
             best, best_value = count, worth
     return best
 
 
 @compiled
-def decide_budget(budget: Budget, costs: Costs, rate: float, running: int, cap: int) -> int:
-    """How many drafted tokens an async engine's next step verifies, of so many rows."""
-    step, usual = budget.step[0], 0.0
-    for slot in budget.slots:
-        if slot.present:
-            usual += slot.usual if slot.usual >= 0 else step.usual
-    if step.offered == 0 or step.wanted == 0:
-        best = int(np.floor(usual + 0.5)) if step.offered == 0 else 0
-    else:
-        stretch = min(max(usual / step.wanted, 1.0 / _MOST_STRETCH), _MOST_STRETCH)
-        best = best_budget(costs, rate, running, budget.survival, step.offered, stretch)
+def decide_budget(
+    budget: Budget, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
+) -> int:
+    """How many drafted tokens an async engine's next step verifies.
+
+    So many rows run in it, and so many tokens of prompts are read.
+    """
+    step, offered = budget.step[0], 0
+    while offered < budget.mean.shape[0] and budget.mean[offered] > _FADED:
+        offered += 1
+    best, tokens = int(_PRIOR_WANT * running), running + prompt_tokens
+    if step.rows > 0:
+        best = best_budget(costs, rate, tokens, budget.mean, offered, running / step.rows)
     # What fills a captured size is free.
-    return min(int(padded(costs, running + best)) - running, running * cap)
+    return min(int(padded(costs, tokens + best)) - tokens, running * cap)
 
 
 @compiled
 def take_report(
-    budget: Budget, costs: Costs, rate: float, slots: Ints, survival: Array, lengths: Ints
+    budget: Budget, costs: Costs, rate: float, prompt_tokens: int, survival: Array, lengths: Ints
 ) -> int:
     """Take in what each row of a step offers: its draft's survivals, as far as `lengths` says.
 
-    Returns the budget that would have been best.
+    Returns the budget that would have been best, with so many tokens of prompts beside.
     """
-    step, count, rows = budget.step[0], 0, slots.shape[0]
+    step, count, rows = budget.step[0], 0, lengths.shape[0]
     for row in range(rows):
         for j in range(lengths[row]):
             budget.survival[count] = -survival[row, j]
@@ -165,21 +147,15 @@ def take_report(
     for at in range(count):
         budget.survival[at] = -budget.survival[at]
     step.offered = count
-    step.wanted = best_budget(costs, rate, rows, budget.survival, count, 1.0)
-    least = budget.survival[step.wanted - 1] if step.wanted > 0 else 2.0
-    for slot in budget.slots:
-        slot.present = 0
-    for row in range(rows):
-        wanted = 0
-        while wanted < lengths[row] and survival[row, wanted] >= least:
-            wanted += 1
-        slot = budget.slots[slots[row]]
-        slot.present = 1
-        if slot.usual < 0:
-            step.usual += _EVERY_SHARE * (wanted - step.usual)
-            slot.usual = wanted
-        slot.usual += _USUAL_SHARE * (wanted - slot.usual)
-    return step.wanted
+    share = _SHARE if step.rows > 0 else 1.0
+    for at in range(budget.mean.shape[0]):
+        if at >= count and budget.mean[at] <= _FADED:
+            budget.mean[at] = 0.0
+            break
+        now = budget.survival[at] if at < count else 0.0
+        budget.mean[at] += share * (now - budget.mean[at])
+    step.rows += share * (rows - step.rows)
+    return best_budget(costs, rate, rows + prompt_tokens, budget.survival, count, 1.0)
 
 
 @compiled

@@ -23,7 +23,6 @@ from adaspec.jit import compiled, inlined
 from adaspec.policy.planner.address import model_at, planner_at
 from adaspec.policy.planner.budget import (
     decide_budget,
-    enter_slot,
     fit,
     forwards_at,
     take_report,
@@ -88,12 +87,6 @@ def price_of(planner: Planner) -> float:
 
 
 @compiled
-def enter(address: int, slot: int) -> None:
-    """A request takes this slot: what its predecessor wanted is forgotten."""
-    enter_slot(planner_at(address).budget, slot)
-
-
-@compiled
 def admits(address: int, running: int) -> bool:
     """Whether a request that enters, one of so many, holds the neural drafter."""
     planner = planner_at(address)
@@ -120,10 +113,14 @@ def plan_columns(
     available: Ints,
     tail: Ints,
     candidate: Ints,
+    reading: int,
 ) -> int:
-    """The same as `plan`, of a batch given column by column."""
+    """The same as `plan`, of a batch given column by column.
+
+    `reading`: tokens of prompts that the step reads besides.
+    """
     planner = planner_at(address)
-    planner.limits[0].rows = slots.shape[0]
+    planner.limits[0].rows, planner.limits[0].prompt_tokens = slots.shape[0], reading
     rows = rows_of(planner)
     rows.slots[:] = slots
     rows.prompt_tokens[:] = prompt_tokens
@@ -147,7 +144,9 @@ def plan(address: int) -> int:
     price, running = price_of(planner), rows.slots.shape[0]
     if limits.is_late:
         rate = rate_of(planner.memory, planner.knobs[0], planner.costs, running, context_of(rows))
-        step.budget = decide_budget(planner.budget, planner.costs, rate, running, limits.cap)
+        step.budget = decide_budget(
+            planner.budget, planner.costs, rate, running, limits.prompt_tokens, limits.cap
+        )
     for m in range(planner.models.shape[0]):
         predict_before_drafting(
             model_at(planner.models[m]),
@@ -248,7 +247,9 @@ def _end_choice(planner: Planner, count: int, neural_len: Ints, ngram_len: Ints)
     fill_offered(memory, neural_len, ngram_len)
     rate = rate_of(memory, planner.knobs[0], planner.costs, running, context_of(rows))
     lengths = neural_len + ngram_len
-    best = take_report(planner.budget, planner.costs, rate, rows.slots, memory.offered, lengths)
+    best = take_report(
+        planner.budget, planner.costs, rate, limits.prompt_tokens, memory.offered, lengths
+    )
     fit(
         planner.budget,
         memory.offered,

@@ -27,11 +27,13 @@ LIMITS = np.dtype(
         ("reads_drafts", "i8"),
         ("weighs_every_splice", "i8"),
         ("is_late", "i8"),
+        ("prompt_tokens", "i8"),
     ]
 )
 """The longest draft, the longest neural draft, the rows of this step; whether drafted tokens change
 what is expected; whether splices are weighed that could not pay at the present price, so that
-what comes of them can be learned; and whether the host decides before outcomes are known."""
+what comes of them can be learned; whether the host decides before outcomes are known; and how many
+tokens of prompts this step reads besides."""
 
 
 class Planner(NamedTuple):
@@ -70,7 +72,7 @@ def new_planner(
 ) -> Planner:
     """A planner that has seen nothing yet; `forwards` is its table of them by load."""
     limits = np.zeros(1, LIMITS)
-    limits[0] = (cap, neural_cap, 0, reads_drafts, False, is_late)
+    limits[0] = (cap, neural_cap, 0, reads_drafts, False, is_late, 0)
     return Planner(
         models=model_addresses,
         model_of_row=np.zeros(slots, np.int32),

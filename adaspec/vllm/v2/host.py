@@ -87,8 +87,6 @@ class Host:
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._price = self._rate = 0.0
-        self._reads_prompt = np.zeros(setup.slots, np.bool_)
-        """By slot: whether its request has entered and was not drafted for yet."""
 
     @property
     def _planner(self) -> Planner:
@@ -99,10 +97,8 @@ class Host:
         """More forwards than these are never decided."""
         return min(int(self._policy.forwards[:, 1].max()), int(self._neural_cap))
 
-    def enter(self, slot: int, running: int) -> bool:
-        """A request takes this slot; whether it holds the neural drafter."""
-        stages.enter(self._policy.address, slot)
-        self._reads_prompt[slot] = True
+    def enter(self, running: int) -> bool:
+        """Whether a request that enters, one of so many, holds the neural drafter."""
         return bool(stages.admits(self._policy.address, running))
 
     def keeps(self, running: int) -> bool:
@@ -115,9 +111,6 @@ class Host:
         """What is decided for a step of these rows before the device has chosen."""
         running = max(len(slots), 1)
         budget = self._planner.budget
-        # A prompt may have taken several steps, of which the first reports know nothing.
-        budget.slots["present"][slots[self._reads_prompt[slots]]] = 1
-        self._reads_prompt[slots] = False
         self._rate, *factors = _settings(self._policy.address, running, context)
         forwards = 0
         if holds_neural.any():
@@ -125,11 +118,10 @@ class Host:
         price = float(budget.step["price"][0])
         return Decided(slots, prompt_tokens, holds_neural, forwards, price, np.array(factors))
 
-    def budget(self, running: int) -> int:
-        """How many drafted tokens a step of so many rows verifies."""
-        planner = self._planner
-        cap = int(planner.limits["cap"][0])
-        return int(decide_budget(planner.budget, planner.costs, self._rate, running, cap))
+    def budget(self, running: int, reading: int = 0) -> int:
+        """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
+        planner, cap = self._planner, int(self._planner.limits["cap"][0])
+        return int(decide_budget(planner.budget, planner.costs, self._rate, running, reading, cap))
 
     def length(self) -> int:
         """How long drafts are if all are of one length: what has paid most on average."""
@@ -154,14 +146,7 @@ class Host:
             return
         before = float(planner.budget.step["price"][0])
         decided.lengths = report.length.astype(np.int32)
-        take_report(
-            planner.budget,
-            planner.costs,
-            self._rate,
-            decided.slots,
-            report.survival,
-            decided.lengths,
-        )
+        take_report(planner.budget, planner.costs, self._rate, 0, report.survival, decided.lengths)
         fit(planner.budget, report.survival, decided.lengths, decided.budget)
         if decided.was_cut:  # what did not fit was no choice
             planner.budget.step["price"] = before
@@ -216,7 +201,7 @@ def _settings(address: int, running: int, context: int) -> tuple[float, float, f
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
     host, one = Host(policy, setup), np.ones(1, np.int32)
-    host.enter(0, 1)
+    host.enter(1)
     host.keeps(1)
     decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
     decided.budget = host.budget(1)

@@ -93,7 +93,7 @@ class _Trimming:
         if largest is not None and without <= largest:
             most = min(most, largest - without)
         running = int(np.count_nonzero(list(drafts.values())))
-        budget = self.adaspec_worker.budget(running, most)
+        budget = self.adaspec_worker.budget(running, most, without - running)
         self._batch_budget = (drafts, others, budget)
         return without + budget
 

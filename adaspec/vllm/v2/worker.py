@@ -149,14 +149,17 @@ class Worker:
         """These requests have ended."""
         self._ended += requests
 
-    def budget(self, running: int, most: int) -> int:
-        """How many drafted tokens the coming step verifies, of at most so many."""
+    def budget(self, running: int, most: int, reading: int = 0) -> int:
+        """How many drafted tokens the coming step verifies, of at most so many.
+
+        It runs so many rows with drafts, and on `reading` tokens besides.
+        """
         self._budget, self._was_cut = 0, False
         serves = self.mode == "serve" and self.word == PLAN and not self.breaker.off
         if serves and self._reported is not None and running:
             limit = self.serving.max_drafted_tokens
             try:
-                wanted = self.host.budget(running)
+                wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most if limit is None else min(most, limit))
                 self._was_cut = self._budget < wanted
             except Exception as error:
@@ -325,7 +328,7 @@ class Worker:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = self.host.enter(slot, running)
+            holds = self.host.enter(running)
             holds &= request.limits.drafter and not request.undrafted
             holds |= request.recorded and self.serving.record_cap > 0
             self._facts["holds_neural"][slot] = holds

@@ -76,7 +76,7 @@ class Wanderer:
         self.worker = serve_by(engine.runner, policy, **changes)
         self.draw = np.random.default_rng(seed)
         self.host, self.taken = self.worker.host, dict.fromkeys(("ngram", "neural", "splice"), 0)
-        self._decide, self._enter = self.host.decide, self.host.enter
+        self._decide = self.host.decide
         self.host.decide, self.host.enter = self.decide, self.enter
         self.host.budget, self.host.keeps = self.budget, self.keeps
         self.host.length = self.length
@@ -91,13 +91,12 @@ class Wanderer:
         return decided
 
     def enter(self, *facts):
-        self._enter(*facts)
         return bool(self.draw.random() < 0.7)
 
     def keeps(self, *facts):
         return bool(self.draw.random() < 0.98)
 
-    def budget(self, running):
+    def budget(self, running, reading):
         return int(self.draw.integers(0, running * CAP + 1))
 
     def length(self):

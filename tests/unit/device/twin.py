@@ -7,45 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from adaspec.device.lengths import HIGHEST_PRICE, Lengths, expected_tokens
+from adaspec.device.lengths import Lengths
 from adaspec.device.predictor import Batch as DeviceBatch
 from adaspec.device.predictor import Predictor, Step
-from adaspec.jit import compiled
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.lengths import _choose_at, _price_that_fits
+from adaspec.policy.planner.choose import choose_sources, extend
 from adaspec.policy.planner.memory import LONGEST_SPLICE
-from adaspec.policy.planner.stages import state_of
+from adaspec.policy.planner.stages import rows_of
 from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
 
 LONGEST_CONTEXT = 2048
 TOLERANCE = 1e-5
-
-
-@compiled
-def price_at(address: int) -> float:
-    """The price per token at which a batch is planned."""
-    return state_of(planner_at(address), False).price
-
-
-@compiled
-def choose_within(
-    address: int,
-    reads_drafts: bool,
-    count: int,
-    price: float,
-    highest: float,
-    budget: int,
-    neural_len: np.ndarray,
-    ngram_len: np.ndarray,
-) -> None:
-    """The host's lengths at the lowest price found at which no more tokens are taken."""
-    state = state_of(planner_at(address), reads_drafts)
-    taken, _ = _choose_at(state, count, price, neural_len, ngram_len)
-    if taken > budget:
-        price = _price_that_fits(state, count, price, highest, budget, neural_len, ngram_len)
-        _choose_at(state, count, price, neural_len, ngram_len)
 
 
 MakePredictor = Callable[[LearnedPolicy, Setup], Predictor]
@@ -60,9 +33,8 @@ class Twin(BasePolicy):
 
     def __init__(self, host: LearnedPolicy, make_predictor: MakePredictor) -> None:
         self.name, self.host, self._make_predictor = host.name, host, make_predictor
-        self.rows = self.choices = self.other_choices = self.budgets = self.other_budgets = 0
+        self.rows = self.choices = self.other_choices = 0
         """Rows compared; choices compared, and how many were others, of drafts as good."""
-        self._rng = np.random.default_rng(0)
 
     @property
     def needs(self) -> object:
@@ -81,7 +53,6 @@ class Twin(BasePolicy):
         self._entered: list[int] = []
 
     def admit(self, arrival: Arrival) -> bool:
-        self.predictor.enter(torch.tensor([arrival.slot]))
         self._entered.append(arrival.slot)
         return self.host.admit(arrival)
 
@@ -94,7 +65,7 @@ class Twin(BasePolicy):
         self._fill_buffers(batch)
         self._prefill()
         self.step = self._begin(slots)
-        price = price_at(self.host.address)
+        price = float(planner.budget.step["price"][0])
         self.predictor.expect(
             self.step,
             torch.tensor(price, dtype=torch.float64),
@@ -149,10 +120,10 @@ class Twin(BasePolicy):
             self.host._observe(batch, drafts)
         if self.step.forwards < drafts.count:
             self._revise(drafts)
-        self._compare_within_budget(drafts.count)
-        proposal = self.host.settle(batch, drafts)
         chosen = self.predictor.choose(self.step)
-        self._compare_choice(batch, drafts, proposal, chosen)
+        if self.predictor.reads_drafts:
+            self._compare_choice(drafts.count, chosen)
+        proposal = self.host.settle(batch, drafts)
         taken = Lengths(
             torch.from_numpy(proposal.neural_len).long(),
             torch.from_numpy(proposal.ngram_len).long(),
@@ -187,7 +158,6 @@ class Twin(BasePolicy):
     def _compare_before(self, batch: Batch) -> None:
         memory, step, count = self.host.planner.memory, self.step, len(batch)
         self.rows += count
-        self._compare("history", memory.history[batch.slots], self.predictor.history[step.slots])
         self._compare("features", memory.features[:count], step.features)
         self._compare_curves(0)
 
@@ -209,42 +179,24 @@ class Twin(BasePolicy):
             np.testing.assert_array_equal(expected.agreed.numpy(), memory.agreed[:rows])
             np.testing.assert_array_equal(expected.least.numpy(), memory.least_confidence[:rows])
 
-    def _compare_choice(
-        self, batch: Batch, drafts: Drafts, proposal: Proposal, chosen: Lengths
-    ) -> None:
-        """Equal lengths, but where two drafts are worth the same."""
-        memory, rows = self.host.planner.memory, len(batch)
-        pairs = np.stack([proposal.neural_len, proposal.ngram_len], 1)
+    def _compare_choice(self, count: int, chosen: Lengths) -> None:
+        """Equal lengths, but where two drafts are worth the same; then as far as they go."""
+        planner, price = self.host.planner, float(self.step.price)
+        memory, rows, cap = planner.memory, rows_of(planner), int(planner.limits["cap"][0])
+        neural, ngram = np.zeros((2, len(rows.slots)), np.int32)
+        choose_sources(memory, rows, count, price, cap, True, neural, ngram)
+        pairs = np.stack([neural, ngram], 1)
         theirs = torch.stack([chosen.neural, chosen.ngram], 1).numpy()
-        self.choices += rows
+        self.choices += len(pairs)
         for row in np.flatnonzero((pairs != theirs).any(1)):
             self.other_choices += 1
             worth = [self._worth(row, *pair) for pair in (pairs[row], theirs[row])]
             assert abs(worth[0] - worth[1]) < TOLERANCE, (pairs[row], theirs[row], worth)
         same = (pairs == theirs).all(1)
-        expected = expected_tokens(chosen)
-        self._compare(
-            "expected tokens", memory.expected[:rows][same], expected[torch.from_numpy(same)]
-        )
-
-    def _compare_within_budget(self, count: int) -> None:
-        """Lengths for some budget, at the price and where tokens are cheaper."""
-        budget = int(self._rng.integers(0, 4 * len(self.step.slots)))
-        least = float(self.step.price) * float(self._rng.choice([1.0, 0.5, 0.01]))
-        chosen = self.predictor.choose_within(
-            self.step, torch.tensor(budget), torch.tensor(least, dtype=torch.float64)
-        )
-        assert int(chosen.tokens) <= budget
-        neural, ngram = np.zeros((2, len(self.step.slots)), np.int32)
-        reads, address = self.predictor.reads_drafts, self.host.address
-        choose_within(address, reads, count, least, HIGHEST_PRICE, budget, neural, ngram)
-        same = (chosen.neural.numpy() == neural).all()
-        same &= (chosen.ngram.numpy() == ngram)[(neural == 0) | reads].all()
-        if neural.sum() + ngram.sum() > budget:
-            assert not reads  # The hope for splices outbids every price.
-            return
-        self.budgets += 1
-        self.other_budgets += not same
+        extended = self.predictor.extended(self.step, chosen)
+        extend(memory, rows, count, cap, True, neural, ngram)
+        longer = torch.stack([extended.neural, extended.ngram], 1).numpy()
+        np.testing.assert_array_equal(longer[same], np.stack([neural, ngram], 1)[same])
 
     def _worth(self, row: int, neural_len: int, ngram_len: int) -> float:
         """What a draft of these lengths is worth by the host's curves, price paid."""

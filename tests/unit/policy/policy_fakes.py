@@ -21,7 +21,7 @@ def manifest(**changes):
         evidence=("tokens",),
         target="meta-llama/Llama-3.1-8B-Instruct",
         metrics={"auc": {"neural": [0.75, 0.8], "ngram": 0.88}, "note": "held out", "none": None},
-        knobs={"splice_weight": 0.7, "exponent": 1.1},
+        forwards={1: 3, 32: 0, 8: 2},
         adaspec_version="0.2",
     )
     return PolicyManifest(**{**fields, **changes})

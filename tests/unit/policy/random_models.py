@@ -8,8 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.evidence_factors import POINTS, EvidenceFactors, no_factors
+from adaspec.policy.planner.memory import (
+    KNOBS,
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    knob_row,
+)
 from adaspec.predict.model import FEATURE_NAMES, HEADS, PROBABILITIES, Model
 from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
 from adaspec.predict.survival import Curves
@@ -65,14 +70,7 @@ def random_model(seed: int, tables: Tables, *, evidence: bool) -> Model:
             "splice": random_curves(rng, int(rng.integers(1, LONGEST_SPLICE + 2))),
         },
         tables=tables,
-        factors=random_outlook(rng) if evidence else no_factors(),
     )
-
-
-def random_outlook(rng: np.random.Generator) -> EvidenceFactors:
-    edges = np.unique(rng.uniform(0, 1, rng.integers(0, 5)))
-    factors = np.sort(rng.uniform(0, 2, (len(edges) + 1, POINTS)), axis=1)
-    return EvidenceFactors(edges, factors)
 
 
 def random_knobs(rng: np.random.Generator) -> dict[str, float]:
@@ -99,4 +97,6 @@ def random_policy(
     rng: np.random.Generator, tables: Tables, *, evidence: bool, cap: int, neural_cap: int
 ) -> LearnedPolicy:
     model = random_model(int(rng.integers(1 << 30)), tables, evidence=evidence)
-    return LearnedPolicy("random", model, random_knobs(rng), cap, neural_cap)
+    policy = LearnedPolicy("random", model, cap, neural_cap)
+    policy.knobs = knob_row(random_knobs(rng))
+    return policy

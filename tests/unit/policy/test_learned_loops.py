@@ -13,10 +13,9 @@ from random_models import random_policy
 from random_recordings import random_cost, with_hidden_overhead
 
 from adaspec.cost.engine import ENGINES, SYNC
-from adaspec.cost.model import CostModel, line
+from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner import stages
-from adaspec.policy.planner.late import forwards_table
+from adaspec.policy.planner.budget import forwards_table
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import Recording
@@ -36,8 +35,10 @@ def assert_one(
     slow = run_policy(recording, policy, order, concurrency, cost, cap, engine=engine)
     fast = run_learned(recording, policy, order, concurrency, cost, cap, engine=engine)
     for field in fields(Result):
-        if field.name == "token_s":
-            np.testing.assert_allclose(fast.token_s, slow.token_s, rtol=1e-12)
+        if field.name in ("token_s", "request_s"):
+            np.testing.assert_allclose(
+                getattr(fast, field.name), getattr(slow, field.name), rtol=1e-9
+            )
         elif field.name == "time_s":
             assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
         elif field.name != "decision_s":
@@ -67,7 +68,7 @@ def test_the_class_and_the_compiled_loop_are_one(
         neural_cap=int(rng.choice([1, 3, 5, 8, 12])),
     )
     policy.forwards = forwards_table(
-        {int(load): (int(rng.integers(0, 4)), int(rng.integers(0, 6))) for load in (1, 3)}
+        {load: int(rng.choice([0, 1, 2, 3, 5])) for load in (1, 2, 4, 6)}
     )
     order = rng.integers(0, len(recording), 14).astype(np.int32)
     cost = random_cost(rng)
@@ -75,52 +76,3 @@ def test_the_class_and_the_compiled_loop_are_one(
         recording = recording.with_prefill()
     cost = with_hidden_overhead(cost)
     assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, engine)
-
-
-@pytest.mark.parametrize("kind", ["bare", "confidences"])
-def test_they_are_one_while_admission_refuses_and_probes(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = let_go = 0
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        recording = random_recording(seed, kind, requests=12)
-        policy = random_policy(
-            rng,
-            TableMaker(recording, 0).make(np.ones(len(recording), np.bool_)),
-            evidence=True,
-            cap=48,
-            neural_cap=5,
-        )
-        # The dearer one is refused at once, the cheaper one once it is seen to bring too little.
-        drafting = 3.0 if seed % 2 else 0.2
-        cost = line("dear drafter", 1.0, 0.05, forward_s=drafting)
-        order = rng.integers(0, len(recording), 120).astype(np.int32)
-        seen, kept = [], []
-        admits, keeps = stages.admits, stages.keeps
-
-        def watched(*facts: object) -> bool:
-            seen.append(bool(admits(*facts)))  # noqa: B023
-            return seen[-1]  # noqa: B023
-
-        def listening(*facts: object) -> bool:
-            kept.append(bool(keeps(*facts)))  # noqa: B023
-            return kept[-1]  # noqa: B023
-
-        monkeypatch.setattr(stages, "admits", watched)
-        monkeypatch.setattr(stages, "keeps", listening)
-        slow = run_policy(recording, policy, order, 4, cost, 20)
-        monkeypatch.setattr(stages, "admits", admits)
-        monkeypatch.setattr(stages, "keeps", keeps)
-        fast = run_learned(recording, policy, order, 4, cost, 20)
-        assert fast.time_s == pytest.approx(slow.time_s, rel=1e-12)
-        assert (fast.steps, fast.drafted, fast.accepted, fast.neural_steps) == (
-            slow.steps,
-            slow.drafted,
-            slow.accepted,
-            slow.neural_steps,
-        )
-        refused += seen.count(False)
-        let_go += kept.count(False)
-    assert refused > 50
-    assert let_go > 0

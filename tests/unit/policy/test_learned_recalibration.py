@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_learned_admission import optimist
+from random_models import random_model
+from test_choose import EMPTY
 
 from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, knob_row, new_memory
 from adaspec.policy.planner.recalibration import factor_of, update_record
@@ -12,7 +13,7 @@ from adaspec.policy.planner.recalibration import factor_of, update_record
 
 @pytest.fixture
 def memory() -> Memory:
-    made = new_memory([optimist(evidence=False).model], 4)
+    made = new_memory([random_model(0, EMPTY, evidence=False)], 4)
     made.record["factor"] = 1.0
     return made
 

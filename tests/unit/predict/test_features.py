@@ -1,4 +1,4 @@
-"""Features and histories against their definitions, restated in plain Python."""
+"""Features against their definitions, restated in plain Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import math
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,79 +16,19 @@ from adaspec.predict.features import (
     BEFORE,
     CANDIDATE,
     FEATURES,
-    HISTORY,
     TAIL,
     RowFacts,
-    forget,
     observe,
-    remember,
 )
 from adaspec.predict.tables import LEVELS, Tables, packed
 
 
-@dataclass
-class Past:
-    """What a request's earlier steps said."""
-
-    ngram_hit: float = 0.5
-    neural_hit: float = 0.6
-    neural_mean: float = 1.3
-    copied: int = 0
-    goes_on_at: int = -1
-    emitted: int = 0
-    neural_hits: int = 0
-    neural_drafts: int = 0
-    neural_surprise: float = 0.0
-    ngram_surprise: float = 0.0
-    whole: float = math.nan
-    copy: bool = False
-    splice_hit: float = 0.3
-    neural_said: float = 0.0
-    ngram_said: float = 0.0
-    table: dict[tuple[int, ...], float] = field(default_factory=dict)
-
-    def take_in(
-        self,
-        start: int,
-        candidate: list[int],
-        emitted: list[int],
-        drafted: int,
-        copied: int,
-        accepted: int,
-    ) -> None:
-        """`candidate` is empty where there was no match."""
-        self.emitted = len(emitted)
-        if candidate:
-            hit = candidate[0] == emitted[0]
-            self.ngram_hit += 0.15 * (hit - self.ngram_hit)
-            self.ngram_surprise += 0.08 * (hit - self.ngram_said - self.ngram_surprise)
-        known = min(len(emitted), CANDIDATE)
-        if candidate and candidate[:known] == emitted[:known]:
-            earlier = self.copied if start == self.goes_on_at else 0
-            self.copied, self.goes_on_at = earlier + len(emitted), start + len(emitted)
-        else:
-            self.copied, self.goes_on_at = 0, -1
-        self.whole = float(accepted >= drafted + copied) if drafted + copied else math.nan
-        self.copy = drafted == 0 and copied > 0
-        if drafted:
-            taken = min(drafted, accepted)
-            self.neural_hits += taken > 0
-            self.neural_drafts += 1
-            self.neural_surprise += 0.08 * ((taken > 0) - self.neural_said - self.neural_surprise)
-            if taken == drafted and copied:
-                self.splice_hit += 0.15 * ((accepted > drafted) - self.splice_hit)
-            self.neural_hit += 0.15 * ((taken > 0) - self.neural_hit)
-            if taken < drafted or taken > self.neural_mean:
-                self.neural_mean += 0.15 * (taken - self.neural_mean)
-
-
-def expected_features(past: Past, rows: RowFacts, row: int, table: dict[int, tuple]) -> list[float]:
+def expected_features(rows: RowFacts, row: int, table: dict[int, tuple]) -> list[float]:
     length, start = int(rows.length[row]), int(rows.start[row])
     prompt, position = int(rows.prompt_tokens[row]), int(rows.position[row])
     nan = math.nan
-    match: list[float] = [0.0] + [nan] * 7
+    match: list[float] = [0.0] + [nan] * 5
     if length:
-        goes_on = start == past.goes_on_at
         match = [
             length,
             rows.agree[row],
@@ -97,8 +36,6 @@ def expected_features(past: Past, rows: RowFacts, row: int, table: dict[int, tup
             math.log(prompt + position - start),
             min(int(rows.available[row]), 64),
             start < prompt,
-            goes_on,
-            past.copied if goes_on else 0,
         ]
     t3, t2, t1 = rows.tail[row].tolist()
     c1, c2 = rows.candidate[row, :2].tolist()
@@ -111,18 +48,8 @@ def expected_features(past: Past, rows: RowFacts, row: int, table: dict[int, tup
         mean, depth = BASES[level] if above is None else (told[above][0], told[above][2])
         unseen = (mean, 0.0, depth)
         told.append(table.get(key, unseen) if min(need) >= 0 else unseen)
-    past.neural_said, past.ngram_said = told[2][0], told[4][0]
     return [
         *match,
-        past.ngram_hit,
-        past.neural_hit,
-        past.neural_mean,
-        (past.neural_hits + 3.0) / (past.neural_drafts + 5.0),
-        past.neural_surprise,
-        past.ngram_surprise,
-        past.emitted,
-        past.whole,
-        past.copy,
         position,
         math.log(prompt + position),
         prompt,
@@ -145,14 +72,11 @@ def random_table(rng: np.random.Generator) -> tuple[Tables, dict]:
     return packed(keys, means, counts, depths, (0.6, 0.4, 1.1, 1.3), 9), found
 
 
-def random_rows(rng: np.random.Generator, slots: np.ndarray, past: list[Past]) -> RowFacts:
+def random_rows(rng: np.random.Generator, slots: np.ndarray) -> RowFacts:
     count = len(slots)
     prompt, position = rng.integers(2, 40, count), rng.integers(1, 40, count)
     there = rng.random(count) < 0.7
     start = rng.integers(1, prompt + position)
-    for row, slot in enumerate(slots):
-        if rng.random() < 0.5 and 0 < past[slot].goes_on_at < prompt[row] + position[row]:
-            start[row] = past[slot].goes_on_at
     available = np.where(there, prompt + position - start, 0)
     candidate = rng.integers(0, 4, (count, CANDIDATE))
     candidate[np.arange(CANDIDATE) >= available[:, None]] = -1
@@ -176,51 +100,17 @@ def random_rows(rng: np.random.Generator, slots: np.ndarray, past: list[Past]) -
     )
 
 
-def test_features_and_histories_are_what_their_definitions_say() -> None:
-    for seed in range(40):
+def test_features_are_what_their_definitions_say() -> None:
+    keys = np.zeros(LEVELS, np.uint64)
+    for seed in range(200):
         rng = np.random.default_rng(seed)
         packed_table, table = random_table(rng)
-        slots = 5
-        history = np.full((slots, HISTORY), 77.0)
-        past = [Past() for _ in range(slots)]
-        for slot in range(slots):
-            forget(history, slot)
-        keys = np.zeros(LEVELS, np.uint64)
-        for _ in range(25):
-            running = rng.permutation(slots)[: rng.integers(1, slots + 1)].astype(np.int32)
-            rows = random_rows(rng, running, past)
-            out = np.full((slots, FEATURES), 99, np.float32)
-            observe(
-                rows, np.arange(len(rows.slots), dtype=np.int32), history, packed_table, keys, out
-            )
-            for row, slot in enumerate(running):
-                said = expected_features(past[slot], rows, row, table)
-                np.testing.assert_allclose(
-                    out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(BEFORE)
-                )
-            counts = rng.integers(1, 12, len(running)).astype(np.int32)
-            emitted = np.full((len(running), int(counts.max())), -1, np.int32)
-            drafted = rng.integers(0, 4, len(running)).astype(np.int32)
-            copied_len = rng.integers(0, 3, len(running)).astype(np.int32)
-            for row, count in enumerate(counts):
-                copied = rows.candidate[row][: rng.integers(0, CANDIDATE + 1)]
-                emitted[row, :count] = rng.integers(0, 4, count)
-                good = copied[copied >= 0][:count]
-                emitted[row, : len(good)] = good
-            remember(rows, history, emitted, counts, drafted + copied_len, drafted, counts - 1)
-            for row, slot in enumerate(running):
-                candidate = rows.candidate[row]
-                past[slot].take_in(
-                    int(rows.start[row]),
-                    candidate[candidate >= 0].tolist() if rows.length[row] else [],
-                    emitted[row, : counts[row]].tolist(),
-                    int(drafted[row]),
-                    int(copied_len[row]),
-                    int(counts[row]) - 1,
-                )
-            if rng.random() < 0.1:
-                forget(history, 2)
-                past[2] = Past()
+        rows = random_rows(rng, np.arange(5, dtype=np.int32))
+        out = np.full((5, FEATURES), 99, np.float32)
+        observe(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
+        for row in range(5):
+            said = expected_features(rows, row, table)
+            np.testing.assert_allclose(out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(BEFORE))
 
 
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
@@ -234,7 +124,7 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
     [
         (evidence, "observe_evidence", (-1, 6)),
         (splicing, "observe_splice", (-1, 3)),
-        (features, "remember", (1, (0, 0))),
+        (features, "observe", (-1, (0, 0))),
         (features, "BEFORE", None),
         (model, "SPLICE", None),
         (model, "HEADS", {"before": ("ngram_first",)}),

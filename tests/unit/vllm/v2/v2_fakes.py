@@ -24,7 +24,6 @@ def report_of(survival, neural, context=20):
         wanted=length,
         neural=np.array(neural, np.int32),
         length=length,
-        ngram_value=np.zeros(rows),
         available=length,
         remembered=0 * ones,
         emitted=np.ones((rows, cap + 1), np.int32),

@@ -29,7 +29,6 @@ def made_of(seed, rows, cap, forwards):
         context=facts[:, 2],
         sampled=whole(0, cap + 2, rows).int(),
         rejected=whole(0, cap + 1, rows).int(),
-        ngram_value=torch.rand(rows, generator=draw, dtype=torch.float64),
         available=facts[:, 5],
         remembered=whole(0, 2, rows) > 0,
         emitted=whole(-1, VOCABULARY, rows, cap + 1),

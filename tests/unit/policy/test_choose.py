@@ -1,0 +1,209 @@
+"""What is drafted and verified, against exhaustive search, on curves that are given."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import random_model
+from random_recordings import random_cost
+
+from adaspec.cost.model import line, target_s
+from adaspec.policy.planner.budget import (
+    best_budget,
+    decide_budget,
+    fit,
+    forwards_at,
+    forwards_table,
+    new_budget,
+    take_report,
+)
+from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
+from adaspec.policy.planner.memory import LONGEST_NGRAM, LONGEST_SPLICE, Memory, new_memory
+from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
+from adaspec.predict.tables import packed
+
+CAP = 6
+NONE = np.empty(0, np.float32)
+EMPTY = packed(np.empty(0, np.uint64), NONE, NONE, NONE, (0, 0, 0, 0), 1)
+MODEL = random_model(0, EMPTY, evidence=False)
+SEEDS = st.integers(0, 1 << 32)
+
+
+def random_rows(rng: np.random.Generator, count: int) -> RowFacts:
+    def numbers(low: int, high: int) -> np.ndarray:
+        return rng.integers(low, high, count).astype(np.int32)
+
+    available = numbers(0, CAP + 2)
+    return RowFacts(
+        slots=np.arange(count, dtype=np.int32),
+        prompt_tokens=numbers(1, 400),
+        position=numbers(1, 200),
+        holds_neural=rng.random(count) < 0.8,
+        length=(available > 0).astype(np.int32),
+        start=np.zeros(count, np.int32),
+        agree=np.zeros(count, np.int32),
+        seen=np.ones(count, np.int32),
+        available=available,
+        tail=np.full((count, TAIL), -1, np.int32),
+        candidate=np.full((count, CANDIDATE), -1, np.int32),
+    )
+
+
+def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
+    curve = np.zeros(longest + 1)
+    curve[0] = 1.0
+    curve[1 : tokens + 1] = np.cumprod(rng.uniform(rng.choice([0.0, 0.6]), 1, tokens))
+    return curve
+
+
+def filled(rng: np.random.Generator, rows: RowFacts) -> Memory:
+    """Curves of every shape, as predictions and the matches behind drafts leave them."""
+    memory = new_memory([MODEL], len(rows.slots))
+    for row in range(len(rows.slots)):
+        longest = memory.neural.shape[1] - 1
+        memory.neural[row] = falling(rng, longest * rows.holds_neural[row], longest)
+        memory.ngram[row] = falling(rng, int(rows.available[row]), LONGEST_NGRAM)
+        for k in range(1, longest + 1):
+            behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
+            memory.splice[row, k] = falling(rng, behind, LONGEST_SPLICE)
+    return memory
+
+
+def survival(memory: Memory, row: int, neural: int, copied: int) -> np.ndarray:
+    """Of each token of a draft, P(it and all before it are accepted)."""
+    if not neural:
+        return memory.ngram[row, 1 : copied + 1]
+    spliced = memory.neural[row, neural] * memory.splice[row, neural, 1 : copied + 1]
+    return np.concatenate([memory.neural[row, 1 : neural + 1], spliced])
+
+
+def drafts(memory: Memory, rows: RowFacts, row: int, count: int) -> list[tuple[int, int]]:
+    """Every draft of a row: neural tokens and copied ones."""
+    found = [(0, copied) for copied in range(min(int(rows.available[row]), CAP) + 1)]
+    for neural in range(1, min(count, CAP) + 1):
+        behind = int((memory.splice[row, neural, 1:] > 0).sum())
+        found += [(neural, copied) for copied in range(min(behind, CAP - neural) + 1)]
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
+def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, price):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, 3)
+    memory = filled(rng, rows)
+    neural, ngram = np.zeros((2, 3), np.int32)
+    choose_sources(memory, rows, count, price, CAP, True, neural, ngram)
+    for row in range(3):
+
+        def worth(draft, row=row):
+            return float((survival(memory, row, *draft) - price).sum())
+
+        best = max(worth(draft) for draft in drafts(memory, rows, row, count))
+        assert worth((int(neural[row]), int(ngram[row]))) == pytest.approx(best, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
+def test_a_draft_goes_as_far_as_its_source_and_no_likely_token_is_left_out(seed, count, price):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, 3)
+    memory = filled(rng, rows)
+    neural, ngram = np.zeros((2, 3), np.int32)
+    choose_sources(memory, rows, count, price, CAP, True, neural, ngram)
+    before = np.stack([neural, ngram], 1).copy()
+    extend(memory, rows, count, CAP, True, neural, ngram)
+    fill_offered(memory, neural, ngram)
+    for row in range(3):
+        if before[row].any():
+            assert neural[row] == before[row, 0]
+            assert ngram[row] >= before[row, 1]
+        length = neural[row] + ngram[row]
+        offered = memory.offered[row, :length]
+        np.testing.assert_allclose(offered, survival(memory, row, neural[row], ngram[row]))
+        assert (np.diff(offered) <= 1e-12).all()
+        assert length <= CAP
+
+
+def offers(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    lengths = rng.integers(0, CAP, rows).astype(np.int32)
+    table = np.zeros((rows, CAP))
+    for row, length in enumerate(lengths):
+        table[row, :length] = np.round(np.cumprod(rng.uniform(0.4, 1, length)), 1) + 0.05
+        table[row, :length] = np.minimum.accumulate(table[row, :length])
+    return table, lengths
+
+
+@settings(max_examples=200, deadline=None)
+@given(SEEDS, st.integers(1, 3), st.floats(0.01, 5), st.integers(0, 30))
+def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, rate, reading):
+    rng = np.random.default_rng(seed)
+    costs = random_cost(rng).constants()
+    table, lengths = offers(rng, rows)
+    budget = new_budget(rows, CAP)
+
+    def worth(chosen) -> float:
+        accepted = sum(table[row, :length].sum() for row, length in enumerate(chosen))
+        return float(accepted - rate * target_s(costs, rows + reading + int(sum(chosen))))
+
+    best = max(
+        worth(chosen) for chosen in itertools.product(*(range(length + 1) for length in lengths))
+    )
+    room = take_report(budget, costs, rate, reading, table, lengths)
+    cut = lengths.copy()
+    fit(budget, table, cut, room)
+    assert cut.sum() == room
+    assert worth(cut) == pytest.approx(best, abs=1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SEEDS, st.integers(1, 4), st.integers(0, 25))
+def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(seed, rows, room):
+    rng = np.random.default_rng(seed)
+    costs = random_cost(rng).constants()
+    table, lengths = offers(rng, rows)
+    budget = new_budget(rows, CAP)
+    take_report(budget, costs, 1.0, 0, table, lengths)
+    cut = lengths.copy()
+    fit(budget, table, cut, room)
+    assert cut.sum() == min(room, lengths.sum())
+    kept = np.concatenate([table[row, : cut[row]] for row in range(rows)])
+    out = np.concatenate([table[row, cut[row] : lengths[row]] for row in range(rows)])
+    assert kept.min(initial=np.inf) >= out.max(initial=0.0)
+    price = float(budget.step["price"][0])
+    assert price == (0.0 if not len(out) else kept.min() if room else out.max())
+
+
+def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> None:
+    costs = line("any", 1.0, 0.01, (8, 16, 32, 64)).constants()
+    budget, few = new_budget(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
+    lengths = np.full(4, CAP, np.int32)
+    found = []
+    for table in (few, np.full((4, CAP), 0.9)):
+        for _ in range(40):
+            take_report(budget, costs, 10.0, 0, table, lengths)
+        found.append(decide_budget(budget, costs, 10.0, 4, 0, CAP))
+    # 4 + 4 fill 8; 4 rows can draft 24 tokens at most.
+    assert found == [4, 24]
+    # With fewer rows there is less to verify, and prompts leave less of a captured size.
+    assert decide_budget(budget, costs, 10.0, 2, 0, CAP) == 12
+    assert decide_budget(budget, costs, 10.0, 4, 40, CAP) == 20
+
+
+def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
+    costs = random_cost(np.random.default_rng(3)).constants()
+    few = np.array([0.9, 0.6, 0.2])
+    doubled = np.repeat(few, 2)
+    for rate in (0.05, 0.5, 2.0):
+        assert best_budget(costs, rate, 2, few, 3, 2.0) == best_budget(
+            costs, rate, 2, doubled, 6, 1.0
+        )
+
+
+def test_forwards_are_interpolated_between_loads() -> None:
+    table = new_budget(1, CAP, forwards_table({1: 4, 16: 2, 64: 0}))
+    assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]
