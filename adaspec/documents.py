@@ -149,6 +149,7 @@ def parse_json(
             object_pairs_hook=_object,
             parse_constant=_finite,
             parse_float=_finite,
+            parse_int=_whole,
         )
         if b"\\ud" in content.lower():
             json.dumps(value, ensure_ascii=False).encode()  # fails on half a pair of surrogates
@@ -211,6 +212,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"{twice!r:.60} stands there twice")
     return record
+
+
+def _whole(digits: str) -> int:
+    _finite(digits)
+    return int(digits)
 
 
 def _finite(digits: str) -> float:

@@ -9,6 +9,7 @@ from adaspec.errors import EvaluationError
 from adaspec.evaluate.report_folder import REPORT, EvaluationReport
 from adaspec.files import new_file
 
+_PAGE = b"<!doctype html>"
 _AGAIN = "give what 'adaspec eval -o' wrote"
 
 
@@ -30,15 +31,17 @@ def read_report(path: Path) -> EvaluationReport:
     try:
         report.contents()
         report.figures()
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as fault:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
         why = f"{type(fault).__name__}: {fault}"
         raise EvaluationError(f"{found}: is no report of adaspec ({why}): {_AGAIN}") from fault
     return report
 
 
 def write_page(report: EvaluationReport, path: Path, force: bool = False) -> None:
-    """Write the page of a report to a file, which `force` allows to replace."""
+    """Write the page of a report to a file; `force` allows to replace another page."""
     if path.exists() and not force:
         raise EvaluationError(f"{path}: exists: choose another, or replace it: --force")
+    if path.exists() and not (path.is_file() and path.read_bytes()[:15].lower() == _PAGE):
+        raise EvaluationError(f"{path}: is there and no page: choose another place")
     with new_file(path, EvaluationError) as file:
         file.write(report.page().encode())

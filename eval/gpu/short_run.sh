@@ -23,7 +23,10 @@ fail() { echo "short_run: $*" >&2; exit 2; }
 
 exclude() { git rev-parse --git-path info/exclude; }
 
-is_held() { grep -qxF "$BEGIN" "$(exclude)" 2>/dev/null; }
+# What was committed when it was held; of this worktree alone, while `exclude` is all worktrees'.
+mark() { git rev-parse --git-path adaspec-held; }
+
+is_held() { [ -e "$(mark)" ]; }
 
 prepare() {
   [ $# = 2 ] || fail "prepare WHEEL RECORDINGS: vLLM's wheel for CUDA, and the folder of recordings"
@@ -33,28 +36,35 @@ prepare() {
 }
 
 hold() {
+  local minutes=${1:-45}
+  [[ $minutes =~ ^(0|[1-9][0-9]{0,3})$ ]] || fail "hold MINUTES: '$minutes' is no whole number of minutes"
+  ! is_held || fail 'it is held already; commit nothing, and end it: bash eval/gpu/short_run.sh restore'
   git diff --cached --quiet || fail 'the index has staged changes: commit or unstage them first'
-  ! is_held || fail 'it is held already: bash eval/gpu/short_run.sh restore'
-  local until_s=$((SECONDS + 60 * ${1:-45}))
+  local until_s=$((SECONDS + 60 * minutes))
   trap restore EXIT
   trap 'exit 143' INT TERM HUP
   mkdir -p "$(dirname "$(exclude)")"
+  git rev-parse HEAD >"$(mark)"
+  # A last line of somebody else's may lack its end.
+  [ -z "$(tail -c 1 "$(exclude)" 2>/dev/null)" ] || echo >>"$(exclude)"
   { echo "$BEGIN"; printf '/%s\n' "${LEFT_BEHIND[@]}"; echo "$END"; } >>"$(exclude)"
   git rm -r -q --cached --ignore-unmatch -- "${LEFT_BEHIND[@]}"
-  echo "held for ${1:-45} minutes, or until: bash eval/gpu/short_run.sh restore"
+  echo "held for $minutes minutes, or until: bash eval/gpu/short_run.sh restore"
   size
   while is_held && [ $SECONDS -lt $until_s ]; do sleep 1 & wait $!; done
 }
 
 restore() {
   is_held || return 0
-  git reset -q -- "${LEFT_BEHIND[@]}"
+  # From the commit at that time: one made meanwhile would lack them.
+  git reset -q "$(cat "$(mark)")" -- "${LEFT_BEHIND[@]}"
   sed -i "\|^$BEGIN\$|,\|^$END\$|d" "$(exclude)"
+  rm -f "$(mark)"
 }
 
 size() {
   git ls-files -z --cached --others --exclude-standard -- . "${LEFT_BEHIND[@]/#/:(exclude)}" |
-    xargs -0 stat -c %s -- 2>/dev/null | awk '{ bytes += $1 } END { print bytes, "bytes travel" }'
+    { xargs -0 stat -c %s -- 2>/dev/null || true; } | awk '{ bytes += $1 } END { print bytes, "bytes travel" }'
 }
 
 unpack() {
