@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from figures import report
 from table_cells import AT_ONCE, times
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import CostModel, Deciding, StepShape
 
 GPU = "gpu-h100"
 METHODS = ("none", "eagle3-3", "adaspec-v2")
-CONSTANTS = {
-    "fixed_s": ("a step", 1e3, "ms"),
-    "per_token_s": ("a verified token", 1e6, "us"),
-    "per_kv_s": ("1,000 tokens of context", 1e9, "us"),
-    "draft_fixed_s": ("a forward of the drafter", 1e3, "ms"),
-}
+TOKENS = (1, 64, 192, 512, 513, 2048)
 
 
 def gpu_table() -> list[list[str]]:
@@ -38,14 +37,32 @@ def gpu_table() -> list[list[str]]:
 
 
 def gpu_costs_table() -> list[list[str]]:
-    """The measured constants beside the builtin ones."""
-    measured = report(GPU)["costs"]["v2"]["cost"]
-    rows = [["what takes time", "builtin costs", "measured on V2"]]
-    for name, (what, factor, unit) in CONSTANTS.items():
-        builtin = getattr(H100_LLAMA_3_1_8B, name)
-        rows.append([
-            what,
-            f"{builtin * factor:.2f} {unit}",
-            f"{measured[name] * factor:.2f} {unit}",
-        ])  # fmt: skip
-    return rows
+    """What steps take by the published constants, and as measured on V2."""
+    both = [each.under(ASYNC) for each in (H100_LLAMA_3_1_8B_PAPER, H100_LLAMA_3_1_8B)]
+    costs = [each.charged_to(Deciding.NOTHING) for each in both]
+
+    def row(
+        what: str, factor: float, unit: str, seconds: Callable[[CostModel], float]
+    ) -> list[str]:
+        return [what, *(f"{factor * seconds(cost):.2f} {unit}" for cost in costs)]
+
+    return [
+        ["what takes time", "published constants", "measured on V2"],
+        *(
+            row(
+                f"a step of {n:,} tokens",
+                1e3,
+                "ms",
+                lambda c, n=n: c.step_s(StepShape(1, 0, n - 1)),
+            )
+            for n in TOKENS
+        ),
+        row("1,000 tokens of context", 1e9, "us", lambda c: c.context_s),
+        row(
+            "a forward of the drafter, 1 row",
+            1e3,
+            "ms",
+            lambda c: c.forward_s + c.forward_per_row_s,
+        ),
+        row("the same, 32 rows", 1e3, "ms", lambda c: c.forward_s + 32 * c.forward_per_row_s),
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel, StepShape, deciding_s, step_s
+from adaspec.cost.model import CostModel, Deciding, StepShape, deciding_s, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.base import deciding_of
 from adaspec.policy.guard import HOLD, Guard, Said
@@ -77,7 +77,9 @@ def run_policy(
     run = _Run(recording, policy, order, concurrency, cost, cap, engine, observer)
     run.guard = guard
     deciding = deciding_of(policy, recording.shows_tokens)
-    run.true_costs = (true_cost or cost).under(engine).charged_to(deciding).constants()
+    true = (true_cost or cost).under(engine)
+    run.true_costs = true.charged_to(deciding).constants()
+    run.plain_costs = true.charged_to(Deciding.NOTHING).constants()
     while goes_on(run.loop):
         run.step()
         run.advance()
@@ -112,7 +114,8 @@ class _Run:
         self.executor = executor_of(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, False)
         self.guard: Guard | None = None
-        self.true_costs = cost.under(engine).constants()
+        self.true_costs = self.plain_costs = cost.under(engine).constants()
+        """What steps take by what the policy decides, and where nothing is decided."""
         self._noted_s = 0.0
         """Until when the guard was told of."""
         self._held_off = False
@@ -171,7 +174,7 @@ class _Run:
         nothing = np.zeros(rows, np.int32)
         verified = verify(self.recording.arrays, request, position, nothing, nothing, nothing)
         shape = StepShape(rows, self._context_tokens(), 0, 0, False, 0, 0, 0)
-        seconds = float(step_seconds(loop, self.true_costs, shape))
+        seconds = float(step_seconds(loop, self.plain_costs, shape))
         loop.emitted[:rows] = verified.emitted_tokens
         count_step(loop, shape, seconds, 0.0, 0)
         going_on = ~verified.done

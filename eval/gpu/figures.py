@@ -178,13 +178,14 @@ def _medians(steps: Sequence[Row], cost: CostModel) -> list[Row]:
 
 def priced_ms(step: Row, cost: CostModel) -> float:
     """What the costs say of a step; prompt tokens are verified like others."""
-    copied, forwards = step["drafted"] + step["prompt"], step["forwards"]
+    forwards = step["forwards"]
     shape = StepShape(
         rows=step["rows"],
         context_tokens=step["context"],
-        copied=copied,
+        drafted=step["drafted"],
         forwards=forwards,
         holds_neural=forwards > 0 or step["head_mode"] is not None,
+        prompt_tokens=step["prompt"],
     )
     return 1e3 * cost.step_s(shape)
 

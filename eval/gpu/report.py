@@ -9,6 +9,8 @@ from typing import Any
 from figures import document_of
 from results import write_json
 
+from adaspec.cost.load import cost_from_document
+from adaspec.cost.model import target_s
 from adaspec.evaluate.render.contents import Contents, Part, Section
 from adaspec.evaluate.render.page import page
 from adaspec.evaluate.render.table import (
@@ -160,17 +162,26 @@ def _costs(document: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _constants(costs: Mapping[str, Any]) -> Table:
-    heads = ("engine", "step ms", "token us", "1,000 KV us", "forward ms", "error", "complaints")
+    heads = (
+        "engine",
+        "1 token ms",
+        "64",
+        "512",
+        "1,000 KV us",
+        "forward ms",
+        "error",
+        "complaints",
+    )
     rows = []
     for way, profile in costs.items():
         cost = profile["cost"]
+        table = cost_from_document(cost, "costs").constants()
         rows.append(
             [
                 code(way),
-                milliseconds(cost["fixed_s"] + cost["overhead_s"]),
-                decimal(1e6 * cost["per_token_s"], 1),
-                decimal(1e9 * cost["per_kv_s"], 1),
-                milliseconds(cost["draft_fixed_s"]),
+                *(milliseconds(target_s(table, tokens)) for tokens in (1, 64, 512)),
+                decimal(1e9 * cost["context_s"], 1),
+                milliseconds(cost["forward_s"]),
                 percent(profile["fit"]["mean_error"], 1),
                 foreign("; ".join(profile["complaints"]) or NULL),
             ]

@@ -131,36 +131,42 @@ def decide_budget(
 
 
 @compiled
-def take_report(
-    budget: Budget, costs: Costs, rate: float, prompt_tokens: int, survival: Array, lengths: Ints
-) -> int:
-    """Take in what each row of a step offers: its draft's survivals, as far as `lengths` says.
-
-    Returns the budget that would have been best, with so many tokens of prompts beside.
-    """
-    step, count, rows = budget.step[0], 0, lengths.shape[0]
-    for row in range(rows):
+def rank(budget: Budget, survival: Array, lengths: Ints) -> None:
+    """Sort what the rows of a step offer: their drafts' survivals, as far as `lengths` says."""
+    count = 0
+    for row in range(lengths.shape[0]):
         for j in range(lengths[row]):
             budget.survival[count] = -survival[row, j]
             count += 1
     budget.survival[:count].sort()
     for at in range(count):
         budget.survival[at] = -budget.survival[at]
-    step.offered = count
+    budget.step[0].offered = count
+
+
+@compiled
+def ranked_budget(budget: Budget, costs: Costs, rate: float, tokens: int) -> int:
+    """The budget that is worth most of what was ranked last, beside so many tokens."""
+    return best_budget(costs, rate, tokens, budget.survival, budget.step[0].offered, 1.0)
+
+
+@compiled
+def note_ranked(budget: Budget, rows: int) -> None:
+    """Take what was ranked last into the running mean."""
+    step = budget.step[0]
     share = _SHARE if step.rows > 0 else 1.0
     for at in range(budget.mean.shape[0]):
-        if at >= count and budget.mean[at] <= _FADED:
+        if at >= step.offered and budget.mean[at] <= _FADED:
             budget.mean[at] = 0.0
             break
-        now = budget.survival[at] if at < count else 0.0
+        now = budget.survival[at] if at < step.offered else 0.0
         budget.mean[at] += share * (now - budget.mean[at])
     step.rows += share * (rows - step.rows)
-    return best_budget(costs, rate, rows + prompt_tokens, budget.survival, count, 1.0)
 
 
 @compiled
 def fit(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
-    """Cut drafts to the `room` likeliest tokens of all; the price of the next step follows.
+    """Cut ranked drafts to the `room` likeliest tokens of all; the price of the next step follows.
 
     Of equally likely tokens the first rows' are taken.
     """

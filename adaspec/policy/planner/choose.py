@@ -69,16 +69,21 @@ def extend(
             if value > copied_value:
                 neural_len[row], ngram_len[row] = neural, memory.splice_len[row, neural]
         elif neural > 0:
-            survival = memory.splice[row, neural]
-            spliced = 0
-            while spliced < min(LONGEST_SPLICE, cap - neural) and survival[spliced + 1] > 0:
-                spliced += 1
-            ngram_len[row] = spliced
+            ngram_len[row] = spliced_tokens(memory, row, neural, cap)
         else:
             most, copied = min(rows.available[row], cap, LONGEST_NGRAM), 0
             while copied < most and memory.ngram[row, copied + 1] > 0:
                 copied += 1
             ngram_len[row] = copied
+
+
+@compiled
+def spliced_tokens(memory: Memory, row: int, neural: int, cap: int) -> int:
+    """How far the copy behind so many neural tokens goes."""
+    survival, length = memory.splice[row, neural], 0
+    while length < min(LONGEST_SPLICE, cap - neural) and survival[length + 1] > 0:
+        length += 1
+    return length
 
 
 @compiled

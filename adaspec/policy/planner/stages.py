@@ -25,9 +25,11 @@ from adaspec.policy.planner.budget import (
     decide_budget,
     fit,
     forwards_at,
-    take_report,
+    note_ranked,
+    rank,
+    ranked_budget,
 )
-from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
+from adaspec.policy.planner.choose import choose_sources, extend, fill_offered, spliced_tokens
 from adaspec.policy.planner.curves import (
     predict_before_drafting,
     predict_splices,
@@ -227,39 +229,40 @@ def revise(
 
 @compiled
 def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
-    """Choose lengths after `count` forwards; whether `splice` is still to be called."""
+    """Choose lengths after `count` forwards; whether `splice` is still to be called.
+
+    Where drafts are not read, the match behind neural tokens may be looked at only once it is
+    settled how many of them are verified.
+    """
     planner = planner_at(address)
     limits, memory, rows = planner.limits[0], planner.memory, rows_of(planner)
     reads_drafts, price = limits.reads_drafts > 0, price_of(planner)
     choose_sources(memory, rows, count, price, limits.cap, reads_drafts, neural_len, ngram_len)
+    extend(memory, rows, count, limits.cap, reads_drafts, neural_len, ngram_len)
+    fill_offered(memory, neural_len, ngram_len)
+    _fit(planner, neural_len, ngram_len)
     if not reads_drafts and neural_len.any():
         return True
-    _end_choice(planner, count, neural_len, ngram_len)
+    note_ranked(planner.budget, rows.slots.shape[0])
+    _note_expected(memory, neural_len, ngram_len)
     return False
 
 
 @compiled
-def _end_choice(planner: Planner, count: int, neural_len: Ints, ngram_len: Ints) -> None:
-    """Let drafts go as far as they can, and verify the likeliest tokens of all."""
-    limits, memory, rows = planner.limits[0], planner.memory, rows_of(planner)
-    running = rows.slots.shape[0]
-    extend(memory, rows, count, limits.cap, limits.reads_drafts > 0, neural_len, ngram_len)
-    fill_offered(memory, neural_len, ngram_len)
-    rate = rate_of(memory, planner.knobs[0], planner.costs, running, context_of(rows))
-    lengths = neural_len + ngram_len
-    best = take_report(
-        planner.budget, planner.costs, rate, limits.prompt_tokens, memory.offered, lengths
-    )
-    fit(
-        planner.budget,
-        memory.offered,
-        lengths,
-        planner.budget.step[0].budget if limits.is_late else best,
-    )
+def _fit(planner: Planner, neural_len: Ints, ngram_len: Ints) -> None:
+    """Keep the likeliest of the offered tokens, as many as the budget holds."""
+    budget, lengths = planner.budget, neural_len + ngram_len
+    rows, running = rows_of(planner), neural_len.shape[0]
+    rank(budget, planner.memory.offered, lengths)
+    room = budget.step[0].budget
+    if not planner.limits[0].is_late:
+        costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
+        rate = rate_of(planner.memory, planner.knobs[0], costs, running, context_of(rows))
+        room = ranked_budget(budget, costs, rate, tokens)
+    fit(budget, planner.memory.offered, lengths, room)
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]
-    _note_expected(memory, neural_len, ngram_len)
 
 
 @compiled
@@ -357,8 +360,16 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
             if neural_len[row] > 0:
                 ngram_len[row] = memory.splice_len[row, neural_len[row]]
         _note_expected(memory, neural_len, ngram_len)
-    else:
-        _end_choice(planner, planner.budget.step[0].forwards, neural_len, ngram_len)
+        return
+    for row in range(rows.slots.shape[0]):
+        if neural_len[row] > 0:
+            ngram_len[row] = spliced_tokens(memory, row, neural_len[row], planner.limits[0].cap)
+    fill_offered(memory, neural_len, ngram_len)
+    for row in range(rows.slots.shape[0]):
+        memory.offered[row, : neural_len[row]] = 1.0  # they are settled
+    _fit(planner, neural_len, ngram_len)
+    note_ranked(planner.budget, rows.slots.shape[0])
+    _note_expected(memory, neural_len, ngram_len)
 
 
 @compiled

@@ -25,7 +25,7 @@ from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.budget import decide_budget, fit, forwards_at, take_report
+from adaspec.policy.planner.budget import decide_budget, fit, forwards_at, note_ranked, rank
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.planner.rate import rate_of
 from adaspec.policy.planner.recalibration import factor_of
@@ -146,7 +146,8 @@ class Host:
             return
         before = float(planner.budget.step["price"][0])
         decided.lengths = report.length.astype(np.int32)
-        take_report(planner.budget, planner.costs, self._rate, 0, report.survival, decided.lengths)
+        rank(planner.budget, report.survival, decided.lengths)
+        note_ranked(planner.budget, rows)
         fit(planner.budget, report.survival, decided.lengths, decided.budget)
         if decided.was_cut:  # what did not fit was no choice
             planner.budget.step["price"] = before

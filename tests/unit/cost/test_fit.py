@@ -14,7 +14,7 @@ INSIDE = np.interp(SIZES, (8, 64, 192, 256), (6e-3, 6.4e-3, 7.4e-3, 8e-3)).tolis
 TRUTH = CostModel(
     "truth",
     (*SIZES, 257, 2048),
-    (*INSIDE, 20e-3, 40e-3),
+    (*INSIDE, 20e-3, 20e-3 + 1791 * 0.6e-3 / 64),
     256,
     context_s=4e-8,
     forward_s=8e-4,

@@ -131,5 +131,5 @@ def test_the_builtin_table_is_fitted_to_the_steps_that_a_gpu_took():
     for name in ("context_s", "forward_s", "forward_per_row_s", "outside_graphs_s"):
         assert getattr(cost, name) == pytest.approx(getattr(builtin, name), rel=0.01), name
     fitted, built = cost.constants().table_s[: 2048 + 1], builtin.constants().table_s
-    np.testing.assert_allclose(fitted, built, rtol=0.002)
+    np.testing.assert_allclose(fitted, built, rtol=0.01)
     assert fit.mean_error < 0.08

@@ -20,6 +20,7 @@ def result(**changes):
         "neural_steps": 10.0,
         "deciding_s": 0.0,
         "token_s": np.array([0.1, 0.2]),
+        "request_s": np.array([1.0, 2.0]),
     }
     return Result(**(given | changes))
 

@@ -1,6 +1,5 @@
 """What `adaspec inspect` says of traces, policies and cost models."""
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from adaspec.cli.main import run
 from adaspec.cost.builtin import BUILTIN, DEFAULT
-from adaspec.cost.load import FitReport, save_cost
+from adaspec.cost.load import FitReport, cost_document, save_cost
 from adaspec.evaluate.acceptance import NGRAM_CAP, ngram_accepted
 from adaspec.evaluate.inspection import inspect
 from adaspec.policy.artifact import write_artifact
@@ -136,7 +135,7 @@ def test_a_policy_folder_is_known_by_its_checksums(policy):
 
 def test_a_cost_file_is_read_and_a_builtin_model_goes_by_its_name(tmp_path):
     save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json")
-    assert inspect(tmp_path / "cost.json")["cost"] == dataclasses.asdict(BUILTIN[DEFAULT])
+    assert inspect(tmp_path / "cost.json")["cost"] == cost_document(BUILTIN[DEFAULT])
     assert inspect(Path(DEFAULT))["path"] is None
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_models import random_model
 from random_recordings import random_cost
 
-from adaspec.cost.model import line, target_s
+from adaspec.cost.model import CostModel, target_s
 from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
@@ -19,7 +19,9 @@ from adaspec.policy.planner.budget import (
     forwards_at,
     forwards_table,
     new_budget,
-    take_report,
+    note_ranked,
+    rank,
+    ranked_budget,
 )
 from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
 from adaspec.policy.planner.memory import LONGEST_NGRAM, LONGEST_SPLICE, Memory, new_memory
@@ -153,7 +155,8 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     best = max(
         worth(chosen) for chosen in itertools.product(*(range(length + 1) for length in lengths))
     )
-    room = take_report(budget, costs, rate, reading, table, lengths)
+    rank(budget, table, lengths)
+    room = ranked_budget(budget, costs, rate, rows + reading)
     cut = lengths.copy()
     fit(budget, table, cut, room)
     assert cut.sum() == room
@@ -164,10 +167,9 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
 @given(SEEDS, st.integers(1, 4), st.integers(0, 25))
 def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(seed, rows, room):
     rng = np.random.default_rng(seed)
-    costs = random_cost(rng).constants()
     table, lengths = offers(rng, rows)
     budget = new_budget(rows, CAP)
-    take_report(budget, costs, 1.0, 0, table, lengths)
+    rank(budget, table, lengths)
     cut = lengths.copy()
     fit(budget, table, cut, room)
     assert cut.sum() == min(room, lengths.sum())
@@ -179,13 +181,15 @@ def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(see
 
 
 def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> None:
-    costs = line("any", 1.0, 0.01, (8, 16, 32, 64)).constants()
+    sizes, seconds = (8, 16, 32, 64, 65, 66), (1.08, 1.16, 1.32, 1.64, 5.0, 5.01)
+    costs = CostModel("any", sizes, seconds, largest_graph=64).constants()
     budget, few = new_budget(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
     lengths = np.full(4, CAP, np.int32)
     found = []
     for table in (few, np.full((4, CAP), 0.9)):
         for _ in range(40):
-            take_report(budget, costs, 10.0, 0, table, lengths)
+            rank(budget, table, lengths)
+            note_ranked(budget, 4)
         found.append(decide_budget(budget, costs, 10.0, 4, 0, CAP))
     # 4 + 4 fill 8; 4 rows can draft 24 tokens at most.
     assert found == [4, 24]

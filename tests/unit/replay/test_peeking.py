@@ -164,8 +164,10 @@ def test_a_policy_that_writes_into_what_it_is_handed_changes_nothing(
         order = np.array([0, 1, 2, 3, 4, 5, 0, 1], np.int32)
         honest = run_policy(recording, Honest(spec), order, 3, COST, 9)
         vandal = run_policy(recording, Vandal(spec), order, 3, COST, 9)
-        assert replace(vandal, token_s=honest.token_s) == honest
-        np.testing.assert_array_equal(vandal.token_s, honest.token_s)
+        arrays = {name: getattr(honest, name) for name in ("token_s", "request_s")}
+        assert replace(vandal, **arrays) == replace(honest, **arrays)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(getattr(vandal, name), array)
 
 
 class Blind(WildPolicy):

@@ -45,7 +45,7 @@ def random_setup(rng: np.random.Generator, evidence: bool) -> tuple[LearnedPolic
         neural_cap=int(rng.choice([1, 3, 5, 8])),
     )
     setup = Setup(
-        cost=random_cost(rng, keep_alive=int(rng.integers(0, 3))),
+        cost=random_cost(rng),
         cap=int(rng.choice([1, 4, 30])),
         neural_cap=int(rng.choice([0, 1, 5, 5])),
         slots=SLOTS,

@@ -114,7 +114,7 @@ def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
 
 
 def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch):
-    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", fixed_s=0.5)
+    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
     policy = choice.named_policy("llama-3.1-8b-instruct-h100")
     policy.manifest = dataclasses.replace(
         policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None

@@ -274,11 +274,9 @@ def test_only_what_the_target_judged_is_said_to_be_judged(mode):
         assert known.any()
         np.testing.assert_array_equal(outcome.judged, known & (mode == "serve"))
         # Who has ended was in none of the step's rows.
-        rows = int(known.sum() + outcome.drafted.sum())
-        assert outcome.step_s >= COST.step_s(StepShape(rows, 0, forwards=3, holds_neural=True))
-        assert outcome.step_s <= COST.step_s(
-            StepShape(rows, 100 * int(known.sum()), forwards=3, holds_neural=True)
-        )
+        rows, drafted = int(known.sum()), int(outcome.drafted.sum())
+        least, most = (StepShape(rows, c * rows, drafted, 3, True) for c in (0, 100))
+        assert COST.step_s(least) <= outcome.step_s <= COST.step_s(most)
 
 
 @pytest.mark.parametrize(
