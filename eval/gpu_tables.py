@@ -41,28 +41,17 @@ def gpu_costs_table() -> list[list[str]]:
     both = [each.under(ASYNC) for each in (H100_LLAMA_3_1_8B_PAPER, H100_LLAMA_3_1_8B)]
     costs = [each.charged_to(Deciding.NOTHING) for each in both]
 
-    def row(
-        what: str, factor: float, unit: str, seconds: Callable[[CostModel], float]
-    ) -> list[str]:
-        return [what, *(f"{factor * seconds(cost):.2f} {unit}" for cost in costs)]
+    found = [["what takes time", "published constants", "measured on V2"]]
 
-    return [
-        ["what takes time", "published constants", "measured on V2"],
-        *(
-            row(
-                f"a step of {n:,} tokens",
-                1e3,
-                "ms",
-                lambda c, n=n: c.step_s(StepShape(1, 0, n - 1)),
-            )
-            for n in TOKENS
-        ),
-        row("1,000 tokens of context", 1e9, "us", lambda c: c.context_s),
-        row(
-            "a forward of the drafter, 1 row",
-            1e3,
-            "ms",
-            lambda c: c.forward_s + c.forward_per_row_s,
-        ),
-        row("the same, 32 rows", 1e3, "ms", lambda c: c.forward_s + 32 * c.forward_per_row_s),
-    ]
+    def add(what: str, factor: float, unit: str, seconds: Callable[[CostModel], float]) -> None:
+        found.append([what, *(f"{factor * seconds(cost):.2f} {unit}" for cost in costs)])
+
+    for n in TOKENS:
+        shape = StepShape(1, 0, n - 1)
+        add(f"a step of {n:,} tokens", 1e3, "ms", lambda cost, shape=shape: cost.step_s(shape))
+    add("1,000 tokens of context", 1e9, "us", lambda cost: cost.context_s)
+    for n in (1, 32):
+        rows = "a row" if n == 1 else f"{n} rows"
+        what = f"a forward of the drafter, {rows}"
+        add(what, 1e3, "ms", lambda cost, n=n: cost.forward_s + n * cost.forward_per_row_s)
+    return found

@@ -54,7 +54,6 @@ def written_policy(folder, memory=False):
         cap=CAP,
         neural_cap=NEURAL_CAP,
         static_tuned={},
-        knobs={},
     )
     return str(
         written(

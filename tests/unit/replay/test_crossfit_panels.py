@@ -39,7 +39,7 @@ def test_only_the_member_of_a_request_decides_for_it(kind: str) -> None:
         return run_learned(recording, policy, order, 4, cost, 20).time_s
 
     assert time_s(CrossfitPolicy("alike", (first, first), member)) == time_s(first)
-    # The knobs of pace are the first member's for all.
+    # What concerns the whole batch follows the first member.
     panel = CrossfitPolicy("two", (first, second), member)
     own = np.resize(np.flatnonzero(member == 0), 40).astype(np.int32)
     assert time_s(panel, own) == time_s(first, own)

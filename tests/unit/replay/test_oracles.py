@@ -258,5 +258,6 @@ def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps() -> None:
         left -= tokens
     played = run_oracle(recording_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3)
     assert played.steps == 150 + sum(steps.values())
-    assert close(played.time_s, 1.5 * (150 + steps[2]) + 2.0 * steps[3])
+    # The last step may need one forward less.
+    assert abs(played.time_s - 1.5 * (150 + steps[2]) - 2.0 * steps[3]) <= 0.5
     assert min(steps.values()) > 30

@@ -142,7 +142,7 @@ class Both:
             executor.learn(step, outcome)
         same(*steps)
         found, expected = (policy.planner for policy in self.policies)
-        for name in ("neural", "ngram", "expected", "history", "recent_steps"):
+        for name in ("neural", "ngram", "offered", "expected", "recent_steps"):
             np.testing.assert_array_equal(
                 getattr(found.memory, name), getattr(expected.memory, name), name
             )
@@ -202,6 +202,6 @@ def test_only_the_learned_policy_itself_is_taken_phase_by_phase() -> None:
 
     rng = np.random.default_rng(0)
     policy, setup = random_setup(rng, evidence=True)
-    mine = Mine("mine", policy.model, {}, policy.cap, policy.neural_cap)
+    mine = Mine("mine", policy.model, policy.cap, policy.neural_cap)
     assert type(executor_of(policy, setup, NgramIndex())) is PhasedExecutor
     assert type(executor_of(mine, setup, NgramIndex())) is Executor

@@ -19,12 +19,11 @@ def recording() -> Recording:
     return build_recording(list(synthesize(1, TINY, requests_per_workload=30)), 8)
 
 
-def test_what_is_not_rolled_out_still_fills_the_token_tables(
+def test_what_is_not_surveyed_still_fills_the_token_tables(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     positions = int(recording.columns.length.sum())
-    monkeypatch.setattr(training, "ROLLOUT_POSITIONS", positions // 3)
-    monkeypatch.setattr(training, "TUNING_POSITIONS", positions // 6)
+    monkeypatch.setattr(training, "SURVEYED_POSITIONS", positions // 3)
     trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(threads=1), 48, (1, 4))
     trained = trainer.train_all()
     seen = np.unique(trainer.maker.request[trained.examples.decisions.at])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 
 import numpy as np
@@ -16,8 +15,7 @@ from adaspec.errors import AdaspecError
 from adaspec.evaluate.evaluation import evaluate, seen_in_training
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
-from adaspec.policy.learned import load_policy, policy_of
-from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.learned import load_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player, is_compiled
 from adaspec.replay.recording import build_recording
@@ -199,35 +197,21 @@ def test_a_workload_of_nothing_but_training_requests_is_refused(trace, trained, 
 def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
     manifest = load_artifact(trained.folder).manifest
     assert manifest.engine == "sync"
-    assert set(manifest.late_knobs) == set(manifest.knobs)
-    assert set(manifest.late_forwards) == set(manifest.late_static_tuned) == {1, 4}
+    assert set(manifest.forwards) == set(manifest.async_static_tuned) == {1, 4}
     policy = load_policy(trained.folder)
-    assert policy.forwards.tolist() == [
-        [load, *pair] for load, pair in manifest.late_forwards.items()
-    ]
+    assert policy.forwards.tolist() == [[load, n] for load, n in manifest.forwards.items()]
     held_out = trained.corpus.held_out
     options = dataclasses.replace(OPTIONS, engine="async")
     report = evaluate(held_out, [policy], H100_LLAMA_3_1_8B, options)
     rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
     fresh = rows["static:fresh"]
     assert fresh["detail"]["spec"] == manifest.static_tuned[4]
-    assert rows["static:tuned"]["detail"]["spec"] == manifest.late_static_tuned[4]
+    assert rows["static:tuned"]["detail"]["spec"] == manifest.async_static_tuned[4]
     for entry in report["headline"]:
         if entry["workload"] == "all" and entry["concurrency"] == 4:
             mine = rows[policy.name]["tokens_per_s"]
             assert entry["lift_over_static_fresh"] == mine / fresh["tokens_per_s"] - 1
     assert "static:fresh" not in {row["policy"] for row in trained.report["rows"]}
-
-
-def test_a_policy_without_knobs_for_an_async_engine_runs_there(trained):
-    artifact = load_artifact(trained.folder)
-    record = json.loads(artifact.manifest.to_json())
-    for key in ("engine", "late_knobs", "late_forwards", "late_static_tuned"):
-        del record[key]
-    older = PolicyManifest.from_record(record)
-    policy = policy_of("older", older, artifact.networks, artifact.tables)
-    assert policy.late_knobs.tolist() == policy.knobs.tolist()
-    assert policy.forwards.tolist() == [[1, 1, 1]]
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -307,7 +291,6 @@ def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
     found = load_artifact(trained.folder)
     changes = {
         "fingerprint": ("v00000000", "retrain it with 'adaspec train'"),
-        "knobs": ({"ngram_exponant": 1.0}, "did you mean 'ngram_exponent'"),
         "static_tuned": ({1: "oracle:plan"}, "cannot be used"),
         "evidence": ((), "which its networks do not fit"),
     }

@@ -79,7 +79,6 @@ def learned(tmp_path):
             cap=24,
             evidence=(),
             fingerprint=feature_fingerprint(),
-            knobs={},
         )
         arrays = policy.model.network_arrays(), policy.model.table_arrays()
         write_artifact(tmp_path / "mine", own, *arrays, "tree\n", "# Card\n", force=True)
