@@ -23,11 +23,6 @@ from table_cells import (
     without_repeats,
 )
 
-LATE = {
-    "llama-3.1-8b-instruct-h100": "llama-3.1-8b-instruct-h100",
-    "reference-pair-h100": "reference-pair",
-}
-"""Cross-fitted report -> the report of what late decisions cost on the same recordings."""
 LONG_REQUEST = (
     "llama-3.1-8b-instruct-h100",
     "llama-3.1-8b-instruct-h100-without-sharegpt-239",
@@ -184,14 +179,6 @@ def engine_table(found: dict[str, Any]) -> list[list[str]]:
     return without_repeats(rows)
 
 
-def late_table(name: str) -> list[list[str]]:
-    """The table of a policy's lead over `static:fresh`, by what is decided late."""
-    lifts: dict[str, dict[str, float]] = report(f"late-decisions/{name}")["lift_over_static_fresh"]
-    loads = list(next(iter(lifts.values())))
-    rows = [["what is decided when", *(f"at {load}" for load in loads)]]
-    return rows + [[part, *(percent(lift[load]) for load in loads)] for part, lift in lifts.items()]
-
-
 def memory_table() -> list[list[str]]:
     """The table of what earlier answers bring on the mix of the reference pair."""
     sets = {at: speedups(f"reference-pair-memory-{at}") for at in ("warm", "cold", "warm-async")}
@@ -329,25 +316,6 @@ def trainings_table() -> list[list[str]]:
     return rows
 
 
-def ablations_table() -> list[list[str]]:
-    """The table of what each part is worth.
-
-    What plays one policy otherwise is of one policy alone, all else is cross-fitted.
-    """
-    crossed = report("reference-pair-h100-ablations")["ablations"]
-    alone = report("reference-pair-h100-one-policy")["ablations"]
-    loads = crossed["concurrency"]
-    assert alone["concurrency"] == loads
-    rows = [["policy", *(f"{at} at once" for at in loads), *(f"one policy: {at}" for at in loads)]]
-    for both in zip(crossed["rows"], alone["rows"], strict=True):
-        assert both[0]["name"] == both[1]["name"]
-        lifts = [each["lift"][str(at)] for each in both for at in loads]
-        cells = ["" if lift is None else percent(lift) for lift in lifts]
-        name, missing = both[0]["name"], both[0]["without"]
-        rows.append([name if missing == "nothing" else f"{name} ({missing})", *cells])
-    return rows
-
-
 def fresh_table() -> list[list[str]]:
     """The table of the run on prompts that no trace held."""
     document = report("reference-pair-fresh")
@@ -375,7 +343,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "rivals": rivals_table(found),
         "without-request": without_request_table(),
         "trainings": trainings_table(),
-        "ablations": ablations_table(),
         "agents": memory_by_cell_table("agents-memory", "agents"),
         "charged": charged_table(),
         "decide": decide_table(),
@@ -398,5 +365,4 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     for name in REPLAYS:
         short = name.partition("-")[0]
         rows_of_table[f"replay-{short}"] = replay_table(found, name)
-        rows_of_table[f"late-{short}"] = late_table(LATE[name])
     return {name: markdown(rows) for name, rows in rows_of_table.items()}

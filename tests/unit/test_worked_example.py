@@ -1,0 +1,59 @@
+"""Every number of the worked example in docs/how-it-decides.md, computed by the planner itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import target_s
+from adaspec.policy.planner.budget import fit, new_budget, rank, ranked_budget
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md"
+OFFERED = {
+    "A": [0.90, 0.86, 0.82, 0.79, 0.76, 0.73, 0.70, 0.68],
+    "B": [0.93, 0.74, 0.56, 0.42],
+    "C": [0.20],
+}
+CASES = ((0, 860), (490, 860), (502, 860), (502, 300))
+"""Prompt tokens beside, and the rate."""
+COSTS = H100_LLAMA_3_1_8B.under(ASYNC).constants()
+ROWS = len(OFFERED)
+
+
+@pytest.fixture(scope="module")
+def section() -> str:
+    if not PAGE.exists():
+        pytest.skip("docs/ is not here: a source distribution leaves it out")
+    return PAGE.read_text(encoding="utf-8").partition("## A worked example")[2]
+
+
+def test_every_table_row_of_the_page_is_computed(section: str) -> None:
+    best = np.sort(np.concatenate(list(OFFERED.values())))[::-1]
+    rows = [[name, ", ".join(f"{s:.2f}" for s in offered)] for name, offered in OFFERED.items()]
+    for budget in (0, 5, 7, 12, 13):
+        accepted = best[:budget].sum()
+        worth = [
+            ROWS + accepted - rate * target_s(COSTS, ROWS + prompt + budget)
+            for prompt, rate in CASES
+        ]
+        rows.append([str(budget), f"{accepted:.2f}", *(f"{value:.2f}" for value in worth)])
+    lines = [line for line in section.splitlines() if re.match(r"\| (\d+|[ABC]) \|", line)]
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == rows
+
+
+def test_the_budgets_and_the_price_are_what_the_page_says(section: str) -> None:
+    lengths = np.array([len(offered) for offered in OFFERED.values()], np.int32)
+    survival = np.zeros((ROWS, lengths.max()))
+    for row, offered in enumerate(OFFERED.values()):
+        survival[row, : len(offered)] = offered
+    budget = new_budget(ROWS, 48)
+    rank(budget, survival, lengths)
+    found = [ranked_budget(budget, COSTS, rate, ROWS + prompt) for prompt, rate in CASES[:3]]
+    assert found == [13, 13, 7]
+    fit(budget, survival, lengths, 7)
+    assert f"the last of them, {budget.step['price'][0]:.2f}." in " ".join(section.split())
