@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s
+from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s, step_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
@@ -129,6 +129,8 @@ def run_paths(
     for row in range(concurrency):
         least += paths.least[request[row]]
     count = tokens = all_accepted = all_drafted = neural_steps = 0
+    # Handing the loop over takes as long as a step does: only where there are prompts to read.
+    waiting = loop.state[0].prompt_tokens
     while True:
         copied = neural = spliced = forwards = emitted = 0
         ended = False
@@ -145,7 +147,11 @@ def run_paths(
         drafted = copied + neural + spliced
         idle = max(least - drafted, 0)
         shape = StepShape(concurrency, context, drafted, forwards, holds, idle, 0, 0)
-        time += step_seconds(loop, costs, shape)
+        if waiting > 0:
+            time += step_seconds(loop, costs, shape)
+            waiting = 0
+        else:
+            time += step_s(costs, shape)
         deciding += deciding_s(costs, shape)
         context += emitted
         count += 1
@@ -166,7 +172,7 @@ def run_paths(
                     step_of[row], end[row] = first[request[row]], first[request[row] + 1]
                     context += prompt[request[row]] + 1
                     least += paths.least[request[row]]
-            time = totals.time_s
+            time, waiting = totals.time_s, loop.state[0].prompt_tokens
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted
     totals.neural_steps, totals.deciding_s = neural_steps, deciding

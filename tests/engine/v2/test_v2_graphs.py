@@ -24,7 +24,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     monkeypatch.setattr(speculator, "supports_decode_metadata_update", True)
     monkeypatch.setattr(runner.compilation_config, "cudagraph_capture_sizes", [1, 2, 8])
     monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
-    table = np.array([[1, 2, 3], [8, 1, 1]], np.float64)
+    table = np.array([[1, 3], [8, 1]], np.float64)
     host = speculator.adaspec_worker.host
     monkeypatch.setattr(host._policy, "forwards", table)
     monkeypatch.setattr(host, "_neural_cap", 3)

@@ -26,7 +26,7 @@ def random_policy(seed, evidence, cap=CAP, memory=False):
     from adaspec.policy.learned import LearnedPolicy
 
     model = random_model_of(seed, evidence)
-    return LearnedPolicy("random", model, {}, cap, NEURAL_CAP, memory=memory)
+    return LearnedPolicy("random", model, cap, NEURAL_CAP, memory=memory)
 
 
 def without_numbers(policy):
@@ -54,6 +54,7 @@ def written_policy(folder, memory=False):
         cap=CAP,
         neural_cap=NEURAL_CAP,
         static_tuned={},
+        forwards={},
     )
     return str(
         written(

@@ -42,7 +42,7 @@ class Server:
 
     def __init__(self, evidence: bool, remembers: bool, cap: int = CAP) -> None:
         model = random_model(3, no_tables(), evidence=evidence)
-        policy = LearnedPolicy("random", model, {}, cap, NEURAL_CAP)
+        policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
         answers = Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, CPU) if remembers else None
         self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, CPU, answers)
         self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32)
@@ -98,16 +98,6 @@ class Server:
             rejected=few,
         )
 
-    def choose_within(self) -> None:
-        """What replay's bounds ask of the kernels, and no server does."""
-        predictor = self.drafting.predictor
-        slots = torch.arange(4)
-        step = predictor.begin(self._batch(slots, slots.int()))
-        price = torch.zeros((), dtype=torch.float64)
-        predictor.expect(step, price, torch.ones(3, dtype=torch.float64))
-        predictor.revise(step, slots, torch.zeros((4, 3)))
-        predictor.choose_within(step, self.counts[0], price)
-
 
 class _Driver:
     """What Triton asks about the GPU before it compiles."""
@@ -137,7 +127,6 @@ def compile_all() -> None:
         for remembers in (False, True):
             server = Server(evidence, remembers)
             server.start()
-            server.choose_within()
     for dtype in (torch.bfloat16, torch.float16):
         server.reader.read(torch.zeros((2, 32_000), dtype=dtype), torch.tensor(0))
 

@@ -24,7 +24,7 @@ from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog
 
 
 def learned(seed=5):
-    return LearnedPolicy("random", random_model(seed, no_tables(), evidence=True), {}, CAP, 4)
+    return LearnedPolicy("random", random_model(seed, no_tables(), evidence=True), CAP, 4)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ class Shortening(LearnedPolicy):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_of_a_draft_that_a_request_cut_only_what_is_left_is_expected(seed):
-    policy = Shortening("random", random_model(seed, no_tables(), evidence=True), {}, CAP, 4)
+    policy = Shortening("random", random_model(seed, no_tables(), evidence=True), CAP, 4)
     policy.cuts = []
     session = session_of(policy, 3)
     engine = asking(ScriptedEngine(repetitive(3), session), adaspec_cap=1)

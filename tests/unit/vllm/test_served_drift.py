@@ -40,7 +40,7 @@ def drift_of(policy, *observers):
 
 
 def test_a_source_of_which_little_comes_is_counted_and_logged_once(told, caplog):
-    policy = LearnedPolicy("p", random_model(3, no_tables(), evidence=True), {}, CAP, NEURAL_CAP)
+    policy = LearnedPolicy("p", random_model(3, no_tables(), evidence=True), CAP, NEURAL_CAP)
     policy.start(Setup(COST, CAP, NEURAL_CAP, 3, True, True))
     record = policy.planner.memory.record
     record["expected"], record["accepted"] = [100.0, 300.0, 300.0], [0.0, 150.0, 290.0]

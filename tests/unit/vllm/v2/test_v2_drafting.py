@@ -41,7 +41,6 @@ def steps(drafting, device, forwards, limited):
     confidences = torch.zeros((forwards, ROWS, 3), device=device)
     tokens = torch.ones((ROWS, forwards), dtype=torch.int64, device=device)
     limits = torch.zeros((ROWS, 2), dtype=torch.int32, device=device) if limited else None
-    drafting.predictor.enter(torch.zeros(1, dtype=torch.int64, device=device))
     for _ in range(2):
         step = drafting.begin(batch, settings)
         drafting.revise(step, tokens, confidences)
@@ -52,7 +51,7 @@ def steps(drafting, device, forwards, limited):
 
 def drafting_of(evidence, remembers, device):
     answers = Answers.of(INDEX, SLOTS, device) if remembers else None
-    policy = LearnedPolicy("random", random_model(5, no_tables(), evidence=evidence), {}, CAP, 4)
+    policy = LearnedPolicy("random", random_model(5, no_tables(), evidence=evidence), CAP, 4)
     return Drafting(policy, SLOTS, CAP, 4, VOCABULARY, device, answers)
 
 

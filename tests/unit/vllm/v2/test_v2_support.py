@@ -10,7 +10,7 @@ from adaspec.policy.spec import parse_policy
 from adaspec.vllm.patching import V2_VARIABLE
 from adaspec.vllm.v2.support import runner_of
 
-LEARNED = LearnedPolicy("learned", random_model(1, no_tables(), evidence=True), {}, 8, 4)
+LEARNED = LearnedPolicy("learned", random_model(1, no_tables(), evidence=True), 8, 4)
 
 
 @pytest.fixture(autouse=True)
