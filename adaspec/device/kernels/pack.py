@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NUMBERS = tl.constexpr(9)
+NUMBERS = tl.constexpr(8)
 """The facts that are one number per row; see `adaspec.vllm.v2.report.SINGLE`."""
 
 
