@@ -15,7 +15,6 @@ LAYERS = [
     "train",
     "evaluate",
     "replay",
-    "step",
     "device",
     "policy",
     "predict",

@@ -4,8 +4,7 @@ Objective: emitted tokens per second of the whole batch. The policy's class call
 time, on what an engine or a replay shows it; the replay's compiled loop calls the very same
 stages. All of them work on the planner behind an address:
 
-    admits      a request enters: does it hold the neural drafter?
-    keeps       do those that hold it go on?
+    holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
     revise      after each forward, where drafts are read: revise what is expected
     budget      in an async engine: how many tokens may be verified, decided before
@@ -19,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.batch import AGREE, AVAILABLE, LENGTH, SEEN
 from adaspec.jit import compiled, inlined
 from adaspec.policy.planner.address import model_at, planner_at
 from adaspec.policy.planner.budget import (
@@ -89,16 +89,10 @@ def price_of(planner: Planner) -> float:
 
 
 @compiled
-def admits(address: int, running: int) -> bool:
-    """Whether a request that enters, one of so many, holds the neural drafter."""
+def holds_drafter(address: int, load: int) -> bool:
+    """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
-    return planner.limits[0].neural_cap > 0 and forwards_at(planner.budget, running) > 0
-
-
-@compiled
-def keeps(address: int, running: int) -> bool:
-    """Whether those that hold the drafter go on: a step without it leaves a hole in its cache."""
-    return forwards_at(planner_at(address).budget, running) > 0
+    return planner.limits[0].neural_cap > 0 and forwards_at(planner.budget, load) > 0
 
 
 @compiled
@@ -173,30 +167,19 @@ def budget(address: int) -> int:
 
 
 @compiled
-def revise_columns(
-    address: int,
-    depth: int,
-    tokens: Ints,
-    confidences: Floats,
-    length: Ints,
-    agree: Ints,
-    seen: Ints,
-    available: Ints,
-    start: Ints,
-    known: Ints,
+def observe_draft(
+    address: int, tokens: Ints, confidences: Floats, facts: Ints, copied: Ints
 ) -> None:
-    """The same as `revise`, the matches behind the tokens given column by column.
+    """Revise what is expected by all tokens of a draft, with the facts of the matches behind each.
 
-    `known` are the tokens at `start`, where the match lies in known text and not in the draft.
+    See `BehindDrafts.every`.
     """
-    rows = rows_of(planner_at(address))
-    copied = known.copy()
-    for row in range(copied.shape[0]):
-        inside = start[row] - rows.prompt_tokens[row] - rows.position[row]
-        if length[row] > 0 and 0 <= inside < depth:
-            copied[row] = tokens[row, inside]
-    behind = BehindMatches(length, agree, seen, available, copied)
-    revise(address, depth, tokens, confidences, behind)
+    for k in range(tokens.shape[1]):
+        found = facts[k]
+        behind = BehindMatches(
+            found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied[k]
+        )
+        revise(address, k + 1, tokens, confidences, behind)
 
 
 @compiled
@@ -274,12 +257,6 @@ def _note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
             memory.splice_len[row, neural] = copied
             memory.splice_tokens[row, neural] = memory.splice[row, neural, 1 : copied + 1].sum()
     note_expected(memory, neural_len, ngram_len)
-
-
-@compiled
-def note_lengths(address: int, neural_len: Ints, ngram_len: Ints) -> None:
-    """Note what is expected of lengths that somebody else chose."""
-    note_expected(planner_at(address).memory, neural_len, ngram_len)
 
 
 @compiled

@@ -258,7 +258,7 @@ class Worker:
         facts = self._facts[slots]
         holds, recorded = facts["holds_neural"], facts["recorded"]
         context = int(rows.context_tokens[chosen].sum())
-        if holds.any() and not self.host.keeps(len(chosen)):
+        if holds.any() and not self.host.holds_drafter(len(chosen)):
             self._facts["holds_neural"] &= self._facts["recorded"]
             holds, changed = holds & recorded, True
         if changed:
@@ -328,7 +328,7 @@ class Worker:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = self.host.enter(running)
+            holds = self.host.holds_drafter(running)
             holds &= request.limits.drafter and not request.undrafted
             holds |= request.recorded and self.serving.record_cap > 0
             self._facts["holds_neural"][slot] = holds

@@ -9,7 +9,7 @@ import numpy as np
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Bools, Ints, Proposal
-from adaspec.step.text import whole_numbers
+from adaspec.policy.text import whole_numbers
 
 
 class Cut(NamedTuple):
@@ -31,7 +31,7 @@ def checked_lengths(
     """
     rows = len(holds)
     if not isinstance(proposal, Proposal):
-        raise PolicyFault(f"policy '{name}' settles on {proposal!r:.60}, not on a Proposal")
+        raise PolicyFault(f"policy '{name}' decides on {proposal!r:.60}, not on a Proposal")
     neural_len = whole_numbers(proposal.neural_len, rows, f"policy '{name}' proposes neural_len")
     ngram_len = whole_numbers(proposal.ngram_len, rows, f"policy '{name}' proposes ngram_len")
     if lenient:

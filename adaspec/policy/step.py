@@ -1,19 +1,16 @@
-"""Takes a policy through engine steps; knows neither engine nor recording.
+"""Takes a policy through steps; knows neither engine nor recording.
 
-    admit                       a request enters: does it hold the neural drafter?
+    enter                       a request enters: does it hold the neural drafter?
     begin(rows) -> Step         looks up what the running requests' text says
     keep(step)                  do those that hold the drafter go on holding it?
-    plan(step)                  at most how many forwards of the drafter
+    plan(step)                  how many forwards of the drafter
     forward_ran(step)           after each of them: another one?
     settle(step) -> Cut         what is verified, checked and cut
-                                (in an async engine within the budget that `plan` asked for)
-    outcome(step, ..), learn    what the target made of it
-    release                     requests leave
+    report(step, ..), learn     what the target made of it
 
 Its caller owns the requests: their places in the index, how far each is, who holds the drafter. It
 also sets `Step.source`, where drafted tokens come from, before the first forward, and has drafts
-verified. `plan` uses nothing but the step's batch, and everything later reads the step alone: a
-caller may plan a step, and draft and settle it when others have passed in between.
+verified.
 
 A policy that breaks a rule raises a `PolicyFault`; what else a policy raises passes through.
 """
@@ -21,32 +18,29 @@ A policy that breaks a rule raises a `PolicyFault`; what else a policy raises pa
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import StepShape, batch_shape, step_s
-from adaspec.draft.index import NgramIndex
+from adaspec.draft.index import Matches, NgramIndex
 from adaspec.errors import PolicyFault
-from adaspec.policy.base import budget_of, costs_of, keeps_drafter
+from adaspec.policy.base import costs_of
+from adaspec.policy.cut import Cut, checked_lengths, named_starts, trim
 from adaspec.policy.protocol import (
-    Arrival,
     Batch,
     Bools,
     Drafts,
     Floats,
     Ints,
-    Outcome,
     Policy,
     Proposal,
+    Report,
     Setup,
 )
+from adaspec.policy.text import BehindDrafts, KnownText, Longs
 from adaspec.predict.features import CANDIDATE, TAIL
-from adaspec.step.cut import Cut, checked_lengths, named_starts, trim
-from adaspec.step.text import BehindDrafts, KnownText, Longs
 
 NO_ROOM = np.zeros(0, np.int32)
 """Stands for rows that have no limit of their own."""
@@ -69,36 +63,32 @@ class DraftSource(Protocol):
 class Step:
     """One engine step of some requests, from the known text to what is verified."""
 
-    shows: Batch | Callable[[], Batch]
-    """`batch`, or what makes it when it is asked for first."""
     slots: Longs
-    context_tokens: Ints
+    prompt_tokens: Ints
+    position: Ints
     holds_neural: Bools
-    start: Ints
-    """Where the most recent match continues."""
-    available: Ints
+    is_new: Bools
+    reading: int
+    matches: Matches
+    text: KnownText
     source: DraftSource | None = None
+    batch: Batch | None = None
+    """What the policy is shown, made of copies: it may write into it."""
+    shown_forwards: int = 0
+    """After how many forwards the policy was shown drafts last."""
     planned: int = 0
     """The most forwards that the policy asked for."""
-    budget: int | None = None
-    """The most tokens that all drafts together may hold, which the step pays for; None: as many as
-    they hold. Only in an async engine."""
     forwards: int = 0
     """Forwards run that the policy asked for."""
     proposal: Proposal | None = None
     cut: Cut | None = None
     shape: StepShape | None = None
     """What the step did, as far as its duration depends on it."""
-    shown: Drafts | None = None
-    """What the policy was shown last, after `shown_forwards`."""
-    shown_forwards: int = -1
 
     @property
-    def batch(self) -> Batch:
-        """What the policy is shown and plans on; it may write into it: the rest rests on copies."""
-        if not isinstance(self.shows, Batch):
-            self.shows = self.shows()
-        return self.shows
+    def context_tokens(self) -> Ints:
+        """Known tokens per row, prompt included."""
+        return self.prompt_tokens + self.position
 
 
 class ShownDrafts:
@@ -109,17 +99,14 @@ class ShownDrafts:
         self._index, self._slots, self._holds = index, step.slots, step.holds_neural
         self.tokens, self.confidences = tokens, confidences
 
-    def first(self, count: int) -> tuple[Ints, Floats]:
-        """Tokens and confidences of the first `count` forwards, as arrays for the policy.
+    def drafts(self, count: int) -> Drafts:
+        """What a policy is shown after `count` forwards.
 
         Compiled policies are compiled for contiguous arrays: another layout is another compile.
         """
-        return self.tokens[:, :count].copy(), self.confidences[:, :count].copy()
-
-    def drafts(self, count: int) -> Drafts:
-        """What a policy is shown after `count` forwards."""
         self._behind = BehindDrafts(self._index, self._slots, self.tokens, count, self._holds)
-        return Drafts(count, *self.first(count), self._behind)
+        tokens, confidences = self.tokens[:, :count].copy(), self.confidences[:, :count].copy()
+        return Drafts(count, tokens, confidences, self._behind)
 
     def check(self, neural_len: Ints) -> None:
         """A policy may look behind any lengths before it chooses others."""
@@ -142,12 +129,13 @@ class Executor:
         """Starts the policy; `index` holds the text of the running requests."""
         self.policy, self.setup, self.index = policy, setup, index
         self._costs = costs_of(policy, setup)
+        self._is_new = np.zeros(setup.slots, np.bool_)
         policy.start(setup)
 
-    def admit(self, slot: int, prompt_tokens: int, running: int) -> bool:
-        """Whether a request that enters holds the neural drafter."""
-        admitted = bool(self.policy.admit(Arrival(slot, prompt_tokens, running)))
-        return admitted and self.setup.neural_cap > 0
+    def enter(self, slot: int, running: int) -> bool:
+        """Whether a request that enters, one of so many, holds the neural drafter."""
+        self._is_new[slot] = True
+        return self.setup.neural_cap > 0 and bool(self.policy.holds_drafter(running))
 
     def begin(
         self,
@@ -159,75 +147,68 @@ class Executor:
     ) -> Step:
         """A step of the requests in these slots of the index, as far as their text is known.
 
-        It reads so many tokens of prompts besides. The policy is shown these very arrays, and may
-        write into them.
+        It reads so many tokens of prompts besides.
         """
         indexed = slots.astype(np.int64)
         matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
-        start, available = matches.start.copy(), matches.available.copy()
-        batch = Batch(
-            slots,
-            prompt_tokens,
-            position,
-            holds_neural,
-            matches,
-            KnownText(self.index, indexed, start, tail, candidate),
-            reading,
-        )
-        context_tokens = prompt_tokens + position
-        return Step(batch, indexed, context_tokens, holds_neural.copy(), start, available)
+        text = KnownText(self.index, indexed, matches.start, tail, candidate)
+        is_new = self._is_new[indexed]
+        self._is_new[indexed] = False
+        holds = holds_neural.copy()
+        return Step(indexed, prompt_tokens, position, holds, is_new, reading, matches, text)
 
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
-        if not np.count_nonzero(step.holds_neural) or keeps_drafter(self.policy, step.batch):
+        if not np.count_nonzero(step.holds_neural):
             return True
-        self._take_drafter(step, exempt)
-        return False
-
-    def _take_drafter(self, step: Step, exempt: Bools | None) -> None:
+        if self.policy.holds_drafter(len(step.slots)):
+            return True
         step.holds_neural[:] = False if exempt is None else step.holds_neural & exempt
-        step.batch.holds_neural[:] = step.holds_neural
+        return False
 
     def plan(self, step: Step) -> int:
         """The most forwards of the drafter that the policy asks for."""
-        name, limit = self.policy.name, self.setup.neural_cap
-        planned = self.policy.plan(step.batch)
-        try:
-            most = operator.index(planned)
-        except TypeError:
-            raise PolicyFault(
-                f"policy '{name}' plans {planned!r:.60} neural tokens, not a whole number"
-            ) from None
-        if not 0 <= most <= limit:
-            raise PolicyFault(
-                f"policy '{name}' plans {most} neural tokens; 0 to {limit} are possible"
-            )
-        if most > 0 and not np.count_nonzero(step.holds_neural):
-            raise PolicyFault(f"policy '{name}' drafts where no request holds the neural drafter")
-        step.planned = int(most)
-        if self.setup.engine == ASYNC:
-            step.budget = self._budget_of(step)
+        assert step.source is not None
+        found = step.matches
+        step.batch = Batch(
+            step.slots.astype(np.int32),
+            step.prompt_tokens.copy(),
+            step.position.copy(),
+            step.holds_neural.copy(),
+            step.is_new,
+            replace(found, start=found.start.copy(), available=found.available.copy()),
+            step.text,
+            step.reading,
+            step.source.drafts(0),
+        )
+        step.planned = self._asked(step.batch)
         return step.planned
 
-    def _budget_of(self, step: Step) -> int:
-        """The policy's budget for the step."""
-        name, answer = self.policy.name, budget_of(self.policy, step.batch)
-        most = len(step.slots) * self.setup.cap
-        if not 0 <= answer <= most:
-            raise PolicyFault(f"policy '{name}' budgets {answer} tokens; 0 to {most} are possible")
-        return answer
+    def _asked(self, batch: Batch) -> int:
+        name, limit = self.policy.name, self.setup.neural_cap
+        holds = np.count_nonzero(batch.holds_neural)  # the policy may write into it
+        asked = self.policy.forwards(batch)
+        try:
+            most = operator.index(asked)
+        except TypeError:
+            raise PolicyFault(
+                f"policy '{name}' asks for {asked!r:.60} forwards, not a whole number"
+            ) from None
+        if not 0 <= most <= limit:
+            raise PolicyFault(f"policy '{name}' asks for {most} forwards; 0 to {limit} can be run")
+        if most > 0 and not holds:
+            raise PolicyFault(f"policy '{name}' drafts where no request holds the neural drafter")
+        return int(most)
 
     def forward_ran(self, step: Step) -> bool:
-        """Count a forward whose tokens the source holds; whether the policy wants another.
-
-        An async engine runs all that were planned: there is nobody to ask.
-        """
+        """Count a forward whose tokens the source holds; whether the policy wants another."""
         step.forwards += 1
         if step.forwards >= step.planned:
             return False
-        if self.setup.engine == ASYNC:
+        if not self.policy.stops_early:
             return True
-        return bool(self.policy.proceed(step.batch, self._drafts_of(step)))
+        step.planned = min(step.planned, self._asked(self._shown(step)))
+        return step.forwards < step.planned
 
     def settle(self, step: Step, room: Ints | None = None, lenient: bool = False) -> Cut:
         """What is verified: the policy's proposal, cut to what can be.
@@ -235,13 +216,13 @@ class Executor:
         `room` is the most tokens that each row's draft may hold, where the rows limit that;
         `lenient` shortens neural lengths that were not drafted, where not the policy ended that.
         """
-        proposal = self.policy.settle(step.batch, self._drafts_of(step))
+        proposal = self.policy.decide(self._shown(step))
         name, source = self.policy.name, step.source
         assert source is not None
         neural_len, ngram_len, splices = checked_lengths(
             proposal, step.holds_neural, step.forwards, name, lenient
         )
-        start, available = step.start, step.available
+        start, available = step.matches.start, step.matches.available
         source.check(neural_len)
         if proposal.ngram_start is not None:
             start, available = named_starts(
@@ -253,11 +234,6 @@ class Executor:
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
         trim(neural_len, ngram_len, available, self.setup.cap, NO_ROOM if room is None else room)
-        if step.budget is not None and neural_len.sum() + ngram_len.sum() > step.budget:
-            raise PolicyFault(
-                f"policy '{name}' drafts {neural_len.sum() + ngram_len.sum()} tokens, more than "
-                f"its budget of {step.budget}"
-            )
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
         return step.cut
 
@@ -269,7 +245,7 @@ class Executor:
             step.slots, cut.start, cut.ngram_len, source.tokens, cut.neural_len
         )
 
-    def outcome(
+    def report(
         self,
         step: Step,
         drafted: Ints,
@@ -280,48 +256,46 @@ class Executor:
         forwards: int,
         known: Bools | None = None,
         judged: Bools | None = None,
-    ) -> Outcome:
+    ) -> Report:
         """What a policy learns of a step that ran so many forwards, with what it is charged.
 
         `known` are the rows of which anything is known; None: all. The others were in no batch of
         the target, and are not charged.
         """
+        assert step.batch is not None and step.proposal is not None
         context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
         if known is not None:
             context, holds, rows = context[known], holds[known], int(known.sum())
-        step.shape = batch_shape(
-            rows,
-            int(context.sum()),
+        step.shape = batch_shape(rows, int(context.sum()), drafted, forwards, bool(holds.any()))
+        return Report(
+            step.batch,
+            step.proposal,
             drafted,
-            forwards,
-            bool(holds.any()),
-            step.budget or 0,
-        )
-        seconds = step_s(self._costs, step.shape)
-        return Outcome(
-            drafted, neural_drafted, accepted, emitted, emitted_tokens, float(seconds), judged
+            neural_drafted,
+            accepted,
+            emitted,
+            emitted_tokens,
+            float(step_s(self._costs, step.shape)),
+            np.ones(len(step.slots), np.bool_) if judged is None else judged,
         )
 
-    def learn(self, step: Step, outcome: Outcome) -> None:
-        """Tell the policy the outcome of its proposal; it may write into the arrays of its copy."""
-        assert step.proposal is not None
-        given = replace(
-            outcome,
-            drafted=outcome.drafted.copy(),
-            neural_drafted=outcome.neural_drafted.copy(),
-            accepted=outcome.accepted.copy(),
-            emitted=outcome.emitted.copy(),
-            emitted_tokens=outcome.emitted_tokens.copy(),
+    def learn(self, report: Report) -> None:
+        """Tell the policy what came of a step; it may write into the arrays of its copy."""
+        self.policy.learn(
+            replace(
+                report,
+                drafted=report.drafted.copy(),
+                neural_drafted=report.neural_drafted.copy(),
+                accepted=report.accepted.copy(),
+                emitted=report.emitted.copy(),
+                emitted_tokens=report.emitted_tokens.copy(),
+            )
         )
-        self.policy.learn(step.batch, step.proposal, given)
 
-    def release(self, slots: Ints) -> None:
-        """Have the policy forget requests that have left."""
-        self.policy.release(slots)
-
-    def _drafts_of(self, step: Step) -> Drafts:
-        """What the policy is shown, the same object as long as no other forward has run."""
-        if step.shown is None or step.shown_forwards != step.forwards:
-            assert step.source is not None
-            step.shown, step.shown_forwards = step.source.drafts(step.forwards), step.forwards
-        return step.shown
+    def _shown(self, step: Step) -> Batch:
+        """What the policy is shown, with what was drafted so far."""
+        assert step.batch is not None and step.source is not None
+        if step.shown_forwards != step.forwards:
+            step.batch.drafts = step.source.drafts(step.forwards)
+            step.shown_forwards = step.forwards
+        return step.batch

@@ -7,6 +7,18 @@ import operator
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.answers import IN_ANSWERS
+from adaspec.draft.batch import (
+    AGREE,
+    AVAILABLE,
+    EARLIEST,
+    FACTS,
+    LENGTH,
+    SEEN,
+    START,
+    copy_rows,
+)
+from adaspec.draft.behind import lookup_behind_rows
 from adaspec.draft.index import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
@@ -58,10 +70,6 @@ class KnownText:
         """Where vLLM's own look-up copies from, and the match's length."""
         return self._index.match_vllm(self._slots, min_match, max_match)
 
-    def token_at(self, places: Ints) -> Ints:
-        """The known token at a place of every row, -1 where there is none."""
-        return self._index.copies(self._slots, places, 1)[:, 0]
-
 
 class BehindDrafts:
     """Look-ups behind drafted tokens, answered once per lengths."""
@@ -81,6 +89,17 @@ class BehindDrafts:
         if lengths.tobytes() != self._answered:
             self._look_up(lengths)
         return self._matches
+
+    def every(self) -> tuple[Ints, Ints]:
+        """The facts of the matches behind the first 1, 2, .. drafted tokens, and what they copy.
+
+        They are (forwards, facts, rows) and (forwards, rows), -1 where nothing is copied.
+        """
+        rows = len(self._slots)
+        facts = np.empty((self._count, FACTS, rows), np.int32)
+        copied = np.empty((self._count, rows), np.int32)
+        _look_behind_every(self._index.bases, self._slots, self._tokens, self._holds, facts, copied)
+        return facts, copied
 
     def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
         """Where copying behind `neural_len` tokens starts, and how many tokens there are to copy.
@@ -193,3 +212,38 @@ def store_forward(
             drafted[row, depth] = tokens[engine_rows[row]]
             shown[row, depth] = confidences[engine_rows[row]]
     return True
+
+
+@compiled
+def _look_behind_every(
+    bases: Longs, slots: Longs, tokens: Ints, holds: Bools, facts: Ints, copied: Ints
+) -> None:
+    """Fill in the matches behind the first 1, 2, .. tokens of each row, and the token they copy.
+
+    That is one of the known text, or of the draft itself.
+    """
+    rows = slots.shape[0]
+    lengths, known = np.empty(rows, np.int32), np.empty((rows, 1), np.int32)
+    for depth in range(1, facts.shape[0] + 1):
+        found = facts[depth - 1]
+        for row in range(rows):
+            lengths[row] = depth if holds[row] else 0
+        lookup_behind_rows(bases, slots, tokens, lengths, found)
+        clear_undrafted(
+            lengths,
+            tokens,
+            found[LENGTH],
+            found[START],
+            found[EARLIEST],
+            found[AGREE],
+            found[SEEN],
+            found[AVAILABLE],
+        )
+        known[:] = -1
+        copy_rows(bases, slots, found[START], known)
+        for row in range(rows):
+            copied[depth - 1, row] = known[row, 0]
+            # What is there to copy ends with the draft, so this is how far into it a match starts.
+            inside = depth - found[AVAILABLE, row]
+            if found[LENGTH, row] > 0 and found[START, row] < IN_ANSWERS and inside >= 0:
+                copied[depth - 1, row] = tokens[row, inside]
