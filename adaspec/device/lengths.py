@@ -96,7 +96,8 @@ def _best_ngram(
     """Each row's best n-gram length, and what it is worth."""
     lengths = torch.arange(1, LONGEST_NGRAM + 1, device=survival.device)
     fits = (lengths <= available[:, None]) & (lengths <= cap)
-    taken = (fits & (survival[:, 1:] >= price)).long().cumprod(1)
+    worth = (survival[:, 1:] > 0) & (survival[:, 1:] >= price)
+    taken = (fits & worth).long().cumprod(1)
     return taken.sum(1), ((survival[:, 1:] - price) * taken).sum(1)
 
 

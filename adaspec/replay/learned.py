@@ -151,7 +151,7 @@ def _take_in(
         i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p
         planner.model_of_row[row] = model_of_request[r]
-        if planner.recorder.at.shape[0] > 0:
+        if planner.recorder.place.shape[0] > 0:
             planner.recorder.place[row] = i
         rows.slots[row] = loop.slot[row]
         rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p

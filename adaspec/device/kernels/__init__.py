@@ -21,7 +21,6 @@ most of their time.
     expect          7 us    2,650 instructions; 57 KB of weights per row, 7 MB in all from the cache
     revise         10 us    4,700 instructions; two smaller networks
     choose          3 us    700 instructions
-    count_tokens    4 us    1,300 instructions, twice
     extend          3 us    400 instructions
     propose         3 us    300 instructions
 

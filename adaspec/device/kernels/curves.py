@@ -136,7 +136,7 @@ def best_ngram(
     """The best length of a copy at a price, and what it is worth."""
     copies = tl.arange(0, NGRAM_LANES)
     longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
-    ends = (copies > 0) & ((copies > longest) | (curve < price))
+    ends = (copies > 0) & ((copies > longest) | (curve < price) | (curve <= 0))
     count = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
     taken = (copies > 0) & (copies <= count)
     return count, tl.sum(tl.where(taken, curve - price, 0.0), 0)

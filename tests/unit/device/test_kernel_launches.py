@@ -37,7 +37,6 @@ def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
         "expect",
         "revise",
         "choose",
-        "count_tokens",
         "splice",
         "extend",
         "propose",
