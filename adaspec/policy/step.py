@@ -70,6 +70,10 @@ class Step:
     is_new: Bools
     reading: int
     matches: Matches
+    """What the policy is shown of the most recent matches, which it may write into."""
+    start: Ints
+    """Where those continue."""
+    available: Ints
     text: KnownText
     source: DraftSource | None = None
     batch: Batch | None = None
@@ -151,11 +155,23 @@ class Executor:
         """
         indexed = slots.astype(np.int64)
         matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
-        text = KnownText(self.index, indexed, matches.start, tail, candidate)
+        start, available = matches.start.copy(), matches.available.copy()
+        text = KnownText(self.index, indexed, start, tail, candidate)
         is_new = self._is_new[indexed]
         self._is_new[indexed] = False
         holds = holds_neural.copy()
-        return Step(indexed, prompt_tokens, position, holds, is_new, reading, matches, text)
+        return Step(
+            indexed,
+            prompt_tokens,
+            position,
+            holds,
+            is_new,
+            reading,
+            matches,
+            start,
+            available,
+            text,
+        )
 
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
@@ -169,14 +185,13 @@ class Executor:
     def plan(self, step: Step) -> int:
         """The most forwards of the drafter that the policy asks for."""
         assert step.source is not None
-        found = step.matches
         step.batch = Batch(
             step.slots.astype(np.int32),
             step.prompt_tokens.copy(),
             step.position.copy(),
             step.holds_neural.copy(),
             step.is_new,
-            replace(found, start=found.start.copy(), available=found.available.copy()),
+            step.matches,
             step.text,
             step.reading,
             step.source.drafts(0),
@@ -222,7 +237,7 @@ class Executor:
         neural_len, ngram_len, splices = checked_lengths(
             proposal, step.holds_neural, step.forwards, name, lenient
         )
-        start, available = step.matches.start, step.matches.available
+        start, available = step.start, step.available
         source.check(neural_len)
         if proposal.ngram_start is not None:
             start, available = named_starts(

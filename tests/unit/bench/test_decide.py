@@ -44,7 +44,7 @@ def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted(
     report = Executor.report
 
     def noted(executor, step, drafted, neural_drafted, accepted, *rest):
-        matched.append((step.matches.available > 0).mean())
+        matched.append((step.available > 0).mean())
         emitted.append(accepted.mean() + 1)
         return report(executor, step, drafted, neural_drafted, accepted, *rest)
 

@@ -150,7 +150,7 @@ MISTAKES = {
     "TRACE --policy python:own_policies:Plian": "did you mean 'Plain'?",
     "TRACE --policy python:own_policies:Wants": "takes no arguments",
     "TRACE --policy python:json:JSONDecoder": "is no policy: it has no method 'decide'",
-    "TRACE --policy python:own_policies:Plain --engine async": "'budget'",
+    "TRACE --policy python:own_policies:Plain --engine async": "asked step by step",
     "TRACE --concurrency 1,,8": "--concurrency",
     "TRACE --seed -1": "--seed",
     "TRACE --orders 0": "--orders",
@@ -177,7 +177,7 @@ def test_a_mistake_is_said_in_one_line_before_anything_is_replayed(
         ("ProposesNan", "answers decide with neural_len as an array of float64"),
         ("Leaves", "failed in forwards: SystemExit: 0"),
         ("CopiesFromAfar", "ngram_start of at most 32 bits"),
-        ("KeepsMaybe", "answers keep with 'maybe': True or False is expected"),
+        ("HoldsMaybe", "answers holds_drafter with 'maybe': True or False is expected"),
     ],
 )
 def test_a_policy_that_fails_is_named_with_the_stage(trace, own, name, said):

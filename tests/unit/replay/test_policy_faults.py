@@ -168,12 +168,12 @@ def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None
     assert max(map(max, found[1::3] + found[2::3])) == -1
 
     class LooksWhileDrafting(Deciding):
-        stops_early = True
-
         def forwards(self, batch: Batch) -> int:
             if batch.drafts.count:
                 batch.drafts.behind(np.array([1, 1]))
             return 2
 
     with pytest.raises(PolicyFault, match="looks behind neural tokens and then drafts on"):
-        drive(LooksWhileDrafting(proposed([2, 2], [0, 0])), tokens=False)
+        policy = LooksWhileDrafting(proposed([2, 2], [0, 0]))
+        policy.stops_early = True
+        drive(policy, tokens=False)
