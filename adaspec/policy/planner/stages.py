@@ -11,6 +11,10 @@ stages. All of them work on the planner behind an address:
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
     learn       what was accepted, and how long the step took
+
+An engine on which the whole batch is decided for elsewhere, and later, takes the part of `plan`,
+`choose` and `splice` that is about single rows: `expect`, `wanted`, `extended`, `wanted_splice` and
+`offer`.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from adaspec.policy.planner.curves import (
 )
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Memory
 from adaspec.policy.planner.rate import context_of, count_step, rate_of
-from adaspec.policy.planner.recalibration import note_expected, update_record
+from adaspec.policy.planner.recalibration import fill_factors, note_expected, update_record
 from adaspec.policy.planner.recorder import record_decisions, record_evidence, record_splices
 from adaspec.policy.planner.state import Planner
 from adaspec.predict.features import BehindMatches, RowFacts
@@ -137,27 +141,42 @@ def plan(address: int) -> int:
     """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
     rows, limits, step = rows_of(planner), planner.limits[0], planner.budget.step[0]
-    price, running = price_of(planner), rows.slots.shape[0]
+    running = rows.slots.shape[0]
     if limits.is_late:
         rate = rate_of(planner.memory, planner.knobs[0], planner.costs, running, context_of(rows))
         step.budget = decide_budget(
             planner.budget, planner.costs, rate, running, limits.prompt_tokens, limits.cap
         )
     for m in range(planner.models.shape[0]):
-        predict_before_drafting(
-            model_at(planner.models[m]),
-            planner.memory,
-            planner.knobs[m],
-            rows,
-            _rows_of_model(planner, m),
-            price,
-        )
+        fill_factors(planner.memory, planner.knobs[m])
+        _predict(planner, m)
     if planner.recorder.place.shape[0] > 0:
         record_decisions(planner.recorder, planner.memory, rows)
     step.forwards = 0
     if rows.holds_neural.any():
         step.forwards = min(forwards_at(planner.budget, running), limits.neural_cap)
     return int(step.forwards)
+
+
+@compiled
+def _predict(planner: Planner, model: int) -> None:
+    """Predict the curves of a model's rows."""
+    predict_before_drafting(
+        model_at(planner.models[model]),
+        planner.memory,
+        planner.knobs[model],
+        rows_of(planner),
+        _rows_of_model(planner, model),
+        price_of(planner),
+    )
+
+
+@compiled
+def expect(address: int) -> None:
+    """Predict the curves of the rows that were taken in, by a price and factors set by others."""
+    planner = planner_at(address)
+    for m in range(planner.models.shape[0]):
+        _predict(planner, m)
 
 
 @compiled
@@ -218,17 +237,47 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     settled how many of them are verified.
     """
     planner = planner_at(address)
-    limits, memory, rows = planner.limits[0], planner.memory, rows_of(planner)
-    reads_drafts, price = limits.reads_drafts > 0, price_of(planner)
-    choose_sources(memory, rows, count, price, limits.cap, reads_drafts, neural_len, ngram_len)
-    extend(memory, rows, count, limits.cap, reads_drafts, neural_len, ngram_len)
-    fill_offered(memory, neural_len, ngram_len)
+    wanted(address, count, neural_len, ngram_len)
+    extended(address, count, neural_len, ngram_len)
+    offer(address, neural_len, ngram_len)
     _fit(planner, neural_len, ngram_len)
-    if not reads_drafts and neural_len.any():
+    if not planner.limits[0].reads_drafts and neural_len.any():
         return True
-    note_ranked(planner.budget, rows.slots.shape[0])
-    _note_expected(memory, neural_len, ngram_len)
+    note_ranked(planner.budget, neural_len.shape[0])
+    _note_expected(planner.memory, neural_len, ngram_len)
     return False
+
+
+@compiled
+def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill in what is worth verifying at the step's price, after `count` forwards."""
+    planner = planner_at(address)
+    limits, price = planner.limits[0], price_of(planner)
+    choose_sources(
+        planner.memory,
+        rows_of(planner),
+        count,
+        price,
+        limits.cap,
+        limits.reads_drafts > 0,
+        neural_len,
+        ngram_len,
+    )
+
+
+@compiled
+def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Let every wanted draft go as far as its source does, after `count` forwards."""
+    planner = planner_at(address)
+    limits, rows = planner.limits[0], rows_of(planner)
+    reads_drafts = limits.reads_drafts > 0
+    extend(planner.memory, rows, count, limits.cap, reads_drafts, neural_len, ngram_len)
+
+
+@compiled
+def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill in the survival of the tokens of drafts of these lengths."""
+    fill_offered(planner_at(address).memory, neural_len, ngram_len)
 
 
 @compiled
@@ -316,26 +365,10 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
     """Choose how many copied tokens follow the neural ones, by the matches behind those."""
     planner = planner_at(address)
     rows, memory = rows_of(planner), planner.memory
-    price = price_of(planner)
-    unread = np.empty((0, 0), np.int32)
-    for m in range(planner.models.shape[0]):
-        predict_splices(
-            model_at(planner.models[m]),
-            memory,
-            rows,
-            _rows_of_model(planner, m),
-            neural_len,
-            unread,
-            behind,
-            price,
-            planner.limits[0].cap,
-        )
+    wanted_splice(address, neural_len, behind, ngram_len)
     if planner.recorder.place.shape[0] > 0:
-        record_splices(planner.recorder, memory, rows, neural_len, behind, price)
+        record_splices(planner.recorder, memory, rows, neural_len, behind, price_of(planner))
     if planner.limits[0].weighs_every_splice:
-        for row in range(rows.slots.shape[0]):
-            if neural_len[row] > 0:
-                ngram_len[row] = memory.splice_len[row, neural_len[row]]
         _note_expected(memory, neural_len, ngram_len)
         return
     for row in range(rows.slots.shape[0]):
@@ -347,6 +380,28 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
     _fit(planner, neural_len, ngram_len)
     note_ranked(planner.budget, rows.slots.shape[0])
     _note_expected(memory, neural_len, ngram_len)
+
+
+@compiled
+def wanted_splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Ints) -> None:
+    """Fill in how many copied tokens behind the neural ones are worth verifying."""
+    planner = planner_at(address)
+    memory, unread = planner.memory, np.empty((0, 0), np.int32)
+    for m in range(planner.models.shape[0]):
+        predict_splices(
+            model_at(planner.models[m]),
+            memory,
+            rows_of(planner),
+            _rows_of_model(planner, m),
+            neural_len,
+            unread,
+            behind,
+            price_of(planner),
+            planner.limits[0].cap,
+        )
+    for row in range(neural_len.shape[0]):
+        if neural_len[row] > 0:
+            ngram_len[row] = memory.splice_len[row, neural_len[row]]
 
 
 @compiled

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.device.predictor import Batch
+from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Ints
@@ -36,7 +36,7 @@ from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, is_chosen
 from adaspec.vllm.session import SLOW_S, limits_or_note
 from adaspec.vllm.v2.answers import Memory
-from adaspec.vllm.v2.drafting import Drafting, Step
+from adaspec.vllm.v2.drafting import Drafting
 from adaspec.vllm.v2.events import drafted_event, verified_event
 from adaspec.vllm.v2.host import Host, Verified, warm_up
 from adaspec.vllm.v2.packing import Drafts
