@@ -7,7 +7,7 @@ from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.v2.attachment import serve_by
 
 PLACES = [
-    ("host", "enter"),
+    ("host", "holds_drafter"),
     ("host", "decide"),
     ("host", "note"),
     ("host", "learn"),

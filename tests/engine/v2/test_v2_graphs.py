@@ -26,7 +26,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
     table = np.array([[1, 3], [8, 1]], np.float64)
     host = speculator.adaspec_worker.host
-    monkeypatch.setattr(host._policy, "forwards", table)
+    monkeypatch.setattr(host._policy, "forwards_by_load", table)
     monkeypatch.setattr(host, "_neural_cap", 3)
     speculator.init_cudagraph_manager(CUDAGraphMode.FULL_DECODE_ONLY)
     manager = speculator.decode_cudagraph_manager

@@ -77,9 +77,8 @@ class Wanderer:
         self.draw = np.random.default_rng(seed)
         self.host, self.taken = self.worker.host, dict.fromkeys(("ngram", "neural", "splice"), 0)
         self._decide = self.host.decide
-        self.host.decide, self.host.enter = self.decide, self.enter
-        self.host.budget, self.host.keeps = self.budget, self.keeps
-        self.host.length = self.length
+        self.host.decide, self.host.holds_drafter = self.decide, self.holds_drafter
+        self.host.budget, self.host.length = self.budget, self.length
         self.worker.observers.add(self)
 
     def decide(self, *facts):
@@ -90,11 +89,8 @@ class Wanderer:
         decided.factors = self.draw.uniform(0.0, 1.15, 3)
         return decided
 
-    def enter(self, *facts):
-        return bool(self.draw.random() < 0.7)
-
-    def keeps(self, *facts):
-        return bool(self.draw.random() < 0.98)
+    def holds_drafter(self, running):
+        return bool(self.draw.random() < 0.95)
 
     def budget(self, running, reading):
         return int(self.draw.integers(0, running * CAP + 1))
