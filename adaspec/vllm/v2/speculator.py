@@ -27,6 +27,8 @@ def take_over(runner: Any, worker: Worker) -> None:
         members["init_cudagraph_manager"] = _init_cudagraph_manager(base, runner)
     # A class with one base has the layout of the object that it is given to.
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
+    # How often it runs in steps without requests, if not as often as it can.
+    speculator.adaspec_dummy_forwards = None
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
     speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
     warm_up(runner, worker)
@@ -76,7 +78,7 @@ def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
         base.init_cudagraph_manager(self, cudagraph_mode)
         if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
             take_any_length(self, cudagraph_mode)
-        capture_forwards(self, range(2, self.adaspec_worker.host.most_forwards + 1))
+        capture_forwards(self, range(2, self.adaspec_worker.most_forwards + 1))
 
     return init_cudagraph_manager
 
@@ -125,7 +127,9 @@ def _propose(base: Any, is_neural: bool) -> Any:
             return drafted
 
         if dummy_run:
-            return run_drafter(self.num_speculative_steps)
+            forwards = self.adaspec_dummy_forwards
+            forwards = self.num_speculative_steps if forwards is None else forwards
+            return run_drafter(forwards) if forwards else self.draft_tokens
         worker: Worker = self.adaspec_worker
         count = input_batch.num_reqs
         states = self.adaspec_states
