@@ -2,8 +2,8 @@
 
 A step's time is fitted as a line over tokens that may bend upwards or downwards at `BENDS`, with a
 jump outside the graphs, and a line over everything else. So three bad steps in a hundred change
-nothing: no size has a time of its own that one outlier could spoil. Its relative errors count, and
-those that are far off count less (Huber's weights).
+nothing: no size has a time of its own that one outlier could spoil. Its relative errors count,
+those that are far off count less (Huber's weights), and those that are impossibly far not at all.
 """
 
 from __future__ import annotations
@@ -164,8 +164,7 @@ def _fit(
         used = [index for index, name in enumerate(names) if name not in reasons]
         weights, scale_s = np.ones(len(step_s)), step_s
         for done in range(_ROUNDS):
-            # Divided by what a step takes, squared errors are relative. That is what the fit says:
-            # by its own time, a step that seems too fast would count for many.
+            # Divided by what a step takes, squared errors are relative.
             rows, target = columns / scale_s[:, None], (step_s - overhead_s) / scale_s
             values = _non_negative(rows[:, used] * weights[:, None], target * weights)
             off = np.abs(rows[:, used] @ values - target)
@@ -173,7 +172,9 @@ def _fit(
             weights = np.sqrt(1.0 / np.maximum(1.0, off / (_USUAL_DEVIATIONS * usual)))
             if done >= _ROUNDS // 2:
                 weights[off > _IMPOSSIBLE_DEVIATIONS * usual] = 0.0
-            scale_s = np.maximum(columns[:, used] @ values + overhead_s, step_s / 10)
+            # By its own time, a step that seems far too fast would count for many.
+            fitted_s = columns[:, used] @ values + overhead_s
+            scale_s = np.where(step_s < fitted_s / 2, fitted_s, step_s)
         errors = _standard_errors(rows[:, used], target, values)
         vague = _vaguest(rows[:, used], errors, values)
         if vague is None or len(used) == 1:
