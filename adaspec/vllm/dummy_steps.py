@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import torch
 
 from adaspec.cost.load import cost_from_document
+from adaspec.errors import ServingError
 
-REPEATS = 3
-"""Steps that are timed at each visit, behind one that is not."""
 MANY_FORWARDS = 4
 """Where nothing says how often the drafter runs at most: a forward takes what a forward takes."""
 MOST_LOGITS = 1024
 """Tokens whose logits a dummy step computes at most: what is beyond is of prompts."""
+MOST_WITHOUT_GRAPHS = 512
+"""Tokens of a dummy step at most where there are no CUDA graphs: tokens beyond take what those
+before take, and steps of thousands may take a processor a minute."""
 
 
 class Kind(NamedTuple):
@@ -61,13 +63,15 @@ def steps_of(worker: Any) -> Steps:
         rows = min(runner.max_num_reqs, runner.max_num_tokens // speculator.num_query_per_req)
         tokens = runner.max_num_tokens - rows * speculator.num_extra_query_per_req
         longest = runner.num_speculative_steps
+    elif runner.lora_config is not None:
+        raise ServingError("every dummy step of V1 loads LoRA adapters before it runs")
     else:
         setup = runner.adaspec_session.setup
         most_forwards = min(setup.neural_cap, MANY_FORWARDS)
         rows, tokens = scheduler.max_num_seqs, runner.max_num_tokens
         longest = setup.cap
     if not captured:
-        tokens = min(tokens, rows * (1 + longest))
+        tokens = min(tokens, rows * (1 + longest), MOST_WITHOUT_GRAPHS)
     # No row of a step is longer than this.
     each = -(-tokens // rows)
     return Steps(
@@ -80,16 +84,14 @@ def steps_of(worker: Any) -> Steps:
 
 
 @torch.inference_mode()
-def time_steps(worker: Any, kind: Kind) -> list[float]:
-    """Seconds of some steps of a kind, one directly behind the other."""
+def time_steps(worker: Any, kind: Kind, repeats: int) -> list[float]:
+    """Seconds of so many steps of a kind, directly behind each other and another one."""
     runner = worker.model_runner
     run = _run_v2 if is_v2(runner) else _run_v1
-    run(runner, kind)
     marks = Marks(runner.device)
-    for _ in range(REPEATS):
-        run(runner, kind)
-        marks.set()
-    return marks.seconds()
+    for _ in range(1 + repeats):
+        run(runner, kind, marks)
+    return marks.seconds()[1:]
 
 
 def take_costs(worker: Any, document: dict[str, Any]) -> None:
@@ -105,45 +107,58 @@ def is_v2(runner: Any) -> bool:
 
 
 class Marks:
-    """Moments in the work of a device; the first is when it is made."""
+    """Moments in the work of a device: when steps began there, and when they ended."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
-        self._marks: list[Any] = []
-        self.set()
+        self._begun: list[Any] = []
+        self._ended: list[Any] = []
 
-    def set(self) -> None:
-        """Mark the moment at which all that was launched so far is done."""
-        if not self._on_gpu:
-            self._marks.append(perf_counter())
-            return
-        event: Any = torch.cuda.Event
-        self._marks.append(event(enable_timing=True))
-        self._marks[-1].record()
+    def begin(self) -> None:
+        """A step begins once all that was launched so far is done."""
+        self._begun.append(self._mark())
+
+    def end(self) -> None:
+        """It ends once all that was launched so far is done."""
+        self._ended.append(self._mark())
 
     def seconds(self) -> list[float]:
-        """Seconds from each mark to the next."""
-        pairs = list(zip(self._marks, self._marks[1:], strict=False))
+        """What each step took."""
+        pairs = list(zip(self._begun, self._ended, strict=True))
         if not self._on_gpu:
-            return [after - before for before, after in pairs]
-        self._marks[-1].synchronize()
-        return [before.elapsed_time(after) / 1e3 for before, after in pairs]
+            return [ended - begun for begun, ended in pairs]
+        self._ended[-1].synchronize()
+        return [begun.elapsed_time(ended) / 1e3 for begun, ended in pairs]
+
+    def _mark(self) -> Any:
+        if not self._on_gpu:
+            return perf_counter()
+        event: Any = torch.cuda.Event
+        mark = event(enable_timing=True)
+        mark.record()
+        return mark
 
 
-def _run_v2(runner: Any, kind: Kind) -> None:
+def _run_v2(runner: Any, kind: Kind, marks: Marks) -> None:
     speculator = runner.speculator
     speculator.adaspec_dummy_forwards = kind.forwards
+    # Before the target runs, a dummy step with a context waits for the device, as no step of a
+    # request does, and one with LoRA loads adapters.
+    runner.step_timing.forward_start = marks.begin
     try:
         hidden, _ = runner._dummy_run(kind.tokens, context_len=kind.context, skip_eplb=True)
     finally:
+        del runner.step_timing.forward_start
         speculator.adaspec_dummy_forwards = None
-    _compute_logits(runner.model, hidden, kind)
+    _read_logits(runner.model, hidden[: min(kind.tokens, MOST_LOGITS)])
+    marks.end()
 
 
-def _run_v1(runner: Any, kind: Kind) -> None:
+def _run_v1(runner: Any, kind: Kind, marks: Marks) -> None:
     drafter, rows = runner.drafter, min(kind.tokens, runner.scheduler_config.max_num_seqs)
     longest = drafter.num_speculative_tokens
     drafter.num_speculative_tokens = kind.forwards
+    marks.begin()
     try:
         hidden, _ = runner._dummy_run(
             kind.tokens,
@@ -153,11 +168,14 @@ def _run_v1(runner: Any, kind: Kind) -> None:
         )
     finally:
         drafter.num_speculative_tokens = longest
-    _compute_logits(runner.model, hidden, kind)
+    for _ in range(kind.forwards):  # which the drafter's own dummy steps leave out
+        _read_logits(drafter.model, drafter.hidden_states[:rows])
+    _read_logits(runner.model, hidden[: min(kind.tokens, MOST_LOGITS)])
+    marks.end()
 
 
-def _compute_logits(model: Any, hidden: torch.Tensor, kind: Kind) -> None:
-    """The logits of verified tokens, and the likeliest tokens by them."""
-    logits = model.compute_logits(hidden[: min(kind.tokens, MOST_LOGITS)])
+def _read_logits(model: Any, hidden: torch.Tensor) -> None:
+    """The likeliest tokens by a model's logits."""
+    logits = model.compute_logits(hidden)
     if logits is not None:  # as on ranks that others compute them for
         logits.argmax(-1)

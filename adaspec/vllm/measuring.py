@@ -33,8 +33,13 @@ SHORT, LONG = 0, 1024
 """Known tokens of each request in the steps that are timed."""
 ROUNDS = 3
 """Every kind of step is visited so often, all kinds in turn, if there is time."""
-MOST_S = 10.0
-"""No further visit begins after so long."""
+REPEATS = 3
+"""Steps that are timed at each visit."""
+SLOW_S = 0.1
+"""Behind a visit whose steps took so long, one step is timed: there is little noise in it, and less
+time."""
+ENOUGH_S, MOST_S = 10.0, 60.0
+"""No further visit begins after so long: where enough kinds of step were timed, and in any case."""
 LEAST_KINDS = 24
 """Fewer kinds of step than these say too little."""
 
@@ -87,14 +92,18 @@ def measure(ask: Ask, clock: Callable[[], float] = perf_counter) -> Measured:
     steps: Steps = ask(steps_of)
     kinds = kinds_of(steps)
     times: dict[Kind, list[float]] = {}
+    least = min(LEAST_KINDS, len(kinds))
     # In random order, whatever is left out for want of time is of all sorts.
     draw = np.random.default_rng(0)
     order = [kinds[at] for _ in range(ROUNDS) for at in draw.permutation(len(kinds))]
+    repeats = REPEATS
     for kind in order:
-        if clock() - began_s > MOST_S:
+        if clock() - began_s > (MOST_S if len(times) < least else ENOUGH_S):
             break
-        times.setdefault(kind, []).extend(ask(time_steps, kind))
-    if len(times) < min(LEAST_KINDS, len(kinds)):
+        taken: list[float] = ask(time_steps, kind, repeats)
+        times.setdefault(kind, []).extend(taken)
+        repeats = 1 if min(taken) > SLOW_S else REPEATS
+    if len(times) < least:
         raise CostError(
             f"{len(times)} of {len(kinds)} kinds of step were timed in {MOST_S:.0f} s, too few"
         )

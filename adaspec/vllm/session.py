@@ -104,7 +104,7 @@ class Session:
         """Decide by these costs; nothing has been served so far."""
         self.setup = dataclasses.replace(self.setup, cost=cost)
         self.serving = dataclasses.replace(self.serving, setup=self.setup)
-        self._executor = executor_of(self.policy, self.setup, self._running.index)
+        self._executor = Executor(self.policy, self.setup, self._running.index)
 
     @property
     def answers(self) -> AnswerIndex | None:
