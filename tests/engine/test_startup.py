@@ -215,13 +215,14 @@ def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line
 
 
+@pytest.mark.parametrize("config", [HEAD, BARE])
 def test_a_server_on_v1_measures_its_costs_where_its_policy_weighs_them(
-    engines, prompts, truth, tmp_path, monkeypatch
+    engines, prompts, truth, tmp_path, monkeypatch, config
 ):
     monkeypatch.setattr(measuring, "ROUNDS", 1)
     monkeypatch.setattr(measuring, "MOST_S", 600.0)
     policy = written_policy(tmp_path / "policy")
-    engine = engines({**HEAD, "policy": policy, "num_speculative_tokens": CAP})
+    engine = engines({**config, "policy": policy, "num_speculative_tokens": CAP})
     cost = engine.session.setup.cost
     check_cost(cost, "measured")
     assert cost.name == measuring.NAME

@@ -126,10 +126,11 @@ def _propose(base: Any, is_neural: bool) -> Any:
                 self.num_speculative_steps = most
             return drafted
 
+        target: Tensor = self.draft_tokens if is_neural else self.drafts
         if dummy_run:
             forwards = self.adaspec_dummy_forwards
             forwards = self.num_speculative_steps if forwards is None else forwards
-            return run_drafter(forwards) if forwards else self.draft_tokens
+            return run_drafter(forwards) if forwards else target
         worker: Worker = self.adaspec_worker
         count = input_batch.num_reqs
         states = self.adaspec_states
@@ -142,7 +143,6 @@ def _propose(base: Any, is_neural: bool) -> Any:
         if is_neural and (forwards or worker.keeps_alive):
             drafted = run_drafter(forwards or 0)[:, : forwards or 0].clone()
         drafts = worker.finish(drafted, self.adaspec_reading.confidences[:, :count])
-        target = self.draft_tokens if is_neural else self.drafts
         survival = self.draft_token_confidence_probs[:count]
         if drafts is None:
             target[:count], _ = 0, survival.zero_()

@@ -12,12 +12,13 @@ from adaspec.vllm.patching import ATTRIBUTE
 TOKENS = 32
 
 
+@pytest.mark.parametrize("head", ["eagle3", None])
 def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
-    served, prompts, truth, monkeypatch
+    served, prompts, truth, monkeypatch, head
 ):
     monkeypatch.setattr(measuring, "ROUNDS", 1)
     monkeypatch.setattr(measuring, "MOST_S", 600.0)
-    engine = served("eagle3", config={"cost": None, "guard": True})
+    engine = served(head, config={"cost": None, "guard": True})
     worker = engine.runner.adaspec_worker
     cost = worker.serving.setup.cost
     check_cost(cost, "measured")
@@ -25,7 +26,7 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     # Without graphs, as far as eight rows with drafts go.
     longest = 8 * (1 + CAP)
     assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
-    assert cost.forward_s + cost.forward_per_row_s > 0
+    assert (cost.forward_s + cost.forward_per_row_s > 0) is (head is not None)
     table_s = worker.host._policy.planner.costs.table_s
     assert table_s[longest] == pytest.approx(cost.seconds[-1])
     # The guard, in the process that schedules, asks the same costs.
