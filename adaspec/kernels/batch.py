@@ -6,7 +6,7 @@ the compiled functions that they are held to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -73,8 +73,10 @@ class Step:
     """(rows,) the tokens that there are to copy."""
     emitted: Tensor
     """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
-    price: Tensor = field(init=False)
-    factors: Tensor = field(init=False)
+    price: Tensor
+    """() float64 the worth of the time of verifying one token, in tokens."""
+    factors: Tensor
+    """(3,) float64 the recalibration factors of the sources."""
     forwards: int = 0
     """The forwards of the drafter that ran."""
 
@@ -89,6 +91,10 @@ class Lengths(NamedTuple):
 class Proposal(NamedTuple):
     """What is to be verified."""
 
+    wanted: Lengths
+    """What is worth verifying at the step's price."""
+    lengths: Lengths
+    """The same sources, as long as they can draft; another one where nothing is worth it."""
     tokens: Tensor
     """(rows, cap) int64 the drafted and the copied tokens, -1 behind them."""
     survival: Tensor

@@ -43,7 +43,7 @@ class CurveBuffers(NamedTuple):
     shapes: Tensor
     """(bins, lanes) float64."""
     count: tl.constexpr
-    lanes: tl.constexpr
+    """The edges, padded."""
 
     @classmethod
     def of(cls, curves: Curves, longest: int, lanes: int, device: torch.device) -> CurveBuffers:
@@ -58,17 +58,18 @@ class CurveBuffers(NamedTuple):
             torch.from_numpy(edges).to(device),
             torch.from_numpy(shapes).to(device),
             tl.constexpr(len(edges)),
-            tl.constexpr(lanes),
         )
 
 
 @triton.jit
-def survival(curves: tl.tuple, first: tl.tensor, score: tl.tensor) -> tl.tensor:
+def survival(
+    curves: tl.tuple, first: tl.tensor, score: tl.tensor, count: tl.constexpr
+) -> tl.tensor:
     """P(accepted >= j) by that of the first token, and the score that chooses a shape."""
     edge = tl.load(curves.edges + tl.arange(0, curves.count))
     group = tl.sum((edge <= score).to(tl.int32), 0)
-    lanes = tl.arange(0, curves.lanes)
-    shape = tl.load(curves.shapes + group * curves.lanes + lanes)
+    lanes = tl.arange(0, count)
+    shape = tl.load(curves.shapes + group * count + lanes)
     return tl.where(lanes == 0, shape, first * shape)
 
 
@@ -181,7 +182,7 @@ def splice_survival(
     factor = tl.load(factors + SPLICE)
     first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)
     score = lane(predicted, SPLICE_MORE, HEAD_LANES)
-    curve = survival(model.spliced, first, score)
+    curve = survival(model.spliced, first, score, SPLICE_LANES)
     may_splice = holds & (depth > 0) & (length > 0) & (reached >= price)
     room = tl.where(may_splice, tl.minimum(available, cap - depth), 0)
     return tl.where(tl.arange(0, SPLICE_LANES) <= room, curve, 0.0)

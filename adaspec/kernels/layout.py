@@ -33,16 +33,27 @@ HEAD_LANES = tl.constexpr(8)
 """At least the heads of a network."""
 
 CONTEXT = tl.constexpr(0)
-PROMPT = tl.constexpr(1)
-POSITION = tl.constexpr(2)
-TAIL = tl.constexpr(3)
-"""The last three tokens."""
-MATCH = tl.constexpr(6)
+POSITION = tl.constexpr(1)
+MATCH = tl.constexpr(2)
 """The match, by the fields below."""
-FIRST = tl.constexpr(12)
+FIRST = tl.constexpr(8)
 """The candidate's tokens."""
-FACTS = tl.constexpr(20)
+AGREED = tl.constexpr(16)
+BEHIND = tl.constexpr(17)
+"""The matches behind drafted tokens, one behind another."""
+FACTS = tl.constexpr(65)
 """The int64 facts of a row."""
+
+SPLICE_AT = tl.constexpr(0)
+"""The curves of splices, by depth."""
+NEURAL_AT = tl.constexpr(SPLICE_AT.value + NEURAL_LANES.value * SPLICE_LANES.value)
+NGRAM_AT = tl.constexpr(NEURAL_AT.value + NEURAL_LANES.value)
+EXPECTED_AT = tl.constexpr(NGRAM_AT.value + NGRAM_LANES.value)
+"""What a splice is worth before its match is known."""
+LEAST_AT = tl.constexpr(EXPECTED_AT.value + 1)
+"""The least log-probability and margin so far."""
+CURVES = tl.constexpr(LEAST_AT.value + 2)
+"""The float64 numbers of a row: what is expected of its drafts."""
 
 LENGTH = tl.constexpr(0)
 START = tl.constexpr(1)

@@ -36,12 +36,13 @@ class ModelBuffers(NamedTuple):
 
     before: Before
     behind: Behind
+    tables: TableBuffers
 
     @classmethod
     def of(cls, model: Model, device: torch.device) -> ModelBuffers:
         """The model on a device; another network, never run, replaces a missing one."""
         networks = {name: NetworkBuffers.of(each, device) for name, each in model.networks.items()}
-        curves = model.curves
+        curves, tables = model.curves, TableBuffers.of(model.tables, device)
         before = Before(
             network=networks["before"],
             ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
@@ -51,6 +52,6 @@ class ModelBuffers(NamedTuple):
             evidence=networks.get("evidence", networks["splice"]),
             splice=networks["splice"],
             spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
-            tables=TableBuffers.of(model.tables, device),
+            tables=tables,
         )
-        return cls(before, behind)
+        return cls(before, behind, tables)

@@ -22,7 +22,7 @@ _HIGHEST = tl.constexpr(15.8)
 """Beyond it the host's logistic function is constant."""
 _COLUMN, _FLAG = tl.constexpr(1), tl.constexpr(2)
 """What an input is: how far a feature has risen, or whether it is missing; 0 where it pads."""
-_TILE = 4096
+_TILE = tl.constexpr(4096)
 """The weights that a program multiplies at once."""
 
 
@@ -35,10 +35,6 @@ class NetworkBuffers(NamedTuple):
     """int32: each input's feature, what it is of it, and whether each head is a probability."""
     inputs: tl.constexpr
     width: tl.constexpr
-    rows: tl.constexpr
-    """The inputs that are multiplied at once."""
-    columns: tl.constexpr
-    """The hidden units that are computed at once."""
 
     @classmethod
     def of(cls, network: Network, device: torch.device) -> NetworkBuffers:
@@ -73,11 +69,11 @@ class NetworkBuffers(NamedTuple):
         ints[inputs + columns : inputs + columns + flags] = _FLAG.value
         ints[2 * inputs : 2 * inputs + len(network.link)] = network.link == PROBABILITY
         floats = np.concatenate([each.ravel() for each in (*rises, *layers)])
-        sizes = inputs, width, min(32, _TILE // width), min(width, _TILE // width)
         return cls(
             torch.from_numpy(floats).to(device),
             torch.from_numpy(ints).to(device),
-            *(tl.constexpr(size) for size in sizes),
+            tl.constexpr(inputs),
+            tl.constexpr(width),
         )
 
 
@@ -93,14 +89,16 @@ def predict(network: tl.tuple, features: tl.tensor) -> tl.tensor:
     """(HEAD_LANES,) float64: what the heads predict for float32 features."""
     inputs: tl.constexpr = network.inputs
     width: tl.constexpr = network.width
+    together: tl.constexpr = min(32, _TILE // width)
+    columns: tl.constexpr = min(width, _TILE // width)
     weights = network.floats + (2 * _INTERVALS + 2) * inputs
     units, heads = tl.arange(0, width), tl.arange(0, HEAD_LANES)
-    products = tl.zeros((network.rows, width), tl.float64)
-    for begin in range(0, inputs, network.rows):
-        at = begin + tl.arange(0, network.rows)
+    products = tl.zeros((together, width), tl.float64)
+    for begin in range(0, inputs, together):
+        at = begin + tl.arange(0, together)
         given = tl.gather(features, tl.load(network.ints + at), 0)
         missing = given != given
-        rise = tl.zeros((network.rows,), tl.float64)
+        rise = tl.zeros((together,), tl.float64)
         for interval in tl.static_range(_INTERVALS):
             low = tl.load(network.floats + interval * inputs + at).to(tl.float64)
             slope = tl.load(network.floats + (_INTERVALS + interval) * inputs + at).to(tl.float64)
@@ -119,8 +117,8 @@ def predict(network: tl.tuple, features: tl.tensor) -> tl.tensor:
     weights += width
     outer = weights + width * width + width
     output = tl.load(outer + width * HEAD_LANES + heads).to(tl.float64)
-    for begin in range(0, width, network.columns):
-        at = begin + tl.arange(0, network.columns)
+    for begin in range(0, width, columns):
+        at = begin + tl.arange(0, columns)
         weight = tl.load(weights + units[:, None] * width + at[None, :]).to(tl.float64)
         second = tl.sum(hidden[:, None] * weight, 0)
         second += tl.load(weights + width * width + at).to(tl.float64)

@@ -1,7 +1,7 @@
-"""The start of a step, a row per program: the match and the features.
+"""The start of a step, a row per program: the match, the features, and what they predict.
 
-`observe` does what `HostPredictor.begin` does behind the scan and `predict.features.observe` with
-it, and `expect` what `policy.planner.curves.predict_before_drafting` makes of the features.
+`observe` does what `HostPredictor.begin` does behind the scan: `predict.features.observe`, and
+`policy.planner.curves.predict_before_drafting`.
 """
 
 from __future__ import annotations
@@ -12,33 +12,34 @@ import triton.language as tl
 from adaspec.kernels.answers import IN_ANSWERS, best_match, token_in_either
 from adaspec.kernels.curves import recalibrated, survival
 from adaspec.kernels.layout import (
+    AGREED,
     CANDIDATE,
     CONTEXT,
+    CURVES,
+    EXPECTED_AT,
     FACTS,
     FEATURE_LANES,
     FEATURES,
     FIRST,
     HEAD_LANES,
-    LEVEL_LANES,
+    LEAST_AT,
     LONGEST_SPLICE,
     MATCH,
+    NEURAL_AT,
     NEURAL_LANES,
+    NGRAM_AT,
     NGRAM_LANES,
     POSITION,
-    PROMPT,
-    SPLICE_LANES,
-    TAIL,
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import find_match, token_at
 from adaspec.kernels.tables import look_up
-from adaspec.kernels.vectors import lane, noted
+from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import memory
 from adaspec.predict import features, model
-from adaspec.predict.tables import LEVELS as _LEVELS
 from adaspec.predict.tables import TOLD as _TOLD
 
-TABLES_AT, LEVELS, TOLD = (tl.constexpr(n) for n in (features.TABLES_AT, _LEVELS, _TOLD))
+TABLES_AT, TOLD = tl.constexpr(features.TABLES_AT), tl.constexpr(_TOLD)
 NGRAM, NEURAL, SPLICE = (
     tl.constexpr(source) for source in (memory.NGRAM, memory.NEURAL, memory.SPLICE)
 )
@@ -51,12 +52,20 @@ NEURAL_FIRST, NEURAL_MORE = tl.constexpr(model.NEURAL_FIRST), tl.constexpr(model
 SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["price", "factors"])
 def observe(
     batch: tl.tuple,
     tokens_stride: tl.tensor,
+    model: tl.tuple,
     tables: tl.tuple,
-    rows: tl.tuple,
+    knobs: tl.tensor,
+    price: tl.tensor,
+    factors: tl.tensor,
+    keys: tl.tensor,
+    all_facts: tl.tensor,
+    all_curves: tl.tensor,
+    holds: tl.tensor,
+    decides: tl.tensor,
     memory: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
@@ -64,15 +73,16 @@ def observe(
     emitted_lanes: tl.constexpr,
     remembers: tl.constexpr,
 ) -> None:
-    """Take in the scan's match; fill in each row's facts and features."""
+    """Take in the scan's match; fill in each row's facts, and what is expected of its drafts."""
     row = tl.program_id(0)
     slot = tl.load(batch.slots + row).to(tl.int64)
     text = batch.tokens + slot * tokens_stride
     known = tl.load(batch.context_tokens + slot).to(tl.int64)
     prompt = tl.load(batch.prompt_tokens + slot).to(tl.int64)
     sampled = tl.load(batch.sampled + row).to(tl.int64)
+    may_draft = tl.load(batch.holds_neural + slot)
 
-    match = find_match(rows.keys, row, text, known, text, 0, 0, False, splits)
+    match = find_match(keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, text, 0, 0, False)
     length, start, agree, seen, available, follower = match
@@ -88,92 +98,65 @@ def observe(
     third = tl.maximum(token_at(text, known, text, 0, 0, known - 3, False), -1)
     position = known - prompt
 
-    facts = rows.facts + row * FACTS
+    facts = all_facts + row * FACTS
     tl.store(facts + CONTEXT, known)
-    tl.store(facts + PROMPT, prompt)
     tl.store(facts + POSITION, position)
-    tl.store(facts + TAIL, third)
-    tl.store(facts + TAIL + 1, second)
-    tl.store(facts + TAIL + 2, last)
     noted(facts + MATCH, length, start, agree, seen, available, follower)
     tl.store(facts + FIRST + lanes, candidate)
-    tl.store(rows.holds + row, tl.load(batch.holds_neural + slot))
-    tl.store(rows.decides + row, sampled > 0)
+    tl.store(facts + AGREED, 0)
+    tl.store(holds + row, may_draft)
+    tl.store(decides + row, sampled > 0)
     column = tl.arange(0, emitted_lanes)
     token = token_at(text, known, text, 0, 0, known - sampled + column, False)
     token = tl.where(column < sampled, tl.maximum(token, -1), -1)
     tl.store(emitted_tokens + row * (cap + 1) + column, token, mask=column <= cap)
 
-    x = rows.features + row * FEATURES
     found = length > 0
     own = start < IN_ANSWERS
     back = tl.log((known - tl.where(own, start, 0)).to(tl.float64))
     back, in_prompt = tl.where(own, back, -1.0), (start < prompt).to(tl.float64)
-    tl.store(x, length)
-    tl.store(x + 1, tl.where(found, agree.to(tl.float64), float("nan")))
-    tl.store(x + 2, tl.where(found, seen.to(tl.float64), float("nan")))
-    tl.store(x + 3, tl.where(found, back, float("nan")))
-    tl.store(x + 4, tl.where(found, tl.minimum(available, 64).to(tl.float64), float("nan")))
-    tl.store(x + 5, tl.where(found, tl.where(own, in_prompt, -1.0), float("nan")))
-    tl.store(x + 6, position)
-    tl.store(x + 7, tl.log(known.to(tl.float64)))
-    tl.store(x + 8, prompt)
     first = tl.sum(tl.where(lanes == 0, candidate, 0), 0)
     after = tl.sum(tl.where(lanes == 1, candidate, 0), 0)
     mean, count, depth = look_up(tables, last, second, third, first, after)
-    level = tl.arange(0, LEVEL_LANES)
-    told = x + TABLES_AT + level * TOLD
-    tl.store(told, mean, mask=level < LEVELS)
-    tl.store(told + 1, count, mask=level < LEVELS)
-    tl.store(told + 2, depth, mask=level < LEVELS)
-
-
-@triton.jit(
-    do_not_specialize_on_alignment=["factors", "price"],
-)
-def expect(
-    rows: tl.tuple,
-    model: tl.tuple,
-    knobs: tl.tensor,
-    factors: tl.tensor,
-    price: tl.tensor,
-) -> None:
-    """Fill in what is expected of each row's drafts before drafting."""
-    row = tl.program_id(0)
     at = tl.arange(0, FEATURE_LANES)
-    x = tl.load(rows.features + row * FEATURES + at, mask=at < FEATURES, other=0.0)
+    of_tables = (at >= TABLES_AT) & (at < FEATURES)
+    told = tl.where(of_tables, at - TABLES_AT, 0)
+    level, figure = told // TOLD, told % TOLD
+    x = tl.where(figure == 0, tl.gather(mean, level, 0), tl.gather(depth, level, 0))
+    x = tl.where(figure == 1, tl.gather(count, level, 0), x)
+    x = tl.where(of_tables, x, 0.0)
+    x = placed(x, 0, length)
+    x = placed(x, 1, tl.where(found, agree.to(tl.float64), float("nan")))
+    x = placed(x, 2, tl.where(found, seen.to(tl.float64), float("nan")))
+    x = placed(x, 3, tl.where(found, back, float("nan")))
+    x = placed(x, 4, tl.where(found, tl.minimum(available, 64).to(tl.float64), float("nan")))
+    x = placed(x, 5, tl.where(found, tl.where(own, in_prompt, -1.0), float("nan")))
+    x = placed(x, 6, position)
+    x = placed(x, 7, tl.log(known.to(tl.float64)))
+    x = placed(x, 8, prompt)
+
     predicted = predict(model.network, x)
-    facts = rows.facts + row * FACTS
-    first = recalibrated(
+    chance = recalibrated(
         lane(predicted, NGRAM_FIRST, HEAD_LANES),
         tl.load(knobs + NGRAM_EXPONENT),
         tl.load(factors + NGRAM),
     )
-    first = tl.where(tl.load(facts + MATCH) > 0, first, 0.0)
-    ngram = survival(model.ngram, first, lane(predicted, NGRAM_MORE, HEAD_LANES))
-    first = recalibrated(
+    chance = tl.where(found, chance, 0.0)
+    ngram = survival(model.ngram, chance, lane(predicted, NGRAM_MORE, HEAD_LANES), NGRAM_LANES)
+    chance = recalibrated(
         lane(predicted, NEURAL_FIRST, HEAD_LANES),
         tl.load(knobs + NEURAL_EXPONENT),
         tl.load(factors + NEURAL),
     )
-    first = tl.where(tl.load(rows.holds + row), first, 0.0)
-    neural = survival(model.neural, first, lane(predicted, NEURAL_MORE, HEAD_LANES))
-    reading = tl.load(price)
+    chance = tl.where(may_draft, chance, 0.0)
+    neural = survival(model.neural, chance, lane(predicted, NEURAL_MORE, HEAD_LANES), NEURAL_LANES)
     gain = tl.exp(lane(predicted, SPLICE_GAIN, HEAD_LANES)) - 1.0
     gain = tl.minimum(gain, LONGEST_SPLICE)
     weight = tl.load(knobs + SPLICE_WEIGHT) * tl.load(factors + SPLICE)
-    gain = gain * weight - tl.load(knobs + SPLICE_TOKENS) * reading
-    splice_expected = tl.where(gain > 0, gain, 0.0)
+    gain = gain * weight - tl.load(knobs + SPLICE_TOKENS) * tl.load(price)
 
-    depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
-    tl.store(rows.ngram + row * NGRAM_LANES + copies, ngram)
-    tl.store(rows.neural + row * NEURAL_LANES + depths, neural)
-    tl.store(rows.splice_expected + row, splice_expected)
-    tl.store(rows.splice_value + row * NEURAL_LANES + depths, neural * splice_expected)
-    none = tl.zeros((NEURAL_LANES,), tl.int64)
-    tl.store(rows.splice_len + row * NEURAL_LANES + depths, none)
-    spliced = (row * NEURAL_LANES + depths[:, None]) * SPLICE_LANES
-    spliced += tl.arange(0, SPLICE_LANES)[None, :]
-    tl.store(rows.splice + spliced, tl.zeros((NEURAL_LANES, SPLICE_LANES), tl.float64))
-    tl.store(rows.agreed + row, 0)
-    tl.store(rows.least + row * 2 + tl.arange(0, 2), tl.full((2,), float("nan"), tl.float32))
+    curves = all_curves + row * CURVES
+    tl.store(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES), ngram)
+    tl.store(curves + NEURAL_AT + tl.arange(0, NEURAL_LANES), neural)
+    tl.store(curves + EXPECTED_AT, tl.where(gain > 0, gain, 0.0))
+    tl.store(curves + LEAST_AT + tl.arange(0, 2), tl.full((2,), float("nan"), tl.float64))

@@ -1,22 +1,18 @@
 """The learned policy's choice per row, step after step, in a few kernels.
 
     begin            scan, observe
-    expect           expect
     revise           scan, revise
-    choose           choose
-    extended         extend
     propose          propose
 
-Where the model reads no drafted tokens, a choice takes one kernel more (`splice`). Everything that
-is written was allocated before, and belongs to the step until the next one begins; `Step` and
-`Proposal` are views of it. All tensors lie on one device, nothing waits for it, and no shape
-depends on what they hold. What is decided for the whole batch (its forwards, the price,
+Everything that is written was allocated before, and belongs to the step until the next one begins;
+`Step` and `Proposal` are views of it. All tensors lie on one device, nothing waits for it, and no
+shape depends on what they hold. What is decided for the whole batch (its forwards, the price,
 recalibration) is decided elsewhere.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +20,7 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.kernels import choose, observe, propose, revise, scan
+from adaspec.kernels import observe, propose, revise, scan
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
 from adaspec.kernels.buffers import Rows
 from adaspec.kernels.layout import AVAILABLE, CONTEXT, MATCH
@@ -37,6 +33,14 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
+
+
+class _Views(NamedTuple):
+    """The views of a step of so many rows."""
+
+    step: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+    """In the order of `Step`."""
+    proposal: Proposal
 
 
 class FusedPredictor:
@@ -63,11 +67,10 @@ class FusedPredictor:
         self._splits = splits
         self.rows = Rows.allocate(slots, splits, device)
         """What is known of the rows, and expected of their drafts."""
-        self._views: dict[int, tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = {}
+        self._views: dict[int, _Views] = {}
         """By number of rows: making them takes longer than a launch."""
-        self._chosen, self._extended = torch.zeros((2, 2, slots), dtype=torch.int64, device=device)
-        """The neural and the n-gram lengths."""
-        self._spliced_len = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._lengths = torch.zeros((4, slots), dtype=torch.int64, device=device)
+        """The neural and the n-gram lengths that are wanted, then the proposed ones."""
         self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
@@ -75,15 +78,23 @@ class FusedPredictor:
         self.answers = answers
         self._memory = answers or Answers(self.rows.keys, self.rows.keys)
 
-    def begin(self, batch: Batch) -> Step:
-        """Look at the text as it is now."""
-        count, buffers = len(batch.slots), self.rows
+    def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
+        """Look at the text as it is now, and fill in what is expected before drafting."""
+        count, rows = len(batch.slots), self.rows
         self._scan(batch, batch.slots, 0)
         observe.observe[(count,)](
             batch,
             batch.tokens.stride(0),
-            self.model.behind.tables,
-            buffers,
+            self.model.before,
+            self.model.tables,
+            self._knobs,
+            price,
+            factors,
+            rows.keys,
+            rows.facts,
+            rows.curves,
+            rows.holds,
+            rows.decides,
             self._memory,
             self._emitted,
             self.cap,
@@ -93,26 +104,37 @@ class FusedPredictor:
             **_EXACT,
         )
         if count not in self._views:
-            facts = buffers.facts[:count]
-            self._views[count] = (
+            self._views[count] = self._views_of(count)
+        return Step(batch, *self._views[count].step, price, factors)
+
+    def _views_of(self, count: int) -> _Views:
+        rows, lengths = self.rows, self._lengths[:, :count]
+        facts = rows.facts[:count]
+        return _Views(
+            step=(
                 facts[:, CONTEXT.value],
-                buffers.decides[:count],
-                buffers.holds[:count],
+                rows.decides[:count],
+                rows.holds[:count],
                 facts[:, MATCH.value + AVAILABLE.value],
                 self._emitted[:count],
-            )
-        return Step(batch, *self._views[count])
+            ),
+            proposal=Proposal(
+                wanted=Lengths(*lengths[:2]),
+                lengths=Lengths(*lengths[2:]),
+                tokens=self._tokens[:count],
+                survival=self._survival[:count],
+                from_answers=self._from_answers[:count],
+            ),
+        )
 
     def _scan(self, batch: Batch, newest: Tensor, depth: int) -> None:
         """Scan the texts behind so many drafted tokens, of which `newest` are the last."""
-        drafts = self.rows.drafts
         scan.scan[(len(batch.slots), self._splits)](
             batch.tokens,
             batch.tokens.stride(0),
             batch.slots,
             batch.context_tokens,
-            drafts,
-            drafts.stride(0),
+            self.rows.drafts,
             newest,
             newest.stride(0),
             depth,
@@ -122,24 +144,13 @@ class FusedPredictor:
             num_warps=4,
         )
 
-    def expect(self, step: Step, price: Tensor, factors: Tensor) -> None:
-        """Fill in what is expected before drafting.
-
-        `price` is the worth of the time of verifying one token, in tokens; `factors` are the (3,)
-        recalibration factors of the sources. Both are float64.
-        """
-        step.price, step.factors = price, factors
-        observe.expect[(len(step.holds),)](
-            self.rows, self.model.before, self._knobs, factors, price, **_EXACT
-        )
-
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
         """Take in the tokens of a forward, -1 where there is none, and their confidences.
 
         `confidence` is (rows, 3) float32 in the order of `trace.schema.CONFIDENCES`.
         """
         step.forwards += 1
-        batch = step.batch
+        batch, rows = step.batch, self.rows
         self._scan(batch, token, step.forwards)
         revise.revise[(len(step.holds),)](
             batch.slots,
@@ -151,7 +162,11 @@ class FusedPredictor:
             confidence.stride(0),
             confidence.stride(1),
             step.forwards,
-            self.rows,
+            rows.keys,
+            rows.facts,
+            rows.curves,
+            rows.holds,
+            rows.drafts,
             self._memory,
             self.model.behind,
             self._knobs,
@@ -164,79 +179,31 @@ class FusedPredictor:
             **_EXACT,
         )
 
-    def choose(self, step: Step) -> Lengths:
-        """Every row's best draft at the step's price, after the forwards that ran."""
-        count = len(step.holds)
-        choose.choose[(count,)](
-            self.rows,
-            step.price,
-            step.forwards,
-            self.cap,
-            *self._chosen,
-            reads_drafts=self.reads_drafts and step.forwards > 0,
-            **_EXACT,
-        )
-        neural, ngram = self._chosen[:, :count]
-        chosen = Lengths(neural, ngram)
-        return chosen if self.reads_drafts else self._with_splices(step, chosen)
-
-    def _with_splices(self, step: Step, chosen: Lengths) -> Lengths:
-        """With what is worth copying behind the chosen neural tokens, where drafts are not read."""
-        if not step.forwards:
-            return chosen
-        count = len(step.holds)
-        choose.splice[(count,)](
-            self.rows,
-            self.model.behind,
-            step.factors,
-            step.price,
-            step.forwards,
-            self.cap,
-            chosen.neural,
-            chosen.ngram,
-            self._spliced_len,
-            **_EXACT,
-        )
-        return chosen._replace(ngram=self._spliced_len[:count])
-
-    def extended(self, step: Step, chosen: Lengths) -> Lengths:
-        """The chosen sources, as long as they can draft; another one where nothing was chosen."""
-        count = len(step.holds)
-        choose.extend[(count,)](
-            self.rows,
-            step.forwards,
-            self.cap,
-            chosen.neural,
-            chosen.ngram,
-            *self._extended,
-            reads_drafts=self.reads_drafts and step.forwards > 0,
-            **_EXACT,
-        )
-        neural, ngram = self._extended[:, :count]
-        return Lengths(neural, ngram)
-
-    def propose(self, step: Step, lengths: Lengths) -> Proposal:
-        """The chosen tokens."""
-        count = len(step.holds)
+    def propose(self, step: Step) -> Proposal:
+        """Every row's best draft after the forwards that ran, as far as its source goes."""
+        batch, rows, count = step.batch, self.rows, len(step.holds)
         propose.propose[(count,)](
-            step.batch.slots,
-            step.batch.tokens,
-            step.batch.tokens.stride(0),
-            self.rows,
+            batch.slots,
+            batch.tokens,
+            batch.tokens.stride(0),
+            rows.facts,
+            rows.curves,
+            rows.holds,
+            rows.drafts,
+            self._memory,
+            None if self.reads_drafts else self.model.behind,
+            step.price,
+            step.factors,
             step.forwards,
             self.cap,
-            lengths.neural,
-            lengths.ngram,
+            self._lengths.stride(0),
+            self._lengths,
             self._tokens,
             self._survival,
             self._from_answers,
-            self._memory,
             cap_lanes=triton.next_power_of_2(self.cap),
+            reads_drafts=self.reads_drafts,
             remembers=self.answers is not None,
             **_EXACT,
         )
-        return Proposal(
-            tokens=self._tokens[:count],
-            survival=self._survival[:count],
-            from_answers=self._from_answers[:count],
-        )
+        return self._views[count].proposal

@@ -1,4 +1,4 @@
-"""The chosen tokens, a row per program."""
+"""What is drafted, a row per program: `policy.planner.choose`, splices behind it, its tokens."""
 
 from __future__ import annotations
 
@@ -6,53 +6,158 @@ import triton
 import triton.language as tl
 
 from adaspec.kernels.answers import IN_ANSWERS, token_in_either
+from adaspec.kernels.curves import best_ngram, splice_survival, weighed
 from adaspec.kernels.layout import (
+    AGREE,
+    AVAILABLE,
+    BEHIND,
     CONTEXT,
+    CURVES,
+    EXPECTED_AT,
     FACTS,
+    LENGTH,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
     MATCH,
     MATCH_FACTS,
+    NEURAL_AT,
     NEURAL_LANES,
+    NGRAM_AT,
     NGRAM_LANES,
+    SEEN,
+    SPLICE_AT,
     SPLICE_LANES,
     START,
 )
 from adaspec.kernels.scan import token_at
+from adaspec.kernels.vectors import exact, lane
+
+
+@triton.jit
+def _best(
+    curves: tl.tensor,
+    available: tl.tensor,
+    price: tl.tensor,
+    count: tl.tensor,
+    cap: tl.tensor,
+    reads_drafts: tl.constexpr,
+) -> tl.tuple:
+    """A row's best draft at a price: its neural and its n-gram length."""
+    depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
+    ngram = tl.load(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES))
+    copied, copied_value = best_ngram(ngram, available, price, cap)
+    neural = tl.load(curves + NEURAL_AT + depths)
+    if reads_drafts:
+        splice = tl.load(curves + SPLICE_AT + depths[:, None] * SPLICE_LANES + splices[None, :])
+        spliced, worth = weighed(splice, neural, price)
+    else:
+        spliced = tl.zeros((NEURAL_LANES,), tl.int32)
+        worth = neural * tl.load(curves + EXPECTED_AT)
+    best, value = exact(0.0), exact(0.0)
+    chosen = tl.full((), 0, tl.int32)
+    depth = tl.full((), 1, tl.int32)
+    while depth <= count:
+        value += lane(neural, depth, NEURAL_LANES) - price
+        whole = value + tl.where(depth < cap, lane(worth, depth, NEURAL_LANES), 0.0)
+        better = whole > best
+        best = tl.where(better, whole, best)
+        chosen = tl.where(better, depth, chosen)
+        depth += 1
+    takes_neural = (best > 0) & (best > copied_value)
+    behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
+    neural_len = tl.where(takes_neural, chosen, 0)
+    ngram_len = tl.where(takes_neural, behind, copied)
+    return neural_len.to(tl.int64), ngram_len.to(tl.int64)
 
 
 @triton.jit(
     do_not_specialize=["count"],
-    do_not_specialize_on_alignment=["slot_of", "neural_len", "ngram_len"],
+    do_not_specialize_on_alignment=["slot_of", "price", "factors"],
 )
 def propose(
     slot_of: tl.tensor,
     tokens: tl.tensor,
     tokens_stride: tl.tensor,
-    rows: tl.tuple,
+    all_facts: tl.tensor,
+    all_curves: tl.tensor,
+    all_holds: tl.tensor,
+    all_drafts: tl.tensor,
+    memory: tl.tuple,
+    model: tl.tuple | None,
+    price: tl.tensor,
+    factors: tl.tensor,
     count: tl.tensor,
     cap: tl.tensor,
-    neural_len: tl.tensor,
-    ngram_len: tl.tensor,
+    slots: tl.tensor,
+    lengths: tl.tensor,
     proposed: tl.tensor,
     survival: tl.tensor,
     from_answers: tl.tensor,
-    memory: tl.tuple,
     cap_lanes: tl.constexpr,
+    reads_drafts: tl.constexpr,
     remembers: tl.constexpr,
 ) -> None:
-    """Fill in each row's tokens and their survival."""
+    """Fill in each row's lengths, its tokens and their survival."""
     row = tl.program_id(0)
     slot = tl.load(slot_of + row).to(tl.int64)
-    facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
+    facts, curves = all_facts + row * FACTS, all_curves + row * CURVES
+    drafts = all_drafts + row * LONGEST_NEURAL
     known, start = tl.load(facts + CONTEXT), tl.load(facts + MATCH + START)
-    neural, ngram = tl.load(neural_len + row).to(tl.int64), tl.load(ngram_len + row).to(tl.int64)
+    available = tl.load(facts + MATCH + AVAILABLE)
+    reading = tl.load(price)
+    depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
+    neural, ngram = _best(curves, available, reading, count, cap, reads_drafts)
+    splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
+    if not reads_drafts:
+        # The match behind the drafted tokens is looked at only now.
+        curve = tl.load(curves + NEURAL_AT + depths)
+        behind = facts + BEHIND + tl.maximum(neural - 1, 0) * MATCH_FACTS
+        unknown = tl.full((), -1, tl.int64)
+        splice = splice_survival(
+            model,
+            facts,
+            tl.load(all_holds + row),
+            (
+                tl.load(behind + LENGTH),
+                tl.load(behind + AGREE),
+                tl.load(behind + SEEN),
+                tl.load(behind + AVAILABLE),
+            ),
+            neural,
+            lane(curve, neural, NEURAL_LANES),
+            unknown,
+            unknown,
+            factors,
+            reading,
+            cap,
+        )
+        whole = tl.where(depths[:, None] == neural, splice[None, :], 0.0)
+        spliced, _ = weighed(whole, curve, reading)
+        spliced = tl.sum(tl.where(depths == neural, spliced, 0), 0).to(tl.int64)
+        ngram = tl.where(neural > 0, spliced, ngram)
+    tl.store(lengths + row, neural)
+    tl.store(lengths + slots + row, ngram)
+
+    # Each source as far as it goes; another one where nothing is worth its price.
+    free_neural, free_ngram = _best(curves, available, exact(0.0), count, cap, reads_drafts)
+    spliced = tl.sum(((splices > 0) & (splice > 0)).to(tl.int64), 0)
+    spliced = tl.minimum(spliced, cap - neural)
+    copies = tl.arange(0, NGRAM_LANES)
+    curve = tl.load(curves + NGRAM_AT + copies)
+    copied = tl.sum(((copies > 0) & (curve > 0)).to(tl.int64), 0)
+    copied = tl.minimum(tl.minimum(copied, available), cap)
+    nothing = (neural == 0) & (ngram == 0)
+    ngram = tl.where(neural > 0, spliced, tl.where(nothing, free_ngram, copied))
+    neural = tl.where(nothing, free_neural, neural)
+    if reads_drafts:
+        splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
+    tl.store(lengths + 2 * slots + row, neural)
+    tl.store(lengths + 3 * slots + row, ngram)
 
     drafted = (neural > 0) & (count > 0)
-    at = row * LONGEST_NEURAL + tl.maximum(neural - 1, 0)
-    behind = tl.load(rows.behind + at * MATCH_FACTS + START, mask=drafted, other=0)
-    start = tl.where(drafted, behind, start)
+    behind = facts + BEHIND + tl.maximum(neural - 1, 0) * MATCH_FACTS
+    start = tl.where(drafted, tl.load(behind + START, mask=drafted, other=0), start)
     column = tl.arange(0, cap_lanes)
     places = tl.where(column < neural, known + column, start + column - neural)
     newest = tl.load(drafts + tl.maximum(count - 1, 0))
@@ -64,13 +169,10 @@ def propose(
     token = tl.where(inside, tl.maximum(token, -1), -1)
     tl.store(proposed + row * cap + column, token, mask=lanes)
 
-    curve = rows.neural + row * NEURAL_LANES
-    copy = rows.ngram + row * NGRAM_LANES
-    splice = rows.splice + (row * NEURAL_LANES + neural) * SPLICE_LANES
     length = column + 1
-    more = tl.minimum(tl.maximum(length - neural, 0), LONGEST_SPLICE)
-    spliced = tl.where(length > neural, tl.load(splice + more), 1.0)
-    reached = tl.load(curve + tl.minimum(length, neural)) * spliced
-    copied = tl.load(copy + tl.minimum(length, LONGEST_NGRAM))
-    reached = tl.where(inside, tl.where(neural > 0, reached, copied), 0.0)
+    more = tl.minimum(tl.maximum(length - neural, 0), LONGEST_SPLICE).to(tl.int32)
+    behind_neural = tl.where(length > neural, tl.gather(splice, more, 0), 1.0)
+    reached = tl.load(curves + NEURAL_AT + tl.minimum(length, neural)) * behind_neural
+    copied_too = tl.load(curves + NGRAM_AT + tl.minimum(length, LONGEST_NGRAM))
+    reached = tl.where(inside, tl.where(neural > 0, reached, copied_too), 0.0)
     tl.store(survival + row * cap + column, reached, mask=lanes)

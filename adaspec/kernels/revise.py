@@ -14,21 +14,27 @@ from adaspec.kernels.curves import (
     recalibrated,
     revised_ngram,
     splice_survival,
-    weighed,
     with_earlier,
 )
 from adaspec.kernels.layout import (
+    AGREED,
+    BEHIND,
     CANDIDATE,
     CONTEXT,
+    CURVES,
     FACTS,
     FEATURE_LANES,
     FIRST,
     HEAD_LANES,
+    LEAST_AT,
     LONGEST_NEURAL,
     MATCH,
     MATCH_FACTS,
+    NEURAL_AT,
     NEURAL_LANES,
+    NGRAM_AT,
     NGRAM_LANES,
+    SPLICE_AT,
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
@@ -64,7 +70,11 @@ def revise(
     row_stride: tl.tensor,
     column_stride: tl.tensor,
     depth: tl.tensor,
-    rows: tl.tuple,
+    keys: tl.tensor,
+    all_facts: tl.tensor,
+    all_curves: tl.tensor,
+    all_holds: tl.tensor,
+    all_drafts: tl.tensor,
     memory: tl.tuple,
     model: tl.tuple,
     knobs: tl.tensor,
@@ -78,39 +88,38 @@ def revise(
     """Take in the token that each row drafted at a depth, its confidence and the scan's match."""
     row = tl.program_id(0)
     slot = tl.load(slot_of + row).to(tl.int64)
-    facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
+    facts, drafts = all_facts + row * FACTS, all_drafts + row * LONGEST_NEURAL
     known = tl.load(facts + CONTEXT)
     token = tl.load(newest + row * newest_stride).to(tl.int32)
     text = tokens + slot * tokens_stride
-    match = find_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
+    match = find_match(keys, row, text, known, drafts, token, depth, True, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, drafts, token, depth, True)
     length, start, agree, seen, available, follower = match
-    holds = tl.load(rows.holds + row)
+    holds = tl.load(all_holds + row)
     drafted = holds & (token >= 0)
     length = tl.where(drafted, length, 0)
     agree, seen = tl.where(drafted, agree, 0), tl.where(drafted, seen, 0)
     available = tl.where(drafted, available, 0)
     follower = tl.where(drafted, follower, -1)
-    behind = rows.behind + (row * LONGEST_NEURAL + depth - 1) * MATCH_FACTS
+    behind = facts + BEHIND + (depth - 1) * MATCH_FACTS
     noted(behind, length, tl.where(drafted, start, -1), agree, seen, available, follower)
     tl.store(drafts + depth - 1, token)
     if reads_drafts:
         depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
-        neural = tl.load(rows.neural + row * NEURAL_LANES + depths)
-        ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
+        curves = all_curves + row * CURVES
+        neural = tl.load(curves + NEURAL_AT + depths)
+        ngram = tl.load(curves + NGRAM_AT + copies)
         reached = lane(neural, depth - 1, NEURAL_LANES)
         before = lane(neural, depth, NEURAL_LANES)
         match_length = tl.load(facts + MATCH)
 
-        agreed = tl.load(rows.agreed + row)
+        agreed = tl.load(facts + AGREED)
         at = tl.minimum(depth, CANDIDATE) - 1
         agrees = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
         agreed_now = tl.where(agrees & (agreed == depth - 1), depth, agreed)
-        least_logprob, least_margin = (
-            tl.load(rows.least + row * 2),
-            tl.load(rows.least + row * 2 + 1),
-        )
+        least = curves + LEAST_AT
+        least_logprob, least_margin = tl.load(least), tl.load(least + 1)
         confidence = confidences + row * row_stride
         logprob, margin = tl.load(confidence), tl.load(confidence + column_stride)
         found, behind_found = match_length > 0, length > 0
@@ -153,19 +162,13 @@ def revise(
         reached_now = lane(neural, depth - 1, NEURAL_LANES)
         revised = revised_ngram(ngram, agreed_now, depth, first, reached_now, drafted_now)
         ngram = tl.where(holds & found, revised, ngram)
-        tl.store(rows.neural + row * NEURAL_LANES + depths, neural)
-        tl.store(rows.ngram + row * NGRAM_LANES + copies, ngram)
-        tl.store(rows.agreed + row, agreed_now, mask=holds)
-        tl.store(
-            rows.least + row * 2,
-            tl.where(logprob >= least_logprob, least_logprob, logprob),
-            mask=holds,
-        )
-        tl.store(
-            rows.least + row * 2 + 1,
-            tl.where(margin >= least_margin, least_margin, margin),
-            mask=holds,
-        )
+        tl.store(curves + NEURAL_AT + depths, neural)
+        tl.store(curves + NGRAM_AT + copies, ngram)
+        tl.store(facts + AGREED, agreed_now, mask=holds)
+        lower = tl.where(logprob >= least_logprob, least_logprob, logprob)
+        tl.store(least, lower, mask=holds)
+        lower = tl.where(margin >= least_margin, least_margin, margin)
+        tl.store(least + 1, lower, mask=holds)
 
         reading = tl.load(price)
         spliced = splice_survival(
@@ -181,18 +184,11 @@ def revise(
             reading,
             cap,
         )
-        places = (row * NEURAL_LANES + depths[:, None]) * SPLICE_LANES
-        places += tl.arange(0, SPLICE_LANES)[None, :]
-        splice = tl.load(rows.splice + places)
+        places = SPLICE_AT + depths[:, None] * SPLICE_LANES + tl.arange(0, SPLICE_LANES)[None, :]
+        splice = tl.load(curves + places)
         # A copy that says what this token says is had by keeping it; another one is right only
         # where this token is wrong.
         wrong = tl.where(depth > 1, tl.maximum(1.0 - accepted, 0.0), 1.0)
         splice = tl.where(depths[:, None] == depth - 1, splice * wrong, splice)
         splice = tl.where(depths[:, None] == depth, spliced[None, :], splice)
-        tl.store(rows.splice + places, splice)
-        count, value = weighed(splice, neural, reading)
-        weighs = (depths > 0) & (depths <= depth)
-        expectation = neural * tl.load(rows.splice_expected + row)
-        lanes = row * NEURAL_LANES + depths
-        tl.store(rows.splice_len + lanes, count, mask=weighs)
-        tl.store(rows.splice_value + lanes, tl.where(weighs, value, expectation))
+        tl.store(curves + places, splice)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.layout import MAX_MATCH, PLACE_BITS, PLACE_MASK, RING
+from adaspec.kernels.layout import LONGEST_NEURAL, MAX_MATCH, PLACE_BITS, PLACE_MASK, RING
 
 STRIDE = tl.constexpr(4)
 """The tokens that are compared before it is asked whether any place still goes on."""
@@ -51,7 +51,6 @@ def scan(
     slots: tl.tensor,
     context_tokens: tl.tensor,
     drafts: tl.tensor,
-    drafts_stride: tl.tensor,
     newest: tl.tensor,
     newest_stride: tl.tensor,
     depth: tl.tensor,
@@ -63,7 +62,7 @@ def scan(
     row, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     slot = tl.load(slots + row).to(tl.int64)
     known = tl.load(context_tokens + slot).to(tl.int32)
-    text, drafted = tokens + slot * tokens_stride, drafts + row * drafts_stride
+    text, drafted = tokens + slot * tokens_stride, drafts + row * LONGEST_NEURAL
     token = tl.full((), NO_TOKEN, tl.int32)
     length = known
     if behind_drafts:

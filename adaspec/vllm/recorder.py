@@ -92,6 +92,7 @@ class Recorder(Observer):
     def proposed(self, event: EngineStep) -> None:
         """Queue a step with the text that its requests have gained."""
         batch = event.step.batch
+        assert batch is not None, "a step that proposed has a batch"
         positions = dict(zip(event.requests, batch.position.tolist(), strict=True))
         followed = [name for name in event.requests if name in self._positions]
         if not followed or not self._has_room(len(followed)):

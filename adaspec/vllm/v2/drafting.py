@@ -65,8 +65,7 @@ class Drafting:
 
         `settings` are what the host decided: the price of a token and the sources' factors.
         """
-        step: Step = self.predictor.begin(batch)
-        self.predictor.expect(step, settings[0], settings[1:])
+        step: Step = self.predictor.begin(batch, settings[0], settings[1:])
         return step
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
@@ -82,15 +81,13 @@ class Drafting:
 
         `limits` are (rows, 2) int32: the most tokens of a row's draft, and whether it may copy.
         """
-        chosen = self.predictor.choose(step)
-        lengths = self.predictor.extended(step, chosen)
-        proposal = self.predictor.propose(step, lengths)
+        proposal = self.predictor.propose(step)
         made = Made(
             tokens=proposal.tokens,
             survival=proposal.survival,
-            neural=lengths.neural,
-            worth_neural=chosen.neural,
-            worth_ngram=chosen.ngram,
+            neural=proposal.lengths.neural,
+            worth_neural=proposal.wanted.neural,
+            worth_ngram=proposal.wanted.ngram,
             decides=step.decides,
             context=step.context_tokens,
             sampled=step.batch.sampled,

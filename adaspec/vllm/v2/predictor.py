@@ -2,12 +2,9 @@
 
 It has the interface of `kernels.predictor.FusedPredictor`, which does the same on an accelerator:
 
-    begin(batch) -> Step        each row's match, and what else is known of it
-    expect(step, ..)            what is expected before drafting
-    revise(step, ..)            after each forward: its tokens, and what is expected by them
-    choose(step)                what is worth drafting at the price
-    extended(step, lengths)     the same sources, as long as they can draft
-    propose(step, lengths)      its tokens
+    begin(batch, ..) -> Step      each row's match, and what is expected before drafting
+    revise(step, ..)              after each forward: its tokens, and what is expected by them
+    propose(step) -> Proposal     what is worth drafting at the price, and as far as its source goes
 """
 
 from __future__ import annotations
@@ -85,8 +82,8 @@ class HostPredictor:
         planner: Planner = self._pinned.value
         return planner
 
-    def begin(self, batch: Batch) -> Step:
-        """Look at the text as it is now."""
+    def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
+        """Look at the text as it is now, and fill in what is expected before drafting."""
         slots, tokens = batch.slots.numpy().astype(np.int64), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
         address, owners = 0, np.zeros(len(batch.context_tokens), np.int32)
@@ -111,6 +108,9 @@ class HostPredictor:
         columns = np.arange(self._cap + 1)
         places = np.minimum((context - sampled)[:, None] + columns, tokens.shape[1] - 1)
         said = np.where(columns < sampled[:, None], tokens[slots[:, None], places], -1)
+        planner.budget.step["price"] = price.item()
+        planner.memory.record["factor"] = factors.numpy()
+        stages.expect(self._pinned.address)
         return Step(
             batch=batch,
             context_tokens=torch.from_numpy(context),
@@ -118,17 +118,9 @@ class HostPredictor:
             holds=torch.from_numpy(rows.holds_neural[:count]),
             available=torch.from_numpy(match[AVAILABLE]),
             emitted=torch.from_numpy(said),
+            price=price,
+            factors=factors,
         )
-
-    def expect(self, step: Step, price: Tensor, factors: Tensor) -> None:
-        """Fill in what is expected before drafting.
-
-        `price` is the worth of the time of verifying one token, in tokens; `factors` are the (3,)
-        recalibration factors of the sources. Both are float64.
-        """
-        self.planner.budget.step["price"] = price.item()
-        self.planner.memory.record["factor"] = factors.numpy()
-        stages.expect(self._pinned.address)
 
     def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
         """Take in the tokens of a forward, -1 where there is none, and their confidences.
@@ -155,37 +147,28 @@ class HostPredictor:
                 _matches(match, copied.ravel()),
             )
 
-    def choose(self, step: Step) -> Lengths:
-        """Every row's best draft at the step's price, after the forwards that ran."""
-        neural, ngram = np.zeros((2, len(step.holds)), np.int32)
-        stages.wanted(self._pinned.address, step.forwards, neural, ngram)
+    def propose(self, step: Step) -> Proposal:
+        """Every row's best draft after the forwards that ran, as far as its source goes."""
+        address, count, planner = self._pinned.address, len(step.holds), self.planner
+        neural, ngram = np.zeros((2, count), np.int32)
+        stages.wanted(address, step.forwards, neural, ngram)
         if step.forwards and not self.reads_drafts:
-            match = self._behind(neural)
-            unknown = np.full_like(neural, -1)
-            stages.wanted_splice(self._pinned.address, neural, _matches(match, unknown), ngram)
-        return _lengths(neural, ngram)
-
-    def extended(self, step: Step, chosen: Lengths) -> Lengths:
-        """The chosen sources, as long as they can draft; another one where nothing was chosen."""
-        neural, ngram = (each.numpy().astype(np.int32) for each in chosen)
-        stages.extended(self._pinned.address, step.forwards, neural, ngram)
-        return _lengths(neural, ngram)
-
-    def propose(self, step: Step, lengths: Lengths) -> Proposal:
-        """The chosen tokens."""
-        neural, ngram = (each.numpy().astype(np.int32) for each in lengths)
-        count, planner = len(neural), self.planner
-        start = planner.rows.start[:count]
-        start = np.where(neural > 0, self._behind(neural)[START], start)
+            match, unknown = self._behind(neural), np.full_like(neural, -1)
+            stages.wanted_splice(address, neural, _matches(match, unknown), ngram)
+        wanted = _lengths(neural, ngram)
+        stages.extended(address, step.forwards, neural, ngram)
+        start = np.where(neural > 0, self._behind(neural)[START], planner.rows.start[:count])
         tokens = np.zeros((count, self._cap), np.int32)
         propose_rows(self._texts, self._drafts, step.forwards, start, neural, ngram, tokens)
-        stages.offer(self._pinned.address, neural, ngram)
+        stages.offer(address, neural, ngram)
         columns = np.arange(min(self._cap, planner.memory.offered.shape[1]))
         survival = np.zeros(tokens.shape)
         survival[:, columns] = np.where(
             columns < (neural + ngram)[:, None], planner.memory.offered[:count, columns], 0.0
         )
         return Proposal(
+            wanted=wanted,
+            lengths=_lengths(neural, ngram),
             tokens=torch.from_numpy(tokens).long(),
             survival=torch.from_numpy(survival),
             from_answers=torch.from_numpy((start >= IN_ANSWERS) & (ngram > 0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from adaspec.kernels.batch import Batch, Lengths, Proposal
+from adaspec.kernels.batch import Batch, Proposal
 
 
 class Engine:
@@ -53,10 +53,10 @@ class Engine:
             confidence[self._rng.random(confidence.shape) < 0.05] = none
         return torch.from_numpy(token), torch.from_numpy(confidence)
 
-    def verify(self, lengths: Lengths, proposal: Proposal) -> None:
+    def verify(self, proposal: Proposal) -> None:
         """Accept some of each draft, and emit a token behind it; the rows change their order."""
         rng, rows = self._rng, len(self.slots)
-        drafted = (lengths.neural + lengths.ngram).cpu().numpy()
+        drafted = sum(proposal.lengths).cpu().numpy()
         accepted = np.where(rng.random(rows) < 0.4, drafted, rng.integers(0, drafted + 1))
         tokens = proposal.tokens.cpu().numpy()
         for row, slot in enumerate(self.slots):

@@ -13,8 +13,23 @@ from recorded_states import Recorded, recorded_requests
 from v2_fakes import no_tables
 
 from adaspec.draft.answers import HEAD, AnswerIndex
+from adaspec.draft.scan import FACTS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
-from adaspec.kernels.layout import CONTEXT, FIRST, MATCH, MATCH_FACTS, POSITION, PROMPT, TAIL
+from adaspec.kernels.layout import (
+    AGREED,
+    BEHIND,
+    CONTEXT,
+    EXPECTED_AT,
+    FIRST,
+    LEAST_AT,
+    MATCH,
+    MATCH_FACTS,
+    NEURAL_AT,
+    NGRAM_AT,
+    POSITION,
+    SPLICE_AT,
+    SPLICE_LANES,
+)
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.policy.learned import load_policy
 from adaspec.policy.planner.memory import (
@@ -54,72 +69,75 @@ class Pair:
         drafts: list[tuple[torch.Tensor, torch.Tensor]],
         price: float,
         factors: np.ndarray,
-    ) -> tuple[Lengths, Proposal]:
+    ) -> Proposal:
         """One step with these tokens and confidences of its forwards; what the host proposes."""
         self.price, self.count = price, len(batch.slots)
-        self.ours, theirs = self.host.begin(on_cpu(batch)), self.fused.begin(batch)
-        for name in ("context_tokens", "decides", "holds", "available", "emitted"):
-            self._same(name, getattr(theirs, name), getattr(self.ours, name).numpy())
-        self._compare_facts()
         settings = torch.tensor([price, *factors], dtype=torch.float64)
-        self.host.expect(self.ours, settings[0], settings[1:])
+        ours = self.host.begin(on_cpu(batch), settings[0], settings[1:])
         settings = settings.to(DEVICE)
-        self.fused.expect(theirs, settings[0], settings[1:])
-        self._close("features", self.fused.rows.features, self._memory.features)
+        theirs = self.fused.begin(batch, settings[0], settings[1:])
+        for name in ("context_tokens", "decides", "holds", "available", "emitted"):
+            self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
+        self._compare_facts()
         self._compare_curves(0)
         for depth, (token, confidence) in enumerate(drafts, 1):
-            self.host.revise(self.ours, token, confidence)
+            self.host.revise(ours, token, confidence)
             self.fused.revise(theirs, token.to(DEVICE), confidence.to(DEVICE))
-            behind = self.fused.rows.behind[: self.count, depth - 1, : MATCH_FACTS.value - 1]
+            behind = self._facts(BEHIND.value + (depth - 1) * MATCH_FACTS.value, FACTS)
             self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
             self._compare_curves(depth)
         worth = self._memory.splice_value[: self.count].copy()
-        wanted, found = self.host.choose(self.ours), self.fused.choose(theirs)
-        same = self._compare_choice(wanted, found, worth)
-        wanted, found = self.host.extended(self.ours, wanted), self.fused.extended(theirs, found)
-        for name, lengths, ours in zip(Lengths._fields, found, wanted, strict=True):
-            self._same(f"extended {name}", lengths[same], ours[same].numpy())
-        proposal, proposed = self.host.propose(self.ours, wanted), self.fused.propose(theirs, found)
-        self._close("survival", proposed.survival[same], proposal.survival[same].numpy())
+        wanted, found = self.host.propose(ours), self.fused.propose(theirs)
+        same = self._compare_choice(wanted.wanted, found.wanted, worth)
+        for name, lengths, proposed in zip(
+            Lengths._fields, wanted.lengths, found.lengths, strict=True
+        ):
+            self._same(f"extended {name}", proposed[same], lengths[same].numpy())
+        self._close("survival", found.survival[same], wanted.survival[same].numpy())
         for name in ("tokens", "from_answers"):
-            ours = getattr(proposal, name)[same].numpy()
-            self._same(name, getattr(proposed, name)[same], ours)
-        return wanted, proposal
+            self._same(name, getattr(found, name)[same], getattr(wanted, name)[same].numpy())
+        return wanted
 
     @property
     def _memory(self):
         return self.host.planner.memory
 
+    def _facts(self, first: int, columns: int) -> torch.Tensor:
+        return self.fused.rows.facts[: self.count, first : first + columns]
+
+    def _curves(self, first: int, columns: int) -> torch.Tensor:
+        return self.fused.rows.curves[: self.count, first : first + columns]
+
     def _compare_facts(self) -> None:
-        facts, rows, count = self.fused.rows.facts, self.host.planner.rows, self.count
-        candidate = rows.candidate[:count]
+        rows, count = self.host.planner.rows, self.count
         match = (rows.length, rows.start, rows.agree, rows.seen, rows.available)
         wanted = {
-            CONTEXT: rows.prompt_tokens[:count] + rows.position[:count],
-            PROMPT: rows.prompt_tokens[:count],
-            POSITION: rows.position[:count],
-            TAIL: rows.tail[:count],
-            MATCH: np.stack([*(each[:count] for each in match), candidate[:, 0]], 1),
-            FIRST: candidate,
+            CONTEXT: rows.prompt_tokens + rows.position,
+            POSITION: rows.position,
+            MATCH: np.stack([*match, rows.candidate[:, 0]], 1),
+            FIRST: rows.candidate,
         }
         for first, columns in wanted.items():
-            columns = columns.reshape(count, -1)
-            found = facts[:count, first.value : first.value + columns.shape[1]]
+            columns = columns[:count].reshape(count, -1)
+            found = self._facts(first.value, columns.shape[1])
             self._same(f"facts from {first.value} on", found, columns)
 
     def _compare_curves(self, depth: int) -> None:
-        rows, memory = self.fused.rows, self._memory
-        self._close("neural", rows.neural[:, : LONGEST_NEURAL + 1], memory.neural)
-        self._close("n-gram", rows.ngram[:, : LONGEST_NGRAM + 1], memory.ngram)
-        value = rows.splice_value[:, 1 : LONGEST_NEURAL + 1] / LONGEST_SPLICE
-        self._close("splice value", value, memory.splice_value[:, 1:] / LONGEST_SPLICE)
+        memory, lanes = self._memory, SPLICE_LANES.value
+        self._close("neural", self._curves(NEURAL_AT.value, LONGEST_NEURAL + 1), memory.neural)
+        self._close("n-gram", self._curves(NGRAM_AT.value, LONGEST_NGRAM + 1), memory.ngram)
+        expected = memory.splice_expected[:, None]
+        self._close("expected of a splice", self._curves(EXPECTED_AT.value, 1), expected)
         if self.host.reads_drafts:
             spliced = memory.splice[:, 1 : depth + 1, 1:]
             spliced = spliced * np.cumprod(spliced > 0, axis=2)  # behind a 0 nothing is meant
-            found = rows.splice[:, 1 : depth + 1, 1 : LONGEST_SPLICE + 1]
+            found = self._curves(SPLICE_AT.value + lanes, depth * lanes)
+            found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
             self._close("splice", found, spliced)
-            self._same("agreed", rows.agreed[: self.count], memory.agreed[: self.count])
-            self._same("least", rows.least[: self.count], memory.least_confidence[: self.count])
+            agreed = memory.agreed[: self.count, None]
+            self._same("agreed", self._facts(AGREED.value, 1), agreed)
+            least = memory.least_confidence[: self.count]
+            self._same("least", self._curves(LEAST_AT.value, 2), least)
 
     def _compare_choice(self, wanted: Lengths, found: Lengths, worth: np.ndarray) -> np.ndarray:
         """Which rows chose alike; the others, drafts that are worth the same up to last digits."""
@@ -209,9 +227,9 @@ def test_random_steps_are_those_of_the_host(
             engine.replace(0)
         price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
         drafts = [engine.draft() for _ in range(forwards)]
-        lengths, proposal = pair.step(engine.batch, drafts, price, rng.uniform(0.5, 1.15, 3))
+        proposal = pair.step(engine.batch, drafts, price, rng.uniform(0.5, 1.15, 3))
         copied += int(proposal.from_answers.sum())
-        engine.verify(lengths, proposal)
+        engine.verify(proposal)
     assert remembers or not copied
     assert pair.other_choices <= pair.choices // 10
 
@@ -246,6 +264,6 @@ def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
     pair = Pair(model, knob_row({"ngram_exponent": 1.0}), len(engine.known), 9)
     for price in (0.5, 0.125, 0.0625, 0.0, 1.0):
         drafts = [engine.draft() for _ in range(3)]
-        lengths, proposal = pair.step(engine.batch, drafts, price, np.ones(3))
-        engine.verify(lengths, proposal)
+        proposal = pair.step(engine.batch, drafts, price, np.ones(3))
+        engine.verify(proposal)
     assert pair.other_choices == 0

@@ -7,7 +7,7 @@ from v2_fakes import no_tables
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from adaspec.kernels.batch import Batch, Lengths  # noqa: E402
+from adaspec.kernels.batch import Batch  # noqa: E402
 from adaspec.policy.planner.memory import knob_row  # noqa: E402
 from adaspec.vllm.v2.predictor import HostPredictor  # noqa: E402
 
@@ -19,7 +19,7 @@ def counts(*values):
     return torch.tensor(values, dtype=torch.int32)
 
 
-def begun(evidence=True):
+def begun(evidence=True, price=0.1):
     """A step of two rows in the slots 2 and 0, of which the first repeats itself."""
     tokens = torch.full((SLOTS, 20), 3, dtype=torch.int32)
     tokens[2, : len(TEXT)] = torch.tensor(TEXT)
@@ -35,10 +35,8 @@ def begun(evidence=True):
     )
     model = random_model(5, no_tables(), evidence=evidence)
     predictor = HostPredictor(model, knob_row({}), SLOTS, CAP)
-    step = predictor.begin(batch)
-    ones = torch.ones(3, dtype=torch.float64)
-    predictor.expect(step, torch.tensor(0.1, dtype=torch.float64), ones)
-    return predictor, step
+    settings = torch.tensor([price, 1.0, 1.0, 1.0], dtype=torch.float64)
+    return predictor, predictor.begin(batch, settings[0], settings[1:])
 
 
 def test_what_is_known_of_rows_is_read_from_the_slots():
@@ -56,19 +54,23 @@ def test_what_is_known_of_rows_is_read_from_the_slots():
     assert predictor.planner.memory.neural[1, 1] == 0.0
 
 
+@pytest.mark.parametrize("price", [0.0, 1.0])
 @pytest.mark.parametrize("evidence", [True, False])
-def test_tokens_are_those_of_the_draft_and_of_the_match_behind_it(evidence):
-    predictor, step = begun(evidence)
+def test_tokens_are_those_of_the_draft_and_of_the_match_behind_it(evidence, price):
+    predictor, step = begun(evidence, price)
     for token in (9, 1):
         predictor.revise(step, torch.tensor([token, 3]), -torch.ones((2, 3)))
-    predictor.extended(step, predictor.choose(step))
-    lengths = Lengths(torch.tensor([2, 0]), torch.tensor([3, 0]))
-    proposal = predictor.propose(step, lengths)
-    assert proposal.tokens.tolist() == [[9, 1, 2, 5, 7, -1], [-1] * 6]
+    proposal = predictor.propose(step)
+    neural, ngram = (each.tolist() for each in proposal.lengths)
+    # Nothing is known of the second row, and it does not hold the drafter.
+    assert neural[1] == ngram[1] == 0
+    drafted, copied = [9, 1][: neural[0]], [9, 1, 2, 5, 7, 8]
+    tokens = (drafted + copied[neural[0] :])[: neural[0] + ngram[0]]
+    assert tokens
+    assert proposal.tokens.tolist() == [tokens + [-1] * (CAP - len(tokens)), [-1] * CAP]
+    if price:
+        assert [each.tolist() for each in proposal.wanted] == [[0, 0], [0, 0]]
     survival = proposal.survival.numpy()
     assert (np.diff(survival) <= 0).all()
-    assert not survival[0, 5:].any()
-    assert not survival[1].any()
-    copied = predictor.propose(step, Lengths(torch.tensor([0, 0]), torch.tensor([4, 0])))
-    assert copied.tokens[0].tolist() == [9, 1, 2, 5, -1, -1]
-    assert not copied.from_answers.any()
+    assert ((survival > 0) == (proposal.tokens.numpy() >= 0)).all()
+    assert not proposal.from_answers.any()
