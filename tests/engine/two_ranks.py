@@ -79,8 +79,10 @@ def outputs(models, config, path):
     from adaspec.vllm import mode_file
     from adaspec.vllm.mode_file import ATTRIBUTE
     from adaspec.vllm.plugin import register
+    from adaspec.vllm.workarounds import shield_llvmlite
 
     register()
+    shield_llvmlite()  # the ranks without adaspec are forked from this process, too
     mode_file.PERIOD_S = 0.0
     arguments = {**ENGINE, **IN_RANKS, "async_scheduling": RUNNER == "V2"}
     llm = LLM(str(models / "target"), speculative_config=config, **arguments)
