@@ -113,7 +113,6 @@ def damaged(folder):
 
 POLICIES = {
     "another vocabulary: 128,256 tokens": {
-        "schema": 2,
         "vocabulary_hash": f"128256-{'a' * 16}",
     },
     "was trained for features v00000000": {"fingerprint": "v00000000"},
