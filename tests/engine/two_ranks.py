@@ -2,8 +2,8 @@
 
     python tests/engine/two_ranks.py V1|V2 MODELS FOLDER
 
-A process of its own, since its ranks are; they are forked from it, with all that lets V2 run in the
-interpreter. Prints one line of JSON.
+A process of its own, since its ranks are: each of them imports this file, and with it all that lets
+V2 run in the interpreter. Prints one line of JSON.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE / "v2"), str(HERE.parent / "unit" / "policy")]
-os.environ.update(VLLM_CPU_OMP_THREADS_BIND="0|0", VLLM_WORKER_MULTIPROC_METHOD="fork")
+os.environ.update(VLLM_CPU_OMP_THREADS_BIND="0|0")
 RUNNER = sys.argv[1]
 if RUNNER == "V2":
     import interpreter  # noqa: F401
@@ -23,16 +23,17 @@ from live_engine import ENGINE  # noqa: E402
 from tiny_models import document, ids_of  # noqa: E402
 from wandering import CAP, written_policy  # noqa: E402
 
+from adaspec.vllm.workarounds import shield_llvmlite  # noqa: E402
+
+shield_llvmlite()  # which ranks without adaspec have imported, too
+
 TOKENS = 32
 WORDS = ("serve", "off", "serve", "shadow", "sevre", "serve")
 IN_RANKS = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 
 
-def watch_ranks():
-    """Have each rank note what it decides, and the second one measure other times than the first.
-
-    The ranks are forked from this process.
-    """
+def watch_rank():
+    """Have this rank note what it decides, and measure other times if it is the second."""
     import torch
 
     from adaspec.vllm import dummy_steps
@@ -79,10 +80,8 @@ def outputs(models, config, path):
     from adaspec.vllm import mode_file
     from adaspec.vllm.mode_file import ATTRIBUTE
     from adaspec.vllm.plugin import register
-    from adaspec.vllm.workarounds import shield_llvmlite
 
     register()
-    shield_llvmlite()  # the ranks without adaspec are forked from this process, too
     mode_file.PERIOD_S = 0.0
     arguments = {**ENGINE, **IN_RANKS, "async_scheduling": RUNNER == "V2"}
     llm = LLM(str(models / "target"), speculative_config=config, **arguments)
@@ -119,7 +118,6 @@ def main():
     }
     path.write_text(WORDS[0])
     expected, _, _ = outputs(models, None, path)
-    watch_ranks()
     found, verified, (first, second) = outputs(models, config, path)
     same = {
         "outputs": found == expected,
@@ -131,5 +129,7 @@ def main():
     print(json.dumps({"same": same, "cost": cost, "decided": decided, "verified": verified}))
 
 
+if __name__ == "__mp_main__":
+    watch_rank()
 if __name__ == "__main__":
     main()
