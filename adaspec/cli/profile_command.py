@@ -62,12 +62,6 @@ if TYPE_CHECKING:
     help="Begin no further round after so long; two are made in any case.  [default: no limit]",
 )
 @seed_option
-@click.option(
-    "--keep/--no-keep",
-    default=None,
-    help="Whether servers on this machine take it as their default.  "
-    "[default: unless the machine was too noisy]",
-)
 @engine_option
 @json_option("Print everything measured for machines.")
 def command(
@@ -76,7 +70,6 @@ def command(
     draft_method: str | None,
     out: Path,
     minutes: float | None,
-    keep: bool | None,
     engine: dict[str, Any],
     as_json: bool,
     **lengths: Any,
@@ -87,8 +80,7 @@ def command(
     draft length and source in turn, in several rounds. A fifth of the kinds of step is held out of
     the fit and says how far it is off.
 
-    A trustworthy profile is also kept where servers of this model and drafter on this machine find
-    it: `~/.local/share/adaspec/profiles`, or `profiles` in $ADASPEC_DATA_DIR.
+    Replays and training take the file as `--cost`, a server as its key `cost`.
 
     \b
     Example:
@@ -103,7 +95,6 @@ def command(
     from adaspec.bench.profile.measurement import Grid
     from adaspec.bench.profile.profile import profile_machine
     from adaspec.cost.load import save_cost
-    from adaspec.vllm.machine import keep_profile
     from adaspec.vllm.profiling import Subject
 
     subject = Subject(model, draft, engine, draft_method)
@@ -111,13 +102,9 @@ def command(
     with ProgressBar() as bar:
         profile = profile_machine(subject, grid, bar)
     save_cost(profile.cost, out, profile.fit)
-    kept = None
-    if keep or (keep is None and profile.noise.complaint is None):
-        assert profile.cost.hardware is not None
-        kept = keep_profile(profile.cost, profile.fit, model, draft, profile.cost.hardware)
     if as_json:
         document = profile.document()
-        document["files"] = {"cost": str(out), "kept": kept and str(kept)}
+        document["files"] = {"cost": str(out)}
         print_json(document)
     else:
         _print(profile)
@@ -125,9 +112,6 @@ def command(
         remarks(),
         *(f"warning: {complaint}" for complaint in profile.complaints),
         f"written: {out}",
-        f"kept for servers on this machine: {kept}"
-        if kept is not None
-        else "not kept for servers on this machine: give --keep, or name the file as 'cost'",
     )
 
 

@@ -2,8 +2,8 @@
 
 A step's time is fitted as a line over tokens that may bend upwards or downwards at `BENDS`, with a
 jump outside the graphs, and a line over everything else. So three bad steps in a hundred change
-nothing: no size has a time of its own that one outlier could spoil. Its relative errors count, and
-those that are far off count less (Huber's weights).
+nothing: no size has a time of its own that one outlier could spoil. Its relative errors count,
+those that are far off count less (Huber's weights), and those that are impossibly far not at all.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ MIN_OWN_SHARE = 1e-3
 """A term can be told apart if at least this share of its column is outside the earlier ones."""
 MAX_ERROR_SHARE = 0.5
 """A term whose standard error alone is this share of a typical step is not identified."""
-_ROUNDS, _USUAL_DEVIATIONS = 20, 2.0
-"""Rounds of re-weighting; steps within so many usual deviations count in full."""
+_ROUNDS, _USUAL_DEVIATIONS, _IMPOSSIBLE_DEVIATIONS = 20, 2.0, 10.0
+"""Rounds of re-weighting; steps within so many usual deviations count in full, and in the later
+rounds those beyond the last number do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +158,23 @@ def _fit(
 ) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
     """Each term's value, its standard error, and the terms left open, with the reason."""
     names = tuple(terms)
-    # Each row is divided by its step time, so that every target is 1 (less the known overhead) and
-    # the squared errors are relative.
-    rows = (np.column_stack(list(terms.values())) / steps.step_s[:, None])[fitted]
-    target = (1.0 - overhead_s / steps.step_s)[fitted]
-    reasons = _not_told_apart(names, rows)
+    columns, step_s = np.column_stack(list(terms.values()))[fitted], steps.step_s[fitted]
+    reasons = _not_told_apart(names, columns / step_s[:, None])
     while True:
         used = [index for index, name in enumerate(names) if name not in reasons]
-        weights = np.ones(len(rows))
-        for _ in range(_ROUNDS):
+        weights, scale_s = np.ones(len(step_s)), step_s
+        for done in range(_ROUNDS):
+            # Divided by what a step takes, squared errors are relative.
+            rows, target = columns / scale_s[:, None], (step_s - overhead_s) / scale_s
             values = _non_negative(rows[:, used] * weights[:, None], target * weights)
             off = np.abs(rows[:, used] @ values - target)
             usual = max(1.4826 * float(np.median(off)), 1e-3)
             weights = np.sqrt(1.0 / np.maximum(1.0, off / (_USUAL_DEVIATIONS * usual)))
+            if done >= _ROUNDS // 2:
+                weights[off > _IMPOSSIBLE_DEVIATIONS * usual] = 0.0
+            # By its own time, a step that seems far too fast would count for many.
+            fitted_s = columns[:, used] @ values + overhead_s
+            scale_s = np.where(step_s < fitted_s / 2, fitted_s, step_s)
         errors = _standard_errors(rows[:, used], target, values)
         vague = _vaguest(rows[:, used], errors, values)
         if vague is None or len(used) == 1:

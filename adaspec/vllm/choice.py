@@ -21,7 +21,6 @@ from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
-from adaspec.vllm.machine import find_profile, hardware
 from adaspec.vllm.options import MAX_VERIFIED, Options
 
 NEURAL_DEFAULT = KINDS["hybrid-splice"].default
@@ -108,7 +107,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
-    return Choice(policy, spec, why, cap, *_cost(options, target, manifest), digest, doubt)
+    return Choice(policy, spec, why, cap, *_cost(options, manifest), digest, doubt)
 
 
 def named_policy(text: str) -> Policy:
@@ -185,18 +184,11 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
     )
 
 
-def _cost(
-    options: Options, target: Target, manifest: PolicyManifest | None
-) -> tuple[CostModel, str, str]:
+def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel, str, str]:
     """The cost model, the name by which a worker finds it again, and the reason for choosing it.
 
-    The first that exists is taken: the one asked for, this machine's profile, the policy's, the
-    default.
+    The first that exists is taken: the one asked for, the policy's, the default.
     """
-    profile = find_profile(target.name, options.model, options.hardware or hardware())
-    # The first process passes the profile to its workers by its path.
-    if profile is not None and options.cost in (None, str(profile)):
-        return load_cost(profile), str(profile), "this machine's own profile"
     if manifest is not None and options.cost in (None, manifest.cost):
         cost = manifest.cost_model
         if cost is not None:

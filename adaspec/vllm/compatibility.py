@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from adaspec.errors import ServingError
-from adaspec.vllm.patching import ENGINE_ARGS, RUNNER, RUNNER_V2
+from adaspec.vllm.patching import ENGINE_ARGS, EXECUTOR, RUNNER, RUNNER_V2
 
 KNOWN = ("0.32", "0.33")
 """The versions whose source has been read."""
@@ -43,6 +43,8 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
         "num_spec_tokens_to_schedule",
     ),
     "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
+    f"{EXECUTOR}:Executor.compile_or_warm_up_model": (),
+    f"{EXECUTOR}:Executor.collective_rpc": ("method", "args"),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
     "vllm.sampling_params:SamplingParams.extra_args": (),
@@ -52,6 +54,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
+    f"{RUNNER}:GPUModelRunner._dummy_run": ("force_attention", "profile_seq_lens", "skip_eplb"),
+    f"{_PROPOSER}:SpecDecodeBaseProposer.dummy_run": ("num_tokens",),
     **{
         f"{_PROPOSER}:SpecDecodeBaseProposer.{name}": parameters
         for name, parameters in _PROPOSER_METHODS.items()
@@ -71,6 +75,7 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
     f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": ("kv_cache_config",),
+    f"{RUNNER_V2}:GPUModelRunner._dummy_run": ("num_tokens", "context_len", "skip_eplb"),
     f"{RUNNER_V2}:GPUModelRunner.execute_model": ("scheduler_output", "dummy_run"),
     f"{RUNNER_V2}:GPUModelRunner.sample_tokens": ("grammar_output",),
     f"{_GPU}.spec_decode.adaptive_verification:maybe_create_adaptive_verification_manager": (

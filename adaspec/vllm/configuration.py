@@ -26,6 +26,7 @@ from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
+from adaspec.vllm.serving import weighs_costs
 from adaspec.vllm.v2.graphs import add_coarse_sizes
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
 from adaspec.vllm.workarounds import shield_llvmlite
@@ -227,6 +228,7 @@ def translated(
         hardware=hardware(),
         cost=choice.cost_name,
         costs=cost_document(choice.cost),
+        measures=options.cost is None and weighs_costs(options, choice.policy),
         num_speculative_tokens=cap,
         runner=runner,
     )

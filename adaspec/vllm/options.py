@@ -99,6 +99,8 @@ class Options:
     costs: Mapping[str, Any] | None = None
     """The fields of the cost model of that name, which the guard needs. Not the model itself: a
     worker that read it would import numba, before vLLM's workers bear that."""
+    measures: bool = False
+    """Whether costs are measured as the server starts; those of that name count until then."""
     hardware: str | None = None
     """This machine's name. A worker on a CPU is bound to part of the machine, and would name only
     that part."""
@@ -159,6 +161,7 @@ _INTERNAL = (
     "hardware",
     "runner",
     "costs",
+    "measures",
 )
 _KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
 

@@ -21,6 +21,7 @@ from typing import Any
 from adaspec.vllm.patching import (
     ATTRIBUTE,
     ENGINE_ARGS,
+    EXECUTOR,
     METHOD,
     RUNNER,
     RUNNER_V2,
@@ -184,6 +185,15 @@ def _engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named:
     return create_engine_config(original, args, *rest, **named)
 
 
+def _warm_up(original: Callable[..., None], executor: Any, *rest: Any) -> None:
+    """An executor's `compile_or_warm_up_model`, behind which costs may be measured."""
+    if getattr(executor.vllm_config.speculative_config, ATTRIBUTE, None) is None:
+        return original(executor, *rest)
+    from adaspec.vllm.measuring import warm_up_and_measure
+
+    return warm_up_and_measure(original, executor, *rest)
+
+
 def _broken(error: Exception) -> ImportError:
     return ImportError(
         f"method '{METHOD}' was asked for, but adaspec cannot be imported whole "
@@ -197,6 +207,7 @@ PATCHES: dict[str, dict[str, Callable[..., Any]]] = {
         "EngineArgs.create_engine_config": _engine_config,
     },
     SAMPLING_PARAMS: {"SamplingParams.verify": _verify},
+    EXECUTOR: {"Executor.compile_or_warm_up_model": _warm_up},
     SCHEDULED: {"NewRequestData.from_request": _with_salt},
     RUNNER: {"GPUModelRunner.__init__": _init_with("adaspec.vllm.attachment")},
     RUNNER_V2: {

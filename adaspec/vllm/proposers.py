@@ -15,6 +15,9 @@ from adaspec.vllm.workarounds import detach_adapters
 class NgramDrafter:
     """The drafter if there is no neural one, called by vLLM's `custom_class` method."""
 
+    num_speculative_tokens = 0
+    """How often vLLM's dummy steps run it."""
+
     def __init__(self, vllm_config: Any) -> None:
         self.adaspec: Session | None = None
         """The session, set while the engine drafts for a step; None otherwise, as in profiling."""

@@ -78,7 +78,7 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
     """Log what is served and by what, and what is in doubt about it."""
     log.info(
         "adaspec: policy '%s' (%s), mode %s, model runner %s, drafts of at most %d tokens, "
-        "drafter %s, cost model %s (%s)",
+        "drafter %s, costs '%s' (%s)%s",
         choice.spec,
         choice.why,
         options.mode,
@@ -87,6 +87,7 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
         options.model or "none: n-gram alone",
         choice.cost_name,
         choice.cost_why,
+        " until they are measured" if options.measures else "",
     )
     if options.mode == "record":
         return
@@ -94,8 +95,13 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
         log.warning("adaspec: %s", choice.doubt)
     target = target_of(config.model_config, options.vocabulary_hash)
     mismatch = _cost_mismatch(choice.cost, target, options.hardware or hardware())
-    if mismatch and not isinstance(choice.policy, StaticPolicy):
+    if mismatch and not options.measures and weighs_costs(options, choice.policy):
         log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
+
+
+def weighs_costs(options: Options, policy: Policy) -> bool:
+    """Whether a server of this policy decides by what steps cost."""
+    return options.mode != "record" and not isinstance(policy, StaticPolicy)
 
 
 def memory_file(folder: str | None, replica: int | None) -> Path | None:

@@ -12,6 +12,7 @@ None of them raises: a failure is counted and becomes an empty proposal.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.cost.model import CostModel
 from adaspec.draft.answers import AnswerIndex
 from adaspec.policy.cut import Cut, fit
 from adaspec.policy.guard import HOLD, PLAN, PROBE
@@ -97,6 +99,12 @@ class Session:
         """How many tokens the current step drafts at least, whatever the policy asks for."""
         self._executor = Executor(policy, self.setup, self._running.index)
         self.drift = Drift(policy, self.observers)
+
+    def take_costs(self, cost: CostModel) -> None:
+        """Decide by these costs; nothing has been served so far."""
+        self.setup = dataclasses.replace(self.setup, cost=cost)
+        self.serving = dataclasses.replace(self.serving, setup=self.setup)
+        self._executor = Executor(self.policy, self.setup, self._running.index)
 
     @property
     def answers(self) -> AnswerIndex | None:

@@ -11,6 +11,7 @@ from results import Cells
 
 from adaspec.bench.profile.measurement import CPU_BATCHES, GPU_BATCHES, Grid, measure
 from adaspec.bench.profile.profile import Profile, fit_profile, profile_machine
+from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import save_cost
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.machine import hardware
@@ -57,6 +58,7 @@ def profile_v2(subject: Subject, grid: Grid, settings: dict[str, Any], folder: P
             "model": subject.draft,
             "draft_method": "eagle3",
             "policy": settings["policy"],
+            "cost": DEFAULT,
             "guard": False,
             "num_speculative_tokens": grid.longest_draft,
         },

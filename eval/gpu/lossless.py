@@ -18,6 +18,8 @@ import workload
 from engines import ENGINE_TESTS, Skip, graphs_counted, has_gpu, model_runner, models_of, opened
 from results import Cells, cells_in, read_json
 
+from adaspec.cost.builtin import DEFAULT
+
 SOURCES = ("ngram", "neural", "splice")
 NOISE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
 """By how much (in log-probability) the arithmetic of a type may move two tokens against each other
@@ -64,6 +66,7 @@ def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any
         "model": head,
         "draft_method": "eagle3",
         "policy": settings["policy"],
+        "cost": DEFAULT,
         "guard": False,
         "num_speculative_tokens": settings["cap"],
     }

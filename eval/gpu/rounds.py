@@ -224,7 +224,7 @@ class Served:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, **kept, "ADASPEC_DATA_DIR": str(cache / "adaspec")},
+            env={**os.environ, **kept},
             cwd=CHECKOUT,
             start_new_session=True,
         )

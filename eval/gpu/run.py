@@ -116,8 +116,6 @@ def _environment(batch: Sequence[Stage], folder: Path) -> dict[str, str]:
     path = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     kept = {
         "PYTHONPATH": path,
-        # Profiles that were kept on this machine before must not serve here.
-        "ADASPEC_DATA_DIR": str(folder / "cache" / "adaspec"),
         # Compiled graphs are there again for the next process.
         "VLLM_CACHE_ROOT": str(folder / "cache" / "vllm"),
     }

@@ -16,6 +16,8 @@ from long_run import main  # noqa: E402
 from long_shapes import CACHED, CRAMPED, SHORT, Shape  # noqa: E402
 from wandering import CAP, Wanderer, random_policy, written_policy  # noqa: E402
 
+from adaspec.cost.builtin import DEFAULT  # noqa: E402
+
 LIMIT_S = 0.5
 CHUNKED = {"max_num_batched_tokens": 96, "block_size": 32}
 SHAPES = (
@@ -55,6 +57,7 @@ def start(models, shape, folder):
     if not policy.exists():
         written_policy(policy)
     config = {"method": "adaspec", "policy": str(policy), "num_speculative_tokens": CAP}
+    config["cost"] = DEFAULT
     if shape.head:
         config["model"] = str(models / shape.head)
     return Engine(models, config, **{"async_scheduling": True, **shape.arguments})

@@ -29,6 +29,8 @@ from unittest import mock
 
 import numpy as np
 
+from adaspec.cost.builtin import DEFAULT
+
 CHECKOUT = Path(__file__).parents[2]
 sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "engine/v2")]
 HANGS_S, SPELL_S, SAMPLE_S = 120, (3, 12), 5
@@ -188,6 +190,7 @@ class Soak:
             "method": "adaspec",
             "model": str(models / self.shape.head),
             "policy": written_policy(folder / "policy", memory=True),
+            "cost": DEFAULT,
             "num_speculative_tokens": CAP,
             "memory_bytes": 1 << 20,
             "guard": True,

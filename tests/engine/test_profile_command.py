@@ -8,7 +8,7 @@ import sys
 from live_server import CHECKOUT, PATIENCE_S
 
 from adaspec.cost.load import read_cost
-from adaspec.vllm.machine import FOLDER_VARIABLE, find_profile, hardware
+from adaspec.vllm.machine import hardware
 
 ENGINE = {
     "dtype": "float32",
@@ -18,12 +18,11 @@ ENGINE = {
 }
 
 
-def test_forced_plans_are_measured_and_fitted(models, tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "data"))
+def test_forced_plans_are_measured_and_fitted(models, tmp_path):
     words = [sys.executable, "-m", "adaspec", "profile", "--model", str(models / "target")]
     words += ["--draft", str(models / "eagle"), "-o", str(tmp_path / "cost.json"), "--json"]
     words += ["--batches", "1,3", "--contexts", "24,48", "--neural-lens", "1,2"]
-    words += ["--ngram-lens", "2", "--rounds", "2", "--keep", "--engine", json.dumps(ENGINE)]
+    words += ["--ngram-lens", "2", "--rounds", "2", "--engine", json.dumps(ENGINE)]
     done = subprocess.run(
         words,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
@@ -54,6 +53,3 @@ def test_forced_plans_are_measured_and_fitted(models, tmp_path, monkeypatch):
     assert cost.seconds[0] > 0
     assert fit is not None
     assert cost.hardware == hardware()
-    found = find_profile(cost.target, str(models / "eagle"), cost.hardware)
-    assert found is not None
-    assert document["files"]["kept"] == str(found)

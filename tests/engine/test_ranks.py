@@ -1,4 +1,4 @@
-"""Tensor-parallel ranks decide alike and change the mode in the same step, or they would hang."""
+"""Ranks decide alike, whatever their clocks say, and change the mode in the same step, or hang."""
 
 import json
 import subprocess
@@ -16,5 +16,7 @@ def test_two_ranks_say_what_they_say_without_speculation(models, tmp_path, runne
     done = subprocess.run(words, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said["same"]
+    assert said["same"] == {"outputs": True, "times": False, "costs": True, "decided": True}
+    assert said["cost"] == "measured at start"
+    assert said["decided"] > 50 or runner == "V1"
     assert said["verified"]["serve"] > 50

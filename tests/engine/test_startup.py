@@ -2,12 +2,19 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from adaspec.cost.load import check_cost
 from adaspec.errors import AdaspecError
 from adaspec.policy.artifact import checksums
+from adaspec.vllm import measuring
+
+sys.path.append(str(Path(__file__).parent / "v2"))
+
+from wandering import CAP, written_policy
 
 HEAD = {"method": "adaspec", "model": "eagle"}
 BARE = {"method": "adaspec"}
@@ -106,7 +113,6 @@ def damaged(folder):
 
 POLICIES = {
     "another vocabulary: 128,256 tokens": {
-        "schema": 2,
         "vocabulary_hash": f"128256-{'a' * 16}",
     },
     "was trained for features v00000000": {"fingerprint": "v00000000"},
@@ -206,3 +212,22 @@ def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     shutil.copytree(models / "draft", folder)
     line = refusal(models, {**BARE, "model": str(folder)})
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line
+
+
+@pytest.mark.parametrize("config", [HEAD, BARE])
+def test_a_server_on_v1_measures_its_costs_where_its_policy_weighs_them(
+    engines, prompts, truth, tmp_path, monkeypatch, config
+):
+    monkeypatch.setattr(measuring, "ROUNDS", 1)
+    monkeypatch.setattr(measuring, "MOST_S", 600.0)
+    policy = written_policy(tmp_path / "policy")
+    engine = engines({**config, "policy": policy, "num_speculative_tokens": CAP})
+    cost = engine.session.setup.cost
+    check_cost(cost, "measured")
+    assert cost.name == measuring.NAME
+    longest = 8 * (1 + CAP)
+    assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
+    table_s = engine.session.policy.planner.costs.table_s
+    assert table_s[longest] == pytest.approx(cost.seconds[-1])
+    assert engine.greedy(prompts, 48) == truth(48)
+    assert not engine.session.breaker.counts

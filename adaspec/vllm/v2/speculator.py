@@ -27,6 +27,8 @@ def take_over(runner: Any, worker: Worker) -> None:
         members["init_cudagraph_manager"] = _init_cudagraph_manager(base, runner)
     # A class with one base has the layout of the object that it is given to.
     speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
+    # How often it runs in steps without requests, if not as often as it can.
+    speculator.adaspec_dummy_forwards = None
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
     speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
     warm_up(runner, worker)
@@ -76,7 +78,7 @@ def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
         base.init_cudagraph_manager(self, cudagraph_mode)
         if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
             take_any_length(self, cudagraph_mode)
-        capture_forwards(self, range(2, self.adaspec_worker.host.most_forwards + 1))
+        capture_forwards(self, range(2, self.adaspec_worker.most_forwards + 1))
 
     return init_cudagraph_manager
 
@@ -124,8 +126,11 @@ def _propose(base: Any, is_neural: bool) -> Any:
                 self.num_speculative_steps = most
             return drafted
 
+        target: Tensor = self.draft_tokens if is_neural else self.drafts
         if dummy_run:
-            return run_drafter(self.num_speculative_steps)
+            forwards = self.adaspec_dummy_forwards
+            forwards = self.num_speculative_steps if forwards is None else forwards
+            return run_drafter(forwards) if forwards else target
         worker: Worker = self.adaspec_worker
         count = input_batch.num_reqs
         states = self.adaspec_states
@@ -138,7 +143,6 @@ def _propose(base: Any, is_neural: bool) -> Any:
         if is_neural and (forwards or worker.keeps_alive):
             drafted = run_drafter(forwards or 0)[:, : forwards or 0].clone()
         drafts = worker.finish(drafted, self.adaspec_reading.confidences[:, :count])
-        target = self.draft_tokens if is_neural else self.drafts
         survival = self.draft_token_confidence_probs[:count]
         if drafts is None:
             target[:count], _ = 0, survival.zero_()

@@ -14,6 +14,7 @@ None of them raises: a failure is counted, and costs the step its drafts.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
@@ -25,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
@@ -61,6 +63,7 @@ class Worker:
         self.breaker = CircuitBreaker(serving.policy, self.observers)
         self.step = 0
         warm_up(policy, setup)
+        self._policy = policy
         self.host = Host(policy, setup)
         self.drift = Drift(policy, self.observers)
         self.memory: Memory | None = None
@@ -101,6 +104,17 @@ class Worker:
         self._budget, self._was_cut = 0, False
         self._limits: Tensor | None = None
         self._rows = 0
+
+    @property
+    def most_forwards(self) -> int:
+        """The drafter never runs oftener in a step."""
+        return self.host.most_forwards
+
+    def take_costs(self, cost: CostModel) -> None:
+        """Decide by these costs; nothing has been served so far."""
+        setup = dataclasses.replace(self.serving.setup, cost=cost)
+        self.serving = dataclasses.replace(self.serving, setup=setup)
+        self.host = Host(self._policy, setup)
 
     @property
     def keeps_alive(self) -> bool:

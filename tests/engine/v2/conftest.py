@@ -16,6 +16,8 @@ import interpreter  # noqa: E402
 from tiny_models import document, ids_of  # noqa: E402
 from wandering import CAP, written_policy  # noqa: E402
 
+from adaspec.cost.builtin import DEFAULT  # noqa: E402
+
 
 @pytest.fixture(autouse=True)
 def without_time_limit(monkeypatch):
@@ -51,6 +53,7 @@ def served(engines, policy_folder, mode_path):
         interpreter.Trimming.possible = trims
         mode_path.write_text("serve")
         options = {"method": "adaspec", "policy": policy_folder, "mode_file": str(mode_path)}
+        options["cost"] = DEFAULT  # so nothing is measured as it starts
         options |= {"num_speculative_tokens": CAP, **(config or {})}
         if head is not None:
             options["model"] = head

@@ -1,4 +1,4 @@
-"""`adaspec profile`, with the engine left out: what it writes, keeps, prints and refuses."""
+"""`adaspec profile`, with the engine left out: what it writes, prints and refuses."""
 
 import json
 import os
@@ -13,15 +13,13 @@ from adaspec.bench.profile.profile import Noise, Profile
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitReport, load_cost
-from adaspec.vllm.machine import FOLDER_VARIABLE, find_profile
 
 COST = H100_LLAMA_3_1_8B
 FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["context_s"], 0)
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "data"))
+def asked(monkeypatch):
     tasks = []
 
     def profile(spread):
@@ -39,37 +37,26 @@ def command(tmp_path, *more):
     return run(["profile", "--model", "M", "--draft", "H", "-o", f"{tmp_path}/c.json", *more])
 
 
-def kept():
-    return find_profile("M", "H", COST.hardware)
-
-
-def test_a_quiet_machines_profile_is_written_and_kept(asked, tmp_path, capsys):
+def test_a_profile_is_written_and_printed(asked, tmp_path, capsys):
     tasks = asked(0.01)
-    assert command(tmp_path, "--no-keep") == 0
-    assert kept() is None
-    tasks.clear()
-    capsys.readouterr()
     assert command(tmp_path, "--json", "--batches", "2,1") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert document["cost"]["context_s"] == COST.context_s
     assert load_cost(tmp_path / "c.json") == COST
-    assert document["files"]["kept"] == str(kept())
+    assert document["files"] == {"cost": f"{tmp_path}/c.json"}
     [(subject, grid)] = tasks
     assert grid.batches == (1, 2)
     assert subject.draft == "H"
     assert subject.draft_method is None
-    assert "kept for servers" in said.err
 
 
-def test_a_noisy_machines_profile_is_kept_only_on_demand(asked, tmp_path, capsys):
+def test_a_noisy_machine_is_warned_of(asked, tmp_path, capsys):
     asked(0.5)
-    for more, keeps in (([], False), (["--keep"], True)):
-        assert command(tmp_path, *more) == 0
-        assert (kept() is not None) is keeps
-        said = capsys.readouterr()
-        assert "warning: this machine was too noisy to trust" in said.err
-        assert "not measured: a: b" in said.out
+    assert command(tmp_path) == 0
+    said = capsys.readouterr()
+    assert "warning: this machine was too noisy to trust" in said.err
+    assert "not measured: a: b" in said.out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""What steps cost is measured as a server starts: from a stub engine's steps, by a stub clock."""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import check_cost, cost_document, cost_from_document, load_cost, save_cost
+from adaspec.cost.model import StepShape
+from adaspec.errors import CostError
+from adaspec.vllm import measuring
+from adaspec.vllm.dummy_steps import Steps, steps_of, take_costs, time_steps
+from adaspec.vllm.measuring import kinds_of, measure, thinned, warm_up_and_measure
+from adaspec.vllm.options import Options
+from adaspec.vllm.patching import ATTRIBUTE
+
+H100 = H100_LLAMA_3_1_8B
+CAPTURED = tuple(size for size in H100.tokens if size <= H100.largest_graph)
+ON_GPU = Steps(CAPTURED, 8192, 256, 100_000, (0, 1, 3))
+ON_CPU = Steps((), 104, 8, 380, (0, 1, 4))
+
+
+class Engine:
+    """Answers as the first rank of an engine does whose steps take what the truth says."""
+
+    def __init__(self, steps=ON_GPU, truth=H100, noise=0.01, bad=0.0, seed=0, visit_s=0.0):
+        self.steps, self.truth, self.noise, self.visit_s = steps, truth, noise, visit_s
+        self.draw, self.now_s = np.random.default_rng(seed), 0.0
+        kinds = kinds_of(steps)
+        count = int(np.ceil(bad * len(kinds)))
+        at = self.draw.choice(len(kinds), count, replace=False)
+        self.bad = {kinds[each]: self.draw.choice([0.2, 3.0, 10.0]) for each in at}
+        self.timed = []
+
+    def ask(self, called, *more):
+        if called is steps_of:
+            return self.steps
+        assert called is time_steps
+        kind, repeats = more
+        self.timed.append(kind)
+        rows = self.steps.rows(kind)
+        drafted = kind.tokens - rows
+        shape = StepShape(rows, rows * kind.context, drafted, kind.forwards)
+        step_s = self.truth.without_deciding().under("async").step_s(shape)
+        step_s *= self.bad.get(kind, 1.0)
+        times = step_s * np.exp(self.noise * self.draw.normal(size=repeats))
+        self.now_s += step_s + times.sum() + self.visit_s
+        return times.tolist()
+
+    def clock(self):
+        return self.now_s
+
+    def measured(self):
+        return measure(self.ask, self.clock)
+
+
+def test_a_measured_table_loads_and_has_its_jump(tmp_path):
+    engine = Engine()
+    measured = engine.measured()
+    assert measured.kinds == len(set(engine.timed)) == len(kinds_of(ON_GPU))
+    assert measured.took_s == engine.now_s < measuring.ENOUGH_S + 1
+    path = tmp_path / "cost.json"
+    save_cost(measured.cost, path)
+    cost = load_cost(path)
+    assert cost.tokens[: len(CAPTURED)] == CAPTURED
+    assert cost.largest_graph == 512
+    table_s, true_s = cost.constants().table_s, H100.constants().table_s
+    assert table_s[513] - table_s[512] == pytest.approx(true_s[513] - true_s[512], rel=0.1)
+    assert table_s[[1, 64, 200, 512, 600, 1024]] == pytest.approx(
+        true_s[[1, 64, 200, 512, 600, 1024]], rel=0.04
+    )
+    assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
+    assert cost.context_s == pytest.approx(H100.context_s, rel=0.05)
+    assert "ms beyond graphs of 512 tokens" in measuring.in_words(cost)
+
+
+def test_three_bad_kinds_in_a_hundred_move_a_table_by_a_few_percent_and_no_decision():
+    """Kinds that are bad throughout, on either side; a decision is the best number of tokens."""
+    draw, tokens = np.random.default_rng(5), np.arange(1, 1025)
+    for seed in range(20):
+        cost = {bad: Engine(bad=bad, seed=seed).measured().cost for bad in (0.0, 0.03)}
+        tables = {bad: each.constants().table_s[tokens] for bad, each in cost.items()}
+        moved = np.abs(tables[0.03] / tables[0.0] - 1)
+        assert moved.max() < 0.04, seed
+        assert (np.diff(tables[0.03]) >= 0).all()
+        for rows in (1, 8, 32):
+            # Sorted survivals of what was drafted, and the running rate.
+            survival = np.sort(draw.beta(2, 1, 16 * rows))[::-1]
+            emitted = np.append(rows, rows + survival.cumsum())
+            true_s = H100.constants().table_s[rows : 17 * rows + 1]
+            rate = (emitted / true_s).max()
+            best = [
+                int(np.argmax(emitted - rate * each[rows - 1 : 17 * rows]))
+                for each in tables.values()
+            ]
+            worth = (emitted - rate * true_s)[best] / emitted[best[0]]
+            assert worth[1] > worth[0] - 0.005, (seed, rows, best)
+
+
+def test_an_engine_without_graphs_has_a_table_without_a_jump():
+    measured = Engine(ON_CPU).measured()
+    assert measured.cost.largest_graph == 0
+    check_cost(measured.cost, "measured")
+    assert max(kind.tokens for kind in kinds_of(ON_CPU)) == ON_CPU.most_tokens
+
+
+def test_it_is_over_in_time_with_what_was_measured_until_then():
+    for engine, most_s in ((Engine(visit_s=0.2), measuring.ENOUGH_S + 1), (a_slow_engine(), 60)):
+        measured = engine.measured()
+        assert measuring.LEAST_KINDS <= measured.kinds < len(kinds_of(ON_GPU))
+        assert measured.took_s < most_s
+        sizes = [1, 200, 512]
+        true_s = engine.truth.constants().table_s[sizes]
+        assert measured.cost.constants().table_s[sizes] == pytest.approx(true_s, rel=0.1)
+    with pytest.raises(CostError, match="of 84 kinds of step were timed in 60 s, too few"):
+        Engine(visit_s=3.0).measured()
+
+
+def a_slow_engine():
+    """An engine whose steps take a hundred times what those of a GPU do: one of each is timed."""
+    seconds = [100 * each for each in H100.seconds]
+    others = {"context_s": 1e-6, "forward_s": 0.1, "forward_per_row_s": 1e-4}
+    document = cost_document(H100) | {"seconds": seconds} | others
+    return Engine(truth=cost_from_document(document, "slow"))
+
+
+def test_sizes_are_thinned_by_equal_ratios_and_some_lie_beyond_the_graphs():
+    sizes = thinned(CAPTURED, 12)
+    assert sizes[0] == 1 and sizes[-1] == 512 and 10 <= len(sizes) <= 12
+    assert set(sizes) <= set(CAPTURED)
+    assert thinned(range(1, 5), 12) == [1, 2, 3, 4]
+    kinds = kinds_of(ON_GPU)
+    assert {640, 1024} <= {kind.tokens for kind in kinds}
+    assert {kind.context for kind in kinds} == {0, 1024}
+    assert {kind.forwards for kind in kinds} == {0, 1, 3}
+    # No step is longer than the engine takes, nor a context.
+    short = kinds_of(Steps(CAPTURED, 600, 256, 100, (0,)))
+    assert max(kind.tokens for kind in short) == 600
+    assert {kind.context for kind in short} == {0, 100}
+
+
+class Executor:
+    """An executor of two ranks, of which the second is slower."""
+
+    def __init__(self, options, fails=False, backend="mp"):
+        self.parallel_config = SimpleNamespace(distributed_executor_backend=backend)
+        speculative = SimpleNamespace(**{ATTRIBUTE: options})
+        self.vllm_config = SimpleNamespace(speculative_config=speculative)
+        slower = cost_from_document(cost_document(H100) | {"forward_s": 0.1}, "slower")
+        self.ranks = [Engine(seed=1), Engine(seed=2, truth=slower)]
+        self.fails, self.warmed, self.taken = fails, False, []
+
+    def collective_rpc(self, called, args=()):
+        assert self.warmed
+        if self.fails:
+            raise RuntimeError("out of\nmemory")
+        if called is take_costs:
+            self.taken += args
+            return [None, None]
+        return [rank.ask(called, *args) for rank in self.ranks]
+
+    def compile_or_warm_up_model(self):
+        self.warmed = True
+
+    @property
+    def options(self):
+        return getattr(self.vllm_config.speculative_config, ATTRIBUTE)
+
+
+def started(caplog, fails=False, backend="mp", **options):
+    base = cost_document(H100)
+    executor = Executor(Options(costs=base, hardware="a machine", **options), fails, backend)
+    with caplog.at_level(logging.INFO, "vllm.adaspec"):
+        warm_up_and_measure(Executor.compile_or_warm_up_model, executor)
+    assert executor.warmed
+    return executor
+
+
+def test_the_first_ranks_costs_go_to_all_ranks_and_to_the_scheduler(caplog):
+    executor = started(caplog, measures=True)
+    [document] = executor.taken
+    assert executor.options.costs == document
+    cost = cost_from_document(document, "taken")
+    assert cost.name == "measured at start"
+    assert cost.hardware == "a machine"
+    assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
+    assert cost.async_ == H100.async_ and cost.sync == H100.sync
+    assert cost.draft_prompt_s == H100.draft_prompt_s
+    assert "costs measured at start in" in caplog.text
+    assert "6.6" in caplog.text and "ms a step" in caplog.text
+
+
+def test_costs_that_were_named_are_not_measured(caplog):
+    executor = started(caplog, measures=False)
+    assert executor.taken == [] and executor.ranks[0].timed == []
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [({"fails": True}, "RuntimeError: out of memory"), ({"backend": "external_launcher"}, "rank")],
+)
+def test_costs_that_cannot_be_measured_are_those_of_before(caplog, how, said):
+    executor = started(caplog, measures=True, **how)
+    assert executor.options.costs == cost_document(H100)
+    assert executor.taken == []
+    [warning] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert said in warning.message and "h100-llama-3.1-8b" in warning.message
