@@ -161,7 +161,6 @@ def train_policy(
     from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
-    from adaspec.train.logged_recipe import train_logged
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -183,13 +182,10 @@ def train_policy(
             "--crossfit-report, --memory, --dask and --engine async rest on replays, which logged "
             "traces do not allow: leave them out, or train on dense traces"
         )
-    model = _cost(cost)
-    if logged:
-        return train_logged(sources, out, model, options, excluded, force, progress, apart)
     return recipe.train_policy(
         sources,
         out,
-        model,
+        _cost(cost),
         options,
         excluded,
         allow_mixed,

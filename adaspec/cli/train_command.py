@@ -126,8 +126,7 @@ def command(
         product = train_policy(traces, out, cluster=cluster, force=force, progress=bar, **options)
     if as_json:
         print_json(product.document())
-    if product.corpus is not None and product.corpus.trained.unpaired:
-        count = len(product.corpus.trained.unpaired)
+    if count := len(product.corpus.trained.unpaired):
         click.echo(f"of {count:,} requests without drafts only the text was used", err=True)
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 

@@ -158,7 +158,7 @@ def plan(address: int) -> int:
             _rows_of_model(planner, m),
             price,
         )
-    if planner.recorder.at.shape[0] > 0:
+    if planner.recorder.place.shape[0] > 0:
         record_decisions(planner.recorder, planner.memory, rows)
     step.forwards = 0
     if rows.holds_neural.any():
@@ -221,7 +221,7 @@ def revise(
             price,
             planner.limits[0].cap,
         )
-    if planner.recorder.at.shape[0] > 0:
+    if planner.recorder.place.shape[0] > 0:
         depths = np.full(rows.slots.shape[0], depth, np.int32)
         record_evidence(planner.recorder, memory, rows, depth)
         record_splices(planner.recorder, memory, rows, depths, behind, price)
@@ -353,7 +353,7 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
             price,
             planner.limits[0].cap,
         )
-    if planner.recorder.at.shape[0] > 0:
+    if planner.recorder.place.shape[0] > 0:
         record_splices(planner.recorder, memory, rows, neural_len, behind, price)
     if planner.limits[0].weighs_every_splice:
         for row in range(rows.slots.shape[0]):

@@ -81,7 +81,7 @@ def new_planner(
         costs=costs,
         rows=new_rows(slots),
         limits=limits,
-        recorder=new_recorder(slots) if recorder is None else recorder,
+        recorder=new_recorder(0) if recorder is None else recorder,
         budget=new_budget(slots, LONGEST_NGRAM, forwards),
     )
 
