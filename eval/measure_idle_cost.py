@@ -43,33 +43,12 @@ class Holder:
 
     name = "holder"
 
-    def start(self, setup: Any) -> None:
-        """Nothing to prepare."""
-
-    def admit(self, arrival: Any) -> bool:
-        """Give every request the drafter."""
-        return True
-
-    def plan(self, batch: Any) -> int:
-        """No forwards."""
-        return 0
-
-    def proceed(self, batch: Any, drafts: Any) -> bool:
-        """Never asked."""
-        return False
-
-    def settle(self, batch: Any, drafts: Any) -> Any:
+    def decide(self, batch: Any) -> Any:
         """No tokens."""
         from adaspec.policy.protocol import Proposal
 
         nothing = np.zeros(len(batch), np.int32)
         return Proposal(nothing, nothing.copy())
-
-    def learn(self, batch: Any, proposal: Any, outcome: Any) -> None:
-        """Nothing to learn."""
-
-    def release(self, slots: Any) -> None:
-        """Nothing kept."""
 
 
 def config_of(system: str, draft: str | None) -> dict[str, Any] | None:

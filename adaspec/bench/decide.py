@@ -24,8 +24,7 @@ from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import shipped_policies
-from adaspec.step.executor import ShownDrafts
-from adaspec.step.phased import executor_of
+from adaspec.policy.step import Executor, ShownDrafts
 from adaspec.trace.schema import CONFIDENCES
 
 WARM_UP = 20
@@ -128,11 +127,11 @@ def made_up_steps(
     )
     index = NgramIndex()
     # A copy shares the policy's model, but not what it keeps from step to step.
-    executor = executor_of(copy.copy(policy), setup, index)
+    executor = Executor(copy.copy(policy), setup, index)
     slots = np.array([index.open(text[:tokens]) for text in texts], np.int32)
     for slot in slots.tolist():
         # The policy's answer is ignored: every row holds the drafter.
-        executor.admit(slot, tokens, batch)
+        executor.enter(slot, batch)
     prompt, holds = np.full(batch, tokens, np.int32), np.ones(batch, np.bool_)
     position, counts, emitted = np.ones(batch, np.int32), np.ones(batch, np.int32), texts[:, tokens]
     offsets = np.arange(drafted + 1)
@@ -148,9 +147,9 @@ def made_up_steps(
         index.extend(slots, emitted, counts)
         step = executor.begin(slots, prompt, position, holds)
         t1 = perf_counter()
+        step.source = ShownDrafts(index, step, drafts, confidences)
         executor.plan(step)
         t2 = perf_counter()
-        step.source = ShownDrafts(index, step, drafts, confidences)
         # The policy's plan is overruled, so that every step has a draft of the same length.
         step.planned = drafted
         while_s = 0.0
@@ -166,9 +165,9 @@ def made_up_steps(
         length = cut.neural_len + cut.ngram_len
         counts = np.minimum(right, length).astype(np.int32) + 1
         rows = np.where(offsets < counts[:, None], following, -1)
-        outcome = executor.outcome(step, length, cut.neural_len, counts - 1, rows, counts, drafted)
+        report = executor.report(step, length, cut.neural_len, counts - 1, rows, counts, drafted)
         t5 = perf_counter()
-        executor.learn(step, outcome)
+        executor.learn(report)
         yield t1 - t0, t2 - t1, while_s, t4 - t3 + perf_counter() - t5
         emitted = rows[rows >= 0]
         position += counts

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import Costs, Deciding, StepShape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.base import BasePolicy, Needs, costs_of
-from adaspec.policy.protocol import Batch, Drafts, Ints, Outcome, Proposal, Setup
+from adaspec.policy.protocol import Batch, Ints, Proposal, Report, Setup
 from adaspec.policy.static import ranking
 
 Array = NDArray[np.float64]
@@ -128,13 +128,14 @@ class Adaptive(BasePolicy):
         self._costs, self._confidence = costs_of(self, setup), np.empty((0, 0))
         self._ranks = setup.shows_confidences and self.rival.is_budget
 
-    def plan(self, batch: Batch) -> int:
+    def forwards(self, batch: Batch) -> int:
         """K, or the cap."""
         holds = bool(batch.holds_neural.any())
         return int(forwards_of(self._capped, self._state, len(batch))) if holds else 0
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+    def decide(self, batch: Batch) -> Proposal:
         """What `choose` says, for the rows that hold the drafter."""
+        drafts = batch.drafts
         if self._ranks:
             self._confidence = ranking(drafts.confidences)
             self._confidence[~batch.holds_neural] = -30.0  # nobody has drafted these
@@ -143,10 +144,11 @@ class Adaptive(BasePolicy):
         lengths[~batch.holds_neural] = 0
         return Proposal(lengths, np.zeros_like(lengths))
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+    def learn(self, report: Report) -> None:
         """Learn what became of the rows that hold the drafter."""
-        told = batch.holds_neural & (True if outcome.judged is None else outcome.judged)
+        batch = report.batch
+        told = batch.holds_neural & report.judged
         if told.any():
             seen = self._confidence[told] if self._ranks else self._confidence
-            lengths, accepted = outcome.neural_drafted[told], outcome.accepted[told]
+            lengths, accepted = report.neural_drafted[told], report.accepted[told]
             learn(self._capped, self._state, len(batch), seen, lengths, accepted)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from adaspec.cost.model import Costs, Deciding
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Policy, Proposal, Setup
+from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,10 @@ class Needs:
 
 
 class BasePolicy:
-    """Every stage of the `Policy` protocol, answered so that nothing happens."""
+    """Every method of the `Policy` protocol, answered so that nothing happens."""
 
     name = "base"
+    stops_early = False
 
     @property
     def needs(self) -> Needs:
@@ -42,36 +42,21 @@ class BasePolicy:
     def start(self, setup: Setup) -> None:
         """Nothing is remembered between steps."""
 
-    def admit(self, arrival: Arrival) -> bool:
-        """With the neural drafter."""
+    def holds_drafter(self, load: int) -> bool:
+        """At every load."""
         return True
 
-    def keep(self, batch: Batch) -> bool:
-        """Whether requests go on holding the neural drafter; False takes it from all, for good.
-
-        Asked before `plan` in every step in which some row holds it; where the answer is False,
-        `plan` sees a batch in which none does.
-        """
-        return True
-
-    def plan(self, batch: Batch) -> int:
+    def forwards(self, batch: Batch) -> int:
         """No forwards."""
         return 0
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """As far as planned."""
-        return True
-
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+    def decide(self, batch: Batch) -> Proposal:
         """Nothing."""
         nothing = np.zeros(len(batch), dtype=np.int32)
         return Proposal(nothing, nothing.copy())
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+    def learn(self, report: Report) -> None:
         """Nothing is learned."""
-
-    def release(self, slots: Ints) -> None:
-        """Nothing is kept per request."""
 
 
 def needs_of(policy: object) -> Needs:
@@ -92,20 +77,3 @@ def costs_of(policy: object, setup: Setup) -> Costs:
     """What steps cost in the engine of this setup, with what is charged to the policy."""
     cost = setup.cost.under(setup.engine)
     return cost.charged_to(deciding_of(policy, setup.shows_tokens)).constants()
-
-
-def keeps_drafter(policy: Policy, batch: Batch) -> bool:
-    """What a policy answers to `keep`; one that lacks this stage always keeps."""
-    keep: Any = getattr(policy, "keep", None)
-    return keep is None or bool(keep(batch))
-
-
-def decides_late(policy: object) -> bool:
-    """Whether a policy says how many tokens a step may verify before its rows are known."""
-    return callable(getattr(policy, "budget", None))
-
-
-def budget_of(policy: Policy, batch: Batch) -> int:
-    """What a policy that decides late answers to `budget`."""
-    answer: Any = policy.budget(batch)  # type: ignore[attr-defined]
-    return int(answer)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
-from adaspec.errors import PolicyError, SpecError
+from adaspec.errors import PolicyError, PolicyFault, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
@@ -21,10 +21,11 @@ from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.budget import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
 from adaspec.policy.planner.state import Planner, new_planner
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
+from adaspec.policy.text import BehindDrafts
 from adaspec.predict.features import BEFORE, CANDIDATE, TAIL
 from adaspec.predict.model import Model, feature_fingerprint, model_from
 
@@ -39,6 +40,8 @@ SHOWN_SURVIVAL = 8
 
 class LearnedPolicy:
     """Chooses by what a trained model expects; every stage is a compiled function."""
+
+    stops_early = False
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class LearnedPolicy:
         self.manifest, self.memory = manifest, memory
         self.model = model
         self.knobs = knob_row({})
-        self.forwards = forwards_table(forwards or {})
+        self.forwards_by_load = forwards_table(forwards or {})
         # Curves reach no further, and compiled code does not check where it writes.
         self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
 
@@ -75,7 +78,6 @@ class LearnedPolicy:
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
-        self._is_late = setup.engine == ASYNC
         self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
         self.reads_drafts = self.model.reads_evidence and setup.shows_tokens
         """Whether drafted tokens change what is expected."""
@@ -89,13 +91,12 @@ class LearnedPolicy:
             min(self.cap, setup.cap),
             self._neural_cap,
             reads_drafts=self.reads_drafts,
-            is_late=self._is_late,
-            forwards=self.forwards,
+            is_late=setup.engine == ASYNC,
+            forwards=self.forwards_by_load,
         )
         self._pinned = Pinned(planner)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
-        self._observed = 0
 
     @property
     def planner(self) -> Planner:
@@ -114,19 +115,14 @@ class LearnedPolicy:
             for each in record
         ]
 
-    def admit(self, arrival: Arrival) -> bool:
-        """With the neural drafter where it runs at such a load."""
-        return bool(stages.admits(self.address, arrival.running))
+    def holds_drafter(self, load: int) -> bool:
+        """Where the drafter runs at such a load."""
+        return bool(stages.holds_drafter(self.address, load))
 
-    def keep(self, batch: Batch) -> bool:
-        """Held on to, unless the load has become one at which the drafter does not run."""
-        return bool(stages.keeps(self.address, len(batch)))
-
-    def plan(self, batch: Batch) -> int:
+    def forwards(self, batch: Batch) -> int:
         """Predict, and run as many forwards as the load has."""
-        self._observed = 0
         matches = batch.matches
-        planned: int = stages.plan_columns(
+        forwards: int = stages.plan_columns(
             self.address,
             batch.slots,
             batch.prompt_tokens,
@@ -141,55 +137,35 @@ class LearnedPolicy:
             batch.context.candidate(CANDIDATE),
             batch.reading,
         )
-        return planned
+        return forwards
 
-    def budget(self, batch: Batch) -> int:
-        """What was decided for this step before the last one's outcome was known."""
-        return int(stages.budget(self.address))
-
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Go on as planned."""
-        if self.reads_drafts and not self._is_late:
-            self._observe(batch, drafts)
-        return True
-
-    def _observe(self, batch: Batch, drafts: Drafts) -> None:
-        """Take in the tokens drafted since the last call, each with the match behind it."""
-        for depth in range(self._observed + 1, drafts.count + 1):
-            drafted = batch.holds_neural & (drafts.tokens[:, depth - 1] >= 0)
-            behind = drafts.behind(np.where(drafted, depth, 0).astype(np.int32))
-            stages.revise_columns(
-                self.address,
-                depth,
-                drafts.tokens,
-                drafts.confidences,
-                behind.length,
-                behind.agree,
-                behind.seen,
-                behind.available,
-                behind.start,
-                batch.context.token_at(behind.start),
-            )
-        self._observed = drafts.count
-
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        """Choose again per row by all that is now known, splices included."""
-        count = drafts.count
-        if self.reads_drafts:
-            self._observe(batch, drafts)
-        neural_len, ngram_len = np.zeros((2, len(batch.slots)), np.int32)
-        if stages.choose(self.address, count, neural_len, ngram_len):
-            behind = drafts.behind(neural_len)
+    def decide(self, batch: Batch) -> Proposal:
+        """Choose per row by all that is now known, splices included."""
+        drafts, behind = batch.drafts, batch.drafts.behind
+        neural_len, ngram_len = np.zeros((2, len(batch)), np.int32)
+        if self.reads_drafts and drafts.count:
+            assert isinstance(behind, BehindDrafts)
+            facts, copied = behind.every()
+            stages.observe_draft(self.address, drafts.tokens, drafts.confidences, facts, copied)
+        self._check_numbers(len(batch))
+        if stages.choose(self.address, drafts.count, neural_len, ngram_len):
+            found = behind(neural_len)
             stages.splice_columns(
                 self.address,
                 neural_len,
-                behind.length,
-                behind.agree,
-                behind.seen,
-                behind.available,
+                found.length,
+                found.agree,
+                found.seen,
+                found.available,
                 ngram_len,
             )
         return Proposal(neural_len, ngram_len)
+
+    def _check_numbers(self, rows: int) -> None:
+        """Refuse predictions that are no numbers: by those, nothing would be chosen ever again."""
+        memory = self.planner.memory
+        if np.isnan(memory.predictions[:rows].sum() + memory.evidence_predictions[:rows].sum()):
+            raise PolicyFault(f"policy '{self.name}' predicts what is no number")
 
     def expects(self, proposal: Proposal) -> Floats:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
@@ -216,19 +192,16 @@ class LearnedPolicy:
             for row in range(rows)
         ]
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """Take in a step's outcome."""
+    def learn(self, report: Report) -> None:
+        """Take in what came of a step."""
         stages.learn(
             self.address,
-            outcome.emitted_tokens,
-            outcome.drafted,
-            outcome.neural_drafted,
-            outcome.accepted,
-            outcome.step_s,
+            report.emitted_tokens,
+            report.drafted,
+            report.neural_drafted,
+            report.accepted,
+            report.step_s,
         )
-
-    def release(self, slots: Ints) -> None:
-        """A slot's history is forgotten when the next request takes it."""
 
 
 def load_policy(name_or_path: str | Path) -> LearnedPolicy:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from adaspec.errors import AdaspecError, PolicyFault, SpecError, nearest
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Ints, Outcome, Policy, Proposal, Setup
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
 
-STAGES = ("start", "admit", "plan", "proceed", "settle", "learn", "release")
-
+_DEFAULTS = BasePolicy()
 _LEAST, _MOST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 
 
@@ -44,53 +44,49 @@ def own_policy(text: str) -> Policy:
 
 
 def guarded(name: str, policy: Any) -> Policy:
-    """The policy under this name, its answers checked; a `SpecError` where it lacks a stage."""
-    lacks = [stage for stage in STAGES if not callable(getattr(policy, stage, None))]
-    if lacks:
+    """The policy under this name, its answers checked; a `SpecError` where it decides nothing."""
+    if not callable(getattr(policy, "decide", None)):
         raise SpecError(
-            f"policy '{name}' is no policy: it lacks {', '.join(lacks)}; "
+            f"policy '{name}' is no policy: it has no method 'decide'; "
             "adaspec.policy.protocol.Policy says what a policy has"
         )
     return OwnPolicy(name, policy)
 
 
 class OwnPolicy:
-    """Calls a policy; an exception or an answer of the wrong kind is a `PolicyFault`."""
+    """Calls a policy; an exception or an answer of the wrong kind is a `PolicyFault`.
 
-    def __init__(self, name: str, policy: Policy) -> None:
+    What the policy lacks is answered as by `BasePolicy`.
+    """
+
+    def __init__(self, name: str, policy: Any) -> None:
         self.name = name
+        self.stops_early = bool(getattr(policy, "stops_early", False))
         self._policy = policy
 
     def start(self, setup: Setup) -> None:
         """Pass it on."""
         self._call("start", setup)
 
-    def admit(self, arrival: Arrival) -> bool:
+    def holds_drafter(self, load: int) -> bool:
         """Its answer, if that is a truth value."""
-        return self._truth("admit", self._call("admit", arrival))
+        answer = self._call("holds_drafter", load)
+        if not isinstance(answer, bool | np.bool_):
+            raise self._wrong("holds_drafter", answer, "True or False")
+        return bool(answer)
 
-    def keep(self, batch: Batch) -> bool:
-        """Its answer, if it has that stage and the answer is a truth value."""
-        if not callable(getattr(self._policy, "keep", None)):
-            return True
-        return self._truth("keep", self._call("keep", batch))
-
-    def plan(self, batch: Batch) -> int:
+    def forwards(self, batch: Batch) -> int:
         """Its answer, if that is a whole number."""
-        answer = self._call("plan", batch)
+        answer = self._call("forwards", batch)
         if isinstance(answer, bool | np.bool_) or not isinstance(answer, int | np.integer):
-            raise self._wrong("plan", answer, "a whole number")
+            raise self._wrong("forwards", answer, "a whole number")
         return int(answer)
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Its answer, if that is a truth value."""
-        return self._truth("proceed", self._call("proceed", batch, drafts))
-
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+    def decide(self, batch: Batch) -> Proposal:
         """Its answer, if that is a `Proposal` of whole numbers."""
-        answer = self._call("settle", batch, drafts)
+        answer = self._call("decide", batch)
         if not isinstance(answer, Proposal):
-            raise self._wrong("settle", answer, "a Proposal")
+            raise self._wrong("decide", answer, "a Proposal")
         for field in ("neural_len", "ngram_len", "ngram_start"):
             values = getattr(answer, field)
             if values is None and field == "ngram_start":
@@ -99,40 +95,32 @@ class OwnPolicy:
             if kind is None or not np.issubdtype(kind, np.integer):
                 shown = type(values).__name__ if kind is None else f"an array of {kind}"
                 raise PolicyFault(
-                    f"policy '{self.name}' answers settle with {field} as {shown}: "
+                    f"policy '{self.name}' answers decide with {field} as {shown}: "
                     "an array of whole numbers is expected, one per row"
                 )
             # Beyond 32 bits the replay would wrap it round to something legal.
             if values.min(initial=0) < _LEAST or values.max(initial=0) > _MOST:
-                raise self._wrong("settle", values, f"{field} of at most 32 bits")
+                raise self._wrong("decide", values, f"{field} of at most 32 bits")
         return answer
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+    def learn(self, report: Report) -> None:
         """Pass it on."""
-        self._call("learn", batch, proposal, outcome)
+        self._call("learn", report)
 
-    def release(self, slots: Ints) -> None:
-        """Pass it on."""
-        self._call("release", slots)
-
-    def _call(self, stage: str, *facts: object) -> Any:
+    def _call(self, method: str, fact: object) -> Any:
+        own = getattr(self._policy, method, None)
         try:
-            return getattr(self._policy, stage)(*facts)
+            return getattr(_DEFAULTS, method)(fact) if own is None else own(fact)
         except AdaspecError:
             raise
         except (Exception, SystemExit) as error:
             raise PolicyFault(
-                f"policy '{self.name}' failed in {stage}: {_reason(error)}"
+                f"policy '{self.name}' failed in {method}: {_reason(error)}"
             ) from error
 
-    def _truth(self, stage: str, answer: object) -> bool:
-        if not isinstance(answer, bool | np.bool_):
-            raise self._wrong(stage, answer, "True or False")
-        return bool(answer)
-
-    def _wrong(self, stage: str, answer: object, expected: str) -> PolicyFault:
+    def _wrong(self, method: str, answer: object, expected: str) -> PolicyFault:
         return PolicyFault(
-            f"policy '{self.name}' answers {stage} with {answer!r:.80}: {expected} is expected"
+            f"policy '{self.name}' answers {method} with {answer!r:.80}: {expected} is expected"
         )
 
 

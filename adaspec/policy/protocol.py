@@ -1,18 +1,16 @@
-"""The one protocol behind which everything that decides stands, and what passes through it.
+"""The protocol behind which every policy stands that is asked step by step.
 
-An executor (the replay, or the engine plug-in) drives a policy through one engine step like this:
+A policy is a class with two methods, and three more where the defaults of `BasePolicy` do not do:
 
-    admit(arrival)              as each request enters: does it hold the neural drafter at all?
-    keep(batch)                 where some request does: do they go on? A policy may lack this stage
-    plan(batch)                 before drafting: at most how many drafter forwards
-    proceed(batch, drafts)      after each forward but the last: one more?
-    settle(batch, drafts)       after drafting: which tokens of which source are verified, per row
-    learn(batch, proposal, outcome)
-    release(slots)              as requests leave
+    start(setup)            a run begins: forget all
+    holds_drafter(load)     whether requests hold the neural drafter where so many run
+    forwards(batch)         before drafting: how often the drafter runs in this step
+    decide(batch)           after it: which tokens of which source are verified, per row
+    learn(report)           what the target made of them
 
-Everything is a struct of arrays over the running rows; `slots` name requests across steps. What an
-executor hands over is all that a policy can know: arrays of facts, and capabilities (methods) that
-look up in the text as far as it is known.
+Everything is a struct of arrays over the running rows; `slots` name requests across steps. What a
+policy is handed is all that it can know: arrays of facts, and methods that look up in the text as
+far as it is known. The arrays are its own: it may write into them.
 """
 
 from __future__ import annotations
@@ -47,23 +45,7 @@ class Setup:
     """Whether drafted neural tokens are handed over (a trace may lack them)."""
     shows_confidences: bool
     engine: str = SYNC
-    """One of `cost.engine.ENGINES`.
-
-    In an async one a policy must have one stage more, `budget(batch)`: the most tokens that the
-    drafts of a step may hold, all rows together. The step takes the time of so many, used or not.
-    It is asked for with `plan`, of which every forward runs. Neither answer may use the last
-    outcomes: a budget knows what was chosen in the step before, and what came of the one before
-    that; the number of forwards knows one step less. All else is chosen with everything known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request that is about to run."""
-
-    slot: int
-    prompt_tokens: int
-    running: int
-    """Rows that will run beside it, itself included."""
+    """One of `cost.engine.ENGINES`."""
 
 
 class Context(Protocol):
@@ -78,32 +60,6 @@ class Context(Protocol):
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
         """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
 
-    def token_at(self, places: Ints) -> Ints:
-        """The known token at a place of every row, -1 where there is none (yet)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """All running rows before drafting."""
-
-    slots: Ints
-    prompt_tokens: Ints
-    position: Ints
-    """Output tokens already known."""
-    holds_neural: Bools
-    matches: Matches
-    context: Context
-    reading: int = 0
-    """Tokens of prompts that the step reads besides, as far as that is known."""
-
-    @property
-    def context_tokens(self) -> Ints:
-        """Known tokens per row, prompt included."""
-        return self.prompt_tokens + self.position
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
 
 class Behind(Protocol):
     """Look-ups behind drafted neural tokens."""
@@ -113,7 +69,7 @@ class Behind(Protocol):
 
         Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row
         may then be looked up at one length only, once drafting is over, and must verify just that
-        many neural tokens; `start` and `first` are -1. An executor refuses all else.
+        many neural tokens; `start` and `first` are -1. All else is refused.
         """
 
 
@@ -131,6 +87,32 @@ class Drafts:
     behind: Behind
 
 
+@dataclass(slots=True)
+class Batch:
+    """All running rows."""
+
+    slots: Ints
+    prompt_tokens: Ints
+    position: Ints
+    """Output tokens already known."""
+    holds_neural: Bools
+    is_new: Bools
+    """The rows whose requests no step has shown before, whoever had the slot."""
+    matches: Matches
+    context: Context
+    reading: int
+    """Tokens of prompts that the step reads besides, as far as that is known."""
+    drafts: Drafts
+
+    @property
+    def context_tokens(self) -> Ints:
+        """Known tokens per row, prompt included."""
+        return self.prompt_tokens + self.position
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """What is verified, per row: the first `neural_len` drafted tokens, then `ngram_len` copied.
@@ -146,9 +128,11 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Report:
     """What the target made of a step's proposal."""
 
+    batch: Batch
+    proposal: Proposal
     drafted: Ints
     """Tokens verified per row, after cuts."""
     neural_drafted: Ints
@@ -162,8 +146,8 @@ class Outcome:
     """How many were emitted per row."""
     step_s: float
     """The step's modelled duration."""
-    judged: Bools | None = None
-    """Rows whose proposal the target has verified, be it to draft nothing; None: all.
+    judged: Bools
+    """Rows whose proposal the target has verified, be it to draft nothing.
 
     In an engine a request may end, a draft may be dropped, and what is recorded, or decided in
     shadow mode, is never verified. Such a row may have `emitted` tokens; its `accepted` means
@@ -173,34 +157,32 @@ class Outcome:
 class Policy(Protocol):
     """Decides, per step and per request, who drafts and how far.
 
-    `adaspec.policy.base.BasePolicy` answers every stage so that nothing happens: inherit it and
-    write the stages that matter. One object may be run many times; `start` begins each run anew.
-    A policy may have one stage more, `keep` (see `BasePolicy`): those that lack it always keep.
-    Whole numbers of any width are taken. `Setup.cost.step_s` prices a step.
+    One object may be run many times; `start` begins each run anew. Whole numbers of any width are
+    taken. `Setup.cost.step_s` prices a step.
     """
 
     name: str
+    stops_early: bool
+    """Whether `forwards` is asked again after each forward, as fewer than it first said may do."""
 
     def start(self, setup: Setup) -> None:
         """Forget everything and prepare for a run."""
 
-    def admit(self, arrival: Arrival) -> bool:
-        """Whether the request holds the neural drafter (False is for good)."""
+    def holds_drafter(self, load: int) -> bool:
+        """Whether requests hold the drafter where so many run, asked as one enters and each step.
 
-    def plan(self, batch: Batch) -> int:
-        """The most forwards that the neural drafter runs this step; `proceed` may stop earlier.
-
-        From 0 to `Setup.neural_cap`; 0 where no row holds the drafter. `settle` follows either way.
+        False takes it from all that run, for good: a step without the drafter leaves a hole in its
+        cache.
         """
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """Whether to run one more forward."""
+    def forwards(self, batch: Batch) -> int:
+        """How often the drafter runs in this step, up to `Setup.neural_cap`; `decide` follows.
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+        It is 0 where no row holds the drafter.
+        """
+
+    def decide(self, batch: Batch) -> Proposal:
         """What is verified."""
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        """Take in the step's outcome."""
-
-    def release(self, slots: Ints) -> None:
-        """Forget requests that have left."""
+    def learn(self, report: Report) -> None:
+        """Take in what came of a step."""

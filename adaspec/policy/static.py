@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
 from adaspec.jit import compiled
 from adaspec.policy.base import BasePolicy, Needs
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal, Setup
+from adaspec.policy.protocol import Batch, Drafts, Proposal, Setup
 from adaspec.trace.schema import CONFIDENCES
 
 NEVER = 1_000_000
@@ -104,9 +103,9 @@ class StaticPolicy(BasePolicy):
     def __init__(self, name: str, rule: StaticRule) -> None:
         self.name = name
         self.rule = rule
+        # Drafted tokens may send every row to its copy, or every row's last be unlikely.
+        self.stops_early = rule.agree or rule.least_percent > 0
         self._neural_len = rule.neural_len
-        self._columns = rule.columns
-        self._is_late = False
 
     @property
     def needs(self) -> Needs:
@@ -121,51 +120,33 @@ class StaticPolicy(BasePolicy):
     def start(self, setup: Setup) -> None:
         """Nothing is remembered between steps; a draft longer than the cap is cut to it."""
         self._neural_len = min(self.rule.neural_len, setup.cap)
-        self._columns = min(self.rule.columns, setup.cap)
-        self._is_late = setup.engine == ASYNC
 
-    def budget(self, batch: Batch) -> int:
-        """In an async engine nothing is known of lengths: every row verifies the longest draft."""
-        return self._columns * len(batch)
-
-    def admit(self, arrival: Arrival) -> bool:
+    def holds_drafter(self, load: int) -> bool:
         """A rule without neural tokens holds no drafter and pays no keep-alive."""
         return self.rule.neural_len > 0
 
-    def plan(self, batch: Batch) -> int:
-        """Forwards for the rows that draft; agreement is checked on the first, in `proceed`.
-
-        In an async engine, which cannot wait to know which rows do, all of them in every step.
-        """
-        if self._is_late:
-            return self._neural_len if batch.holds_neural.any() else 0
+    def forwards(self, batch: Batch) -> int:
+        """Forwards for the rows that draft, as long as one of them wants another."""
+        drafts = batch.drafts
         drafting = batch.holds_neural
-        if not self.rule.agree:
-            drafting = drafting & ~self._copies(batch)
+        if drafts.count == 0:
+            if not self.rule.agree:
+                drafting = drafting & ~self._copies(batch)
+            return self._neural_len if drafting.any() else 0
+        drafting = drafting & ~self._takes_copy(batch)
+        if self.rule.least_percent:
+            drafting = drafting & (self._lengths(drafts, drafts.count + 1) > drafts.count)
         return self._neural_len if drafting.any() else 0
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        """All forwards are run, unless no row wants one more.
-
-        Agreement may have sent every row to its candidate, or every row's last token be unlikely.
-        """
-        rule = self.rule
-        if self._is_late or not (rule.least_percent or (rule.agree and drafts.count == 1)):
-            return True
-        drafting = batch.holds_neural & ~self._takes_copy(batch, drafts)
-        if rule.least_percent:
-            drafting &= self._lengths(drafts, drafts.count + 1) > drafts.count
-        return bool(drafting.any())
-
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+    def decide(self, batch: Batch) -> Proposal:
         """The rule, row by row."""
-        rule = self.rule
+        rule, drafts = self.rule, batch.drafts
         start = None
         if rule.vllm_match is not None:
             start, length = batch.context.vllm_match(*rule.vllm_match)
             copies = length > 0
         else:
-            copies = self._takes_copy(batch, drafts)
+            copies = self._takes_copy(batch)
         # An engine's drafter may stop short of what was planned.
         drafted = self._lengths(drafts, min(self._neural_len, drafts.count))
         neural_len = np.where(batch.holds_neural & ~copies, drafted, 0).astype(np.int32)
@@ -179,8 +160,9 @@ class StaticPolicy(BasePolicy):
     def _copies(self, batch: Batch) -> NDArray[np.bool_]:
         return batch.matches.length >= self.rule.min_match
 
-    def _takes_copy(self, batch: Batch, drafts: Drafts) -> NDArray[np.bool_]:
+    def _takes_copy(self, batch: Batch) -> NDArray[np.bool_]:
         """The rows that copy rather than draft, as far as the first drafted token tells."""
+        drafts = batch.drafts
         if not self.rule.agree:
             return self._copies(batch)
         if drafts.count == 0:

@@ -44,7 +44,8 @@ class Tables(NamedTuple):
 
 
 @inlined
-def _mixed(h: np.uint64, value: np.uint64) -> np.uint64:
+def mixed(h: np.uint64, value: np.uint64) -> np.uint64:
+    """A hash that goes on with a value."""
     h ^= value + np.uint64(0x9E3779B97F4A7C15)
     h *= np.uint64(0xBF58476D1CE4E5B9)
     h ^= h >> np.uint64(29)
@@ -55,10 +56,10 @@ def _mixed(h: np.uint64, value: np.uint64) -> np.uint64:
 @compiled
 def key_of(salt: np.uint64, level: int, first: int, second: int, third: int) -> np.uint64:
     """The salted hash of up to three tokens at a level; tokens that it does not use are -1."""
-    h = _mixed(salt, np.uint64(level + 1))
-    h = _mixed(h, np.uint64(first + 2))
-    h = _mixed(h, np.uint64(second + 2))
-    h = _mixed(h, np.uint64(third + 2))
+    h = mixed(salt, np.uint64(level + 1))
+    h = mixed(h, np.uint64(first + 2))
+    h = mixed(h, np.uint64(second + 2))
+    h = mixed(h, np.uint64(third + 2))
     return h | np.uint64(1)
 
 

@@ -72,7 +72,7 @@ def _run(
     _admit(loop, 0, address)
     while goes_on(loop):
         count, context = loop.state[0].rows, context_tokens(loop)
-        if not stages.keeps(address, count):
+        if not stages.holds_drafter(address, count):
             loop.holds_neural[:count] = False
         _take_in(arrays, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
@@ -109,7 +109,7 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int) -> None:
     """Let the policy say which of the rows that have just entered hold the drafter."""
     rows = loop.state[0].rows
     for row in range(rows):
-        if loop.entry[row] >= first_entry and stages.admits(address, rows):
+        if loop.entry[row] >= first_entry and stages.holds_drafter(address, rows):
             take_drafter(loop, row)
 
 
@@ -327,5 +327,5 @@ def _planner(
         reads_drafts=first.model.reads_evidence and recording.shows_tokens,
         is_late=engine == ASYNC,
         recorder=recorder,
-        forwards=first.forwards,
+        forwards=first.forwards_by_load,
     )

@@ -1,7 +1,8 @@
 """Any policy, driven through a closed loop exactly as an engine would drive it.
 
-What a policy can see is what the executor of its steps hands over: facts about the text known so
-far, and what was drafted in this step. The recording itself never leaves this file and `recorded`.
+It is that of a sync engine. What a policy can see is what the executor of its steps hands over:
+facts about the text known so far, and what was drafted in this step. The recording itself never
+leaves this file and `recorded`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel, Deciding, StepShape, deciding_s, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.policy.base import deciding_of
 from adaspec.policy.guard import HOLD, Guard, Said
 from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.step import DraftSource, Executor, Step
 from adaspec.replay.closed_loop import (
     advance,
     count_step,
@@ -30,8 +31,6 @@ from adaspec.replay.closed_loop import (
 from adaspec.replay.recorded import HiddenDrafts, RecordedDrafts, Verification, verify
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
-from adaspec.step.executor import DraftSource, Step
-from adaspec.step.phased import executor_of
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -64,7 +63,6 @@ def run_policy(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    engine: str = SYNC,
     observer: Observer | None = None,
     guard: Guard | None = None,
     true_cost: CostModel | None = None,
@@ -74,10 +72,10 @@ def run_policy(
     Steps take what `true_cost` says; the policy weighs `cost` all the same. A `guard` sees what
     steps take and emit, and says which of them speculate.
     """
-    run = _Run(recording, policy, order, concurrency, cost, cap, engine, observer)
+    run = _Run(recording, policy, order, concurrency, cost, cap, observer)
     run.guard = guard
     deciding = deciding_of(policy, recording.shows_tokens)
-    true = (true_cost or cost).under(engine)
+    true = true_cost or cost
     run.true_costs = true.charged_to(deciding).constants()
     run.plain_costs = true.charged_to(Deciding.NOTHING).constants()
     while goes_on(run.loop):
@@ -97,7 +95,6 @@ class _Run:
         concurrency: int,
         cost: CostModel,
         cap: int,
-        engine: str,
         observer: Observer | None,
     ) -> None:
         self.recording, self.observer = recording, observer
@@ -109,12 +106,11 @@ class _Run:
             slots=concurrency,
             shows_tokens=recording.shows_tokens,
             shows_confidences=recording.shows_confidences,
-            engine=engine,
         )
-        self.executor = executor_of(policy, setup, self.index)
+        self.executor = Executor(policy, setup, self.index)
         self.loop = start(recording.columns, order, concurrency, False)
         self.guard: Guard | None = None
-        self.true_costs = self.plain_costs = cost.under(engine).constants()
+        self.true_costs = self.plain_costs = cost.constants()
         """What steps take by what the policy decides, and where nothing is decided."""
         self._noted_s = 0.0
         """Until when the guard was told of."""
@@ -130,9 +126,7 @@ class _Run:
             request = self.recording.requests[loop.request[row]]
             known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
             loop.slot[row] = self.index.open(known)
-            if not self._held_off and self.executor.admit(
-                int(loop.slot[row]), len(request.prompt_tokens), rows
-            ):
+            if not self._held_off and self.executor.enter(int(loop.slot[row]), rows):
                 take_drafter(loop, row)
 
     def step(self) -> None:
@@ -159,8 +153,7 @@ class _Run:
         loop, self._held_off = self.loop, False
         rows = int(loop.state["rows"][0])
         for row in range(rows):  # none holds the drafter: it has not read what they emitted
-            prompt_tokens = int(loop.columns.prompt[loop.request[row]])
-            self.executor.admit(int(loop.slot[row]), prompt_tokens, rows)
+            self.executor.enter(int(loop.slot[row]), rows)
 
     def _go_without(self, said: Said) -> None:
         """Take all running requests one token on, as an engine without speculation does."""
@@ -170,7 +163,6 @@ class _Run:
         slots = loop.slot[:rows]
         if said.word == HOLD and not self._held_off:
             self._held_off, loop.holds_neural[:rows] = True, False
-            self.executor.release(slots.copy())
         nothing = np.zeros(rows, np.int32)
         verified = verify(self.recording.arrays, request, position, nothing, nothing, nothing)
         shape = StepShape(rows, self._context_tokens(), 0, 0, False, 0, 0, 0)
@@ -194,10 +186,10 @@ class _Run:
         request, position = loop.request[:rows], loop.position[:rows]
         slots, prompt = loop.slot[:rows], loop.columns.prompt[request]
         step = executor.begin(
-            slots.copy(),
+            slots,
             prompt.astype(np.int32),
             position.astype(np.int32),
-            loop.holds_neural[:rows].copy(),
+            loop.holds_neural[:rows],
             int(read_beside(loop)),
         )
         if not executor.keep(step):
@@ -210,7 +202,7 @@ class _Run:
         verified = verify(
             self.recording.arrays, request, position, cut.neural_len, cut.ngram_len, cut.start
         )
-        outcome = executor.outcome(
+        report = executor.report(
             step,
             drafted=cut.neural_len + cut.ngram_len,
             neural_drafted=cut.neural_len,
@@ -229,7 +221,7 @@ class _Run:
         if self.observer is not None:
             entry = loop.entry[:rows]
             self.observer(SeenStep(request, entry, position, step, verified, seconds))
-        executor.learn(step, outcome)
+        executor.learn(report)
         going_on = ~verified.done
         if going_on.any():
             self.index.extend(slots[going_on], verified.flat, verified.emitted_tokens[going_on])
@@ -241,8 +233,6 @@ class _Run:
             self.index.close(slot)
         following = int(self.loop.state["following"][0])
         if advance(self.loop, False):
-            if not self._held_off:
-                self.executor.release(self.ended)
             self._admit(following)
 
     def _drafts(self, step: Step) -> DraftSource:

@@ -1,12 +1,12 @@
 """The fastest way to replay whatever can be named in an evaluation.
 
-A policy needs no entry here: the loop for any policy replays it, one step at a time. `_COMPILED`
-has the kinds of policy that a faster loop gives the same results for.
+A policy needs no entry here: the loop for any policy replays it, one step at a time. `_PLAYS` has
+the kinds of policy that a faster loop gives the same results for, and what only replays know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Deciding
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import Adaptive
-from adaspec.policy.base import Needs, decides_late, needs_of
+from adaspec.policy.base import Needs, needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.static import StaticPolicy, StaticRule
@@ -119,20 +119,12 @@ class Player:
             if why is None and self.is_late:
                 why = "runs in sync engines only: replay it with --engine sync"
             return None if why is None else f"'{name}' {why}"
-        if self.is_late and not self._has_order(contender):
+        if self.is_late and not is_compiled(contender):
             return (
-                f"'{name}' does not say how many tokens a step may verify before the last outcome "
-                "is known (it lacks the stage 'budget'): replay it with --engine sync"
+                f"'{name}' is asked step by step, with all outcomes known: no async engine runs it "
+                "so; replay it with --engine sync"
             )
         return None
-
-    def _has_order(self, contender: Contender) -> bool:
-        """Whether there is an order of events for it in an async engine.
-
-        Baselines that adapt and oracles keep their own.
-        """
-        kept = (*_NO_POLICIES, Adaptive)
-        return isinstance(contender, kept) or decides_late(contender)
 
     def remember(self, order: Ints, concurrency: int) -> Recording | None:
         """The entries of an order with the answers that each knows; None where none are replayed.
@@ -153,8 +145,7 @@ class Player:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
-        known_kind = _entry(_NO_POLICIES, contender) or _entry(_COMPILED, contender)
-        play: _Play = known_kind or Player._play_any
+        play: _Play = _play_of(contender) or Player._play_any
         seen = _Run(self.recording, order, concurrency)
         if needs_of(contender).memory:
             contender, seen = self._remembering(contender, seen, known)
@@ -224,7 +215,7 @@ class Player:
 
     def _play_any(self, policy: Policy, run: _Run) -> Result:
         recording, order, concurrency = run
-        return run_policy(recording, policy, order, concurrency, self.cost, self.cap, self.engine)
+        return run_policy(recording, policy, order, concurrency, self.cost, self.cap)
 
     def _play_static(self, policy: StaticPolicy, run: _Run) -> Result:
         return self._play_rule(policy.rule, self.is_late, run)
@@ -249,28 +240,23 @@ class Player:
 
 _Play: TypeAlias = Callable[[Player, Any, _Run], Result]
 
-_NO_POLICIES: dict[type, _Play] = {
+_PLAYS: dict[type, _Play] = {
+    StaticPolicy: Player._play_static,
+    Adaptive: Player._play_adaptive,
+    LearnedPolicy: Player._play_compiled,
     Oracle: Player._play_oracle,
     CrossfitRule: Player._play_rules,
     FreshRule: Player._play_fresh,
     CrossfitPolicy: Player._play_compiled,
     SuffixDecoding: Player._play_suffix,
 }
-"""How each contender is replayed that no engine could be given as it is."""
-_COMPILED: dict[type, _Play] = {
-    StaticPolicy: Player._play_static,
-    Adaptive: Player._play_adaptive,
-    LearnedPolicy: Player._play_compiled,
-}
-"""How each kind of policy is replayed faster than by the loop for any policy."""
+"""How each kind of contender is replayed; what is not here is asked step by step."""
 
 
-def _entry(table: Mapping[type, _Play], contender: object) -> _Play | None:
-    return next((table[kind] for kind in type(contender).__mro__ if kind in table), None)
+def _play_of(contender: object) -> _Play | None:
+    return next((_PLAYS[kind] for kind in type(contender).__mro__ if kind in _PLAYS), None)
 
 
 def is_compiled(contender: object) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
-    if isinstance(contender, SuffixDecoding):
-        return False
-    return _entry({**_NO_POLICIES, **_COMPILED}, contender) is not None
+    return not isinstance(contender, SuffixDecoding) and _play_of(contender) is not None

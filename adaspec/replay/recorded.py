@@ -11,6 +11,8 @@ from adaspec.draft.index import Matches, NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
+from adaspec.policy.step import ShownDrafts, Step
+from adaspec.policy.text import lengths_behind
 from adaspec.replay.recording import (
     AVAILABLE,
     FACTS,
@@ -20,8 +22,6 @@ from adaspec.replay.recording import (
     Recording,
     copied_token,
 )
-from adaspec.step.executor import ShownDrafts, Step
-from adaspec.step.text import lengths_behind
 from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]

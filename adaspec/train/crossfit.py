@@ -105,7 +105,7 @@ def cross_fit(
         "folds": folds,
         "contents": contents_of(selection),
         "fingerprint": feature_fingerprint(),
-        "forwards": [policy.forwards.tolist() for policy in policies],
+        "forwards": [policy.forwards_by_load.tolist() for policy in policies],
     }
     if memory:
         report["cross_fitted"]["memory"] = True

@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 
 from adaspec.draft.answers import AnswerIndex
 from adaspec.draft.index import NgramIndex
+from adaspec.policy.cut import Cut
 from adaspec.policy.protocol import Bools, Floats, Ints
-from adaspec.step.cut import Cut
-from adaspec.step.executor import ShownDrafts, Step
-from adaspec.step.text import store_forward
+from adaspec.policy.step import ShownDrafts, Step
+from adaspec.policy.text import store_forward
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 
 Reasons = Callable[[int], tuple[float, list[dict[str, Any]]]]
 """The price of a token, and facts by name for each of so many rows; see `LearnedPolicy.reasons`."""
-NO_SLOTS = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +76,20 @@ class RunningRequests:
         self.index = NgramIndex(answers)
         self.requests: dict[str, RunningRequest] = {}
 
-    def remove_ended(self, alive: Mapping[str, object]) -> tuple[list[str], Ints]:
-        """Forget requests that are no longer alive; returns their ids and the slots they had."""
+    def remove_ended(self, alive: Mapping[str, object]) -> list[str]:
+        """Forget requests that are no longer alive; returns their ids."""
         ended = [
             name for name, request in self.requests.items() if alive.get(name) is not request.state
         ]
         for name in ended:
             self._remember(self.requests[name])
-        return (ended, self._forget(ended)) if ended else ([], NO_SLOTS)
+        return self._forget(ended)
 
-    def remove_all(self) -> tuple[list[str], Ints]:
-        """Forget every request; returns their ids and the slots they had."""
-        names = list(self.requests)
-        return names, self._forget(names)
+    def remove_all(self) -> list[str]:
+        """Forget every request; returns their ids."""
+        return self._forget(list(self.requests))
 
-    def make_room(self, batch: EngineBatch) -> tuple[list[str], Ints]:
+    def make_room(self, batch: EngineBatch) -> list[str]:
         """Forget the requests longest absent from the batch until every row can have a slot.
 
         Preempted requests keep their slots as long as there are enough.
@@ -99,11 +97,11 @@ class RunningRequests:
         entering = sum(name not in self.requests for name in batch.requests)
         missing = len(self.requests) + entering - self.slots
         if missing <= 0:
-            return [], NO_SLOTS
+            return []
         running = set(batch.requests)
         absent = [name for name in self.requests if name not in running]
         absent.sort(key=lambda name: self.requests[name].last_step)
-        return absent[:missing], self._forget(absent[:missing])
+        return self._forget(absent[:missing])
 
     def enter(self, batch: EngineBatch, row: int) -> RunningRequest:
         """Add a request that is seen for the first time."""
@@ -160,11 +158,10 @@ class RunningRequests:
             answer = self.index.copies([request.slot], [request.prompt_tokens], count)
             self.answers.add(answer[0], request.owner)
 
-    def _forget(self, names: Sequence[str]) -> Ints:
-        slots = [self.requests.pop(name).slot for name in names]
-        for slot in slots:
-            self.index.close(slot)
-        return np.array(slots, np.int32)
+    def _forget(self, names: list[str]) -> list[str]:
+        for name in names:
+            self.index.close(self.requests.pop(name).slot)
+        return names
 
 
 class EngineDrafts(ShownDrafts):

@@ -68,7 +68,6 @@ STAGES = (
     "proceed",
     "settle",
     "learn",
-    "release",
     "look-up",
     "batch",
     "time",

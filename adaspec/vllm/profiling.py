@@ -14,7 +14,7 @@ import numpy as np
 
 from adaspec.errors import ServingError
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Proposal
+from adaspec.policy.protocol import Batch, Proposal
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.events import Observer, source_of
 from adaspec.vllm.workarounds import use_worker_threads
@@ -67,18 +67,18 @@ class FixedPlanPolicy(BasePolicy):
         self.holds = False
         """Whether requests that enter later hold the neural drafter."""
 
-    def admit(self, arrival: Arrival) -> bool:
+    def holds_drafter(self, load: int) -> bool:
         """Follow the plan."""
         return self.holds
 
-    def plan(self, batch: Batch) -> int:
+    def forwards(self, batch: Batch) -> int:
         """Follow the plan."""
         return self.current.forwards if batch.holds_neural.any() else 0
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+    def decide(self, batch: Batch) -> Proposal:
         """Follow the plan; tokens are copied from the text's start, which always exists."""
         rows = len(batch)
-        neural_len = np.minimum(self.current.neural_len, drafts.count)
+        neural_len = np.minimum(self.current.neural_len, batch.drafts.count)
         neural = np.where(batch.holds_neural, neural_len, 0).astype(np.int32)
         ngram = np.full(rows, self.current.ngram_len, np.int32)
         # After neural tokens, the place to copy from has to be looked up.

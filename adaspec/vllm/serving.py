@@ -9,7 +9,7 @@ from typing import Any
 from adaspec.cost.model import CostModel
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Arrival, Policy, Setup
+from adaspec.policy.protocol import Policy, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
 from adaspec.vllm.compatibility import installed_version
@@ -25,7 +25,7 @@ class RecordPolicy(BasePolicy):
 
     name = "record"
 
-    def admit(self, arrival: Arrival) -> bool:
+    def holds_drafter(self, load: int) -> bool:
         """Refuse the drafter to every request."""
         return False
 

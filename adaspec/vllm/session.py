@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from adaspec.draft.answers import AnswerIndex
+from adaspec.policy.cut import Cut, fit
 from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.protocol import Bools, Floats, Ints, Policy
-from adaspec.step.cut import Cut, fit
-from adaspec.step.phased import executor_of
+from adaspec.policy.step import Executor
 from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
@@ -95,7 +95,7 @@ class Session:
         self._shortened = getattr(policy, "shortened", None)
         self._draft_to = 0
         """How many tokens the current step drafts at least, whatever the policy asks for."""
-        self._executor = executor_of(policy, self.setup, self._running.index)
+        self._executor = Executor(policy, self.setup, self._running.index)
         self.drift = Drift(policy, self.observers)
 
     @property
@@ -250,7 +250,7 @@ class Session:
         result = None
         with self._stage("learn"):
             result = verify(pending, batch)
-            outcome = self._executor.outcome(
+            report = self._executor.report(
                 pending.step,
                 drafted=result.drafted,
                 neural_drafted=result.neural_drafted,
@@ -261,10 +261,10 @@ class Session:
                 known=result.known,
                 judged=result.judged if pending.proposes else np.zeros_like(result.judged),
             )
-            result.step_s = outcome.step_s
+            result.step_s = report.step_s
             result.took_s = since_s if result.complete else None
             if result.known.any():
-                self._executor.learn(pending.step, outcome)
+                self._executor.learn(report)
         if result is not None:
             self.observers.notify("verified", result)
             if result.dropped:
@@ -272,10 +272,9 @@ class Session:
 
     def _pause(self, batch: EngineBatch, alive: Mapping[str, object]) -> None:
         """Take a step without speculation: whoever runs in it gets no drafter any more."""
-        names, slots = self._running.remove_all()
+        names = self._running.remove_all()
         if names:
             self.observers.notify("left", names)
-            self._executor.release(slots)
         self._forget_undrafted(alive)
         self._undrafted.update(zip(batch.requests, batch.states, strict=True))
 
@@ -298,11 +297,9 @@ class Session:
     def _release(self, batch: EngineBatch, alive: Mapping[str, object]) -> None:
         if self._undrafted:
             self._forget_undrafted(alive)
-        for names, slots in (self._running.remove_ended(alive), self._running.make_room(batch)):
+        for names in (self._running.remove_ended(alive), self._running.make_room(batch)):
             if names:
                 self.observers.notify("left", names)
-                with self._stage("release"):
-                    self._executor.release(slots)
 
     def _admit(self, batch: EngineBatch) -> None:
         for row, name in enumerate(batch.requests):
@@ -319,9 +316,7 @@ class Session:
             )
             request.holds_neural = request.recorded and self.serving.record_cap > 0
             with self._stage("admit"):  # if this fails, the request runs without the drafter
-                admitted = self._executor.admit(
-                    request.slot, request.prompt_tokens, len(batch.requests)
-                )
+                admitted = self._executor.enter(request.slot, len(batch.requests))
                 request.holds_neural |= admitted and whole and request.limits.drafter
             self._ever_held |= request.holds_neural
             prompt = batch.tokens[row, : request.prompt_tokens]

@@ -26,7 +26,6 @@ FAULTS = (
     "proceed",
     "settle",
     "learn",
-    "release",
     "look-up",
     "batch",
     "time",
@@ -81,11 +80,11 @@ def count_chunks(session, count):
 class Sleeping(Wanderer):
     """Takes longer than it may, now and then."""
 
-    def settle(self, batch, drafts):
+    def decide(self, batch):
         """As a `Wanderer`, and sometimes late."""
         if self.draw.random() < 0.1:
             time.sleep(2 * LIMIT_S)
-        return super().settle(batch, drafts)
+        return super().decide(batch)
 
 
 class Boasting(Wanderer):
@@ -99,13 +98,15 @@ class Boasting(Wanderer):
 def policy_for(fault):
     """The policy that a fault of that name is injected by."""
     if fault == "switched off":
-        return Failing("plan", "raises")
+        return Failing("forwards", "raises")
     if fault == "settle":
-        return Failing("settle", "nan lengths", 5)
+        return Failing("decide", "nan lengths", 5)
     if fault == "plan":
-        return Failing("plan", "nan", 5)
-    if fault in ("admit", "keep", "proceed", "learn", "release"):
-        return Failing(fault, "raises", 2 if fault == "release" else 5)
+        return Failing("forwards", "nan", 5)
+    if fault == "keep":
+        return Failing("holds_drafter", "raises", 5)
+    if fault == "learn":
+        return Failing("learn", "raises", 5)
     return {"time": Sleeping, "expects": Boasting, "incomplete": Stumbling}.get(fault, Wanderer)()
 
 

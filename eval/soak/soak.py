@@ -37,7 +37,7 @@ LOADS = (1, 2, 4, 8)
 ASKED = 160
 TRACE_BYTES = 4 << 20
 RUNNERS = {"v1": "long_v1", "v2": "long_v2"}
-STAGES_OF_V1 = ("plan", "forward_ran", "settle", "learn", "release")
+STAGES_OF_V1 = ("plan", "forward_ran", "settle", "learn")
 LEFT_OUT = ("time", "switched off")
 """Faults of the long runs that are for engines of their own."""
 

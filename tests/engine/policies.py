@@ -5,38 +5,36 @@ import numpy as np
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Proposal
 
-STAGES = ("refused", "admitted", "idle", "went_on", "stopped", "trimmed")
+STAGES = ("refused", "held", "idle", "went_on", "stopped", "trimmed")
 SOURCES = ("none", "ngram", "neural", "splice")
 
 
 class Wanderer(BasePolicy):
-    """Takes every stage's every way in turn: seeded chance, evidence and agreement decide."""
+    """Takes every method's every way in turn: seeded chance, evidence and agreement decide."""
 
     name = "wanderer"
+    stops_early = True
     seed = 7
 
     def start(self, setup):
         self.setup = setup
         self.draw = np.random.default_rng(self.seed)
         self.taken = dict.fromkeys((*STAGES, *SOURCES), 0)
-        self.learned = self.released = 0
+        self.learned = 0
 
-    def admit(self, arrival):
-        admitted = bool(self.draw.random() < 0.7)
-        self.taken["admitted" if admitted else "refused"] += 1
-        return admitted
+    def holds_drafter(self, load):
+        holds = bool(self.draw.random() < 0.98)
+        self.taken["held" if holds else "refused"] += 1
+        return holds
 
-    def keep(self, batch):
-        return bool(self.draw.random() < 0.98)
-
-    def plan(self, batch):
-        if not batch.holds_neural.any() or self.draw.random() < 0.25:
-            self.taken["idle"] += 1
-            return 0
-        return int(self.draw.integers(1, min(self.setup.neural_cap, 6) + 1))
-
-    def proceed(self, batch, drafts):
-        held = batch.holds_neural
+    def forwards(self, batch):
+        drafts, held = batch.drafts, batch.holds_neural
+        if drafts.count == 0:
+            if not held.any() or self.draw.random() < 0.25:
+                self.taken["idle"] += 1
+                return 0
+            self.most = int(self.draw.integers(1, min(self.setup.neural_cap, 6) + 1))
+            return self.most
         last = drafts.confidences[held, drafts.count - 1]
         assert np.isfinite(last).all()
         assert (last[:, 0] <= 0).all()
@@ -46,10 +44,10 @@ class Wanderer(BasePolicy):
         agreed = batch.context.candidate(drafts.count)[held] == drafts.tokens[held]
         going_on = bool(np.exp(last[:, 0]).mean() + 0.2 * agreed.mean() > 0.6)
         self.taken["went_on" if going_on else "stopped"] += 1
-        return going_on
+        return self.most if going_on else drafts.count
 
-    def settle(self, batch, drafts):
-        rows = len(batch)
+    def decide(self, batch):
+        rows, drafts = len(batch), batch.drafts
         way = self.draw.integers(0, 4, rows)
         most = np.where(batch.holds_neural, drafts.count, 0)
         kept = self.draw.integers(0, drafts.count + 1, rows)
@@ -69,33 +67,28 @@ class Wanderer(BasePolicy):
             self.taken["trimmed"] += 0 < neural[row] < drafts.count
         return Proposal(neural, ngram)
 
-    def learn(self, batch, proposal, outcome):
-        assert (outcome.accepted <= outcome.drafted).all()
-        assert (outcome.neural_drafted <= outcome.drafted).all()
-        emitted = outcome.emitted_tokens
-        assert ((emitted == outcome.accepted + 1) | (emitted == 0)).all()
-        self.learned += len(batch)
-
-    def release(self, slots):
-        self.released += len(slots)
+    def learn(self, report):
+        assert (report.accepted <= report.drafted).all()
+        assert (report.neural_drafted <= report.drafted).all()
+        emitted = report.emitted_tokens
+        assert ((emitted == report.accepted + 1) | (emitted == 0)).all()
+        self.learned += len(report.batch)
 
 
 class Failing(Wanderer):
-    """Fails in one stage, each time or now and then."""
+    """Fails in one method, each time or now and then."""
 
     name = "failing"
 
-    def __init__(self, stage, how, every=1):
-        self.stage, self.how, self.every, self.calls = stage, how, every, 0
+    def __init__(self, method, how, every=1):
+        self.method, self.how, self.every, self.calls = method, how, every, 0
 
     def start(self, setup):
         super().start(setup)
-        for name in ("admit", "keep", "plan", "proceed", "settle", "learn", "release"):
-            if name == self.stage:
-                setattr(self, name, self._failing(getattr(super(), name)))
+        setattr(self, self.method, self._failing(getattr(super(), self.method)))
 
     def _failing(self, well):
-        def stage(*facts):
+        def method(*facts):
             self.calls += 1
             if self.calls % self.every:
                 return well(*facts)
@@ -112,4 +105,4 @@ class Failing(Wanderer):
                 return Proposal(np.full(len(facts[0]), 77), np.zeros(len(facts[0]), np.int32))
             raise AssertionError(self.how)
 
-        return stage
+        return method

@@ -20,33 +20,37 @@ sys.path.append(str(Path(__file__).parent / "v2"))
 from wandering import CAP, random_policy, without_numbers, written_policy
 
 FAULTS = [
-    ("admit", "raises", 5),
-    ("keep", "raises", 3),
-    ("plan", "raises", 3),
-    ("plan", "nan", 3),
-    ("proceed", "raises", 2),
-    ("settle", "raises", 3),
-    ("settle", "nan lengths", 3),
-    ("settle", "shape", 3),
-    ("settle", "too many", 3),
+    ("holds_drafter", "raises", 5),
+    ("forwards", "raises", 3),
+    ("forwards", "nan", 3),
+    ("decide", "raises", 3),
+    ("decide", "nan lengths", 3),
+    ("decide", "shape", 3),
+    ("decide", "too many", 3),
     ("learn", "raises", 3),
-    ("release", "raises", 2),
 ]
+STAGES = {
+    "holds_drafter": {"admit", "keep"},
+    "forwards": {"plan", "proceed"},
+    "decide": {"settle"},
+    "learn": {"learn"},
+}
+"""The stages of a step in which a policy's method is asked."""
 
 
-@pytest.mark.parametrize(("stage", "how", "every"), FAULTS)
-def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, stage, how, every):
-    engine, session = serve("eagle", Failing(stage, how, every))
+@pytest.mark.parametrize(("method", "how", "every"), FAULTS)
+def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, method, how, every):
+    engine, session = serve("eagle", Failing(method, how, every))
     assert engine.greedy(prompts[:8], 32) == truth(32)[:8]
     assert engine.greedy(prompts[:2], 8) == truth(8)[:2]
-    assert session.breaker.counts[stage] > 0
-    assert set(session.breaker.counts) == {stage}
+    assert session.breaker.counts
+    assert set(session.breaker.counts) <= STAGES[method]
     assert not session.breaker.off
 
 
-@pytest.mark.parametrize(("stage", "how"), [("plan", "raises"), ("settle", "shape")])
-def test_a_policy_that_always_fails_is_switched_off(serve, prompts, truth, stage, how):
-    engine, session = serve("eagle", Failing(stage, how))
+@pytest.mark.parametrize(("method", "how"), [("forwards", "raises"), ("decide", "shape")])
+def test_a_policy_that_always_fails_is_switched_off(serve, prompts, truth, method, how):
+    engine, session = serve("eagle", Failing(method, how))
     assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.off
     engine.judged.clear()

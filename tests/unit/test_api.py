@@ -25,12 +25,12 @@ QUICK = {"concurrency": 2, "orders": 1, "resamples": 0, "jobs": 1}
 
 
 class Drafts(adaspec.BasePolicy):
-    def plan(self, batch):
+    def forwards(self, batch):
         return int(batch.holds_neural.any())
 
-    def settle(self, batch, drafts):
+    def decide(self, batch):
         return adaspec.Proposal(
-            np.where(batch.holds_neural, drafts.count, 0), np.zeros(len(batch), np.int32)
+            np.where(batch.holds_neural, batch.drafts.count, 0), np.zeros(len(batch), np.int32)
         )
 
 

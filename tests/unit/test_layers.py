@@ -15,8 +15,7 @@ LAYERS = [
     "train",
     "evaluate",
     "replay",
-    "step",
-    "device",
+    "kernels",
     "policy",
     "predict",
     "draft",
@@ -103,12 +102,13 @@ def test_only_tensors_and_vllm_need_torch_and_only_kernels_triton_as_a_module_lo
     for path in modules():
         for name in needed_to_load(path):
             root = name.split(".")[0]
-            if root == "torch" or name.startswith("adaspec.device"):
+            if root == "torch" or name.startswith("adaspec.kernels"):
                 torch.add(path.relative_to(PACKAGE).parts[0])
-            if root == "triton" or name.startswith("adaspec.device.kernels"):
-                triton.add(path.relative_to(PACKAGE).parent.as_posix())
-    assert torch == {"device", "vllm"}
-    assert triton == {"device/kernels"}
+            launches = name.startswith("adaspec.kernels") and name != "adaspec.kernels.batch"
+            if root == "triton" or launches:
+                triton.add(path.relative_to(PACKAGE).parts[0])
+    assert torch == {"kernels", "vllm"}
+    assert triton == {"kernels"}
 
 
 def test_every_folder_of_the_package_has_its_layer():

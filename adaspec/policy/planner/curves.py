@@ -25,7 +25,7 @@ from adaspec.policy.planner.memory import (
     SPLICE_WEIGHT,
     Memory,
 )
-from adaspec.policy.planner.recalibration import factor_of, recalibrated
+from adaspec.policy.planner.recalibration import recalibrated
 from adaspec.predict.evidence import observe_evidence
 from adaspec.predict.features import CANDIDATE, BehindMatches, RowFacts, observe
 from adaspec.predict.model import (
@@ -56,13 +56,12 @@ def predict_before_drafting(
 ) -> None:
     """Fill the curves of the chosen rows by what is known before drafting.
 
-    `price` is what the splice that may follow a neural draft costs per token.
+    The record has the factors by which it is recalibrated. `price` is what the splice that may
+    follow a neural draft costs per token.
     """
     observe(rows, chosen, model.tables, memory.keys, memory.features)
     count = chosen.shape[0]
     predict_rows(model.before, memory.features, count, memory.before_scratch, memory.predictions)
-    for source in (NGRAM, NEURAL, SPLICE):
-        memory.record[source].factor = factor_of(memory, knobs, source)
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
     weight = knobs[SPLICE_WEIGHT] * memory.record[SPLICE].factor
     charge = knobs[SPLICE_TOKENS] * price

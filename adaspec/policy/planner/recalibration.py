@@ -47,6 +47,13 @@ def factor_of(memory: Memory, knobs: Array, source: int) -> float:
 
 
 @compiled
+def fill_factors(memory: Memory, knobs: Array) -> None:
+    """Fill in by what each source is recalibrated in this step."""
+    for source in (NGRAM, NEURAL, SPLICE):
+        memory.record[source].factor = factor_of(memory, knobs, source)
+
+
+@compiled
 def recalibrated(predicted: float, exponent: float, factor: float) -> float:
     """A probability after its knob and its source's factor; 0 where it is none."""
     return min(1.0, min(1.0, predicted) ** exponent * factor) if predicted > 0 else 0.0

@@ -4,14 +4,17 @@ Objective: emitted tokens per second of the whole batch. The policy's class call
 time, on what an engine or a replay shows it; the replay's compiled loop calls the very same
 stages. All of them work on the planner behind an address:
 
-    admits      a request enters: does it hold the neural drafter?
-    keeps       do those that hold it go on?
+    holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
     revise      after each forward, where drafts are read: revise what is expected
     budget      in an async engine: how many tokens may be verified, decided before
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
     learn       what was accepted, and how long the step took
+
+An engine on which the whole batch is decided for elsewhere, and later, takes the part of `plan`,
+`choose` and `splice` that is about single rows: `expect`, `wanted`, `extended`, `wanted_splice` and
+`offer`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.batch import AGREE, AVAILABLE, LENGTH, SEEN
 from adaspec.jit import compiled, inlined
 from adaspec.policy.planner.address import model_at, planner_at
 from adaspec.policy.planner.budget import (
@@ -37,7 +41,7 @@ from adaspec.policy.planner.curves import (
 )
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Memory
 from adaspec.policy.planner.rate import context_of, count_step, rate_of
-from adaspec.policy.planner.recalibration import note_expected, update_record
+from adaspec.policy.planner.recalibration import fill_factors, note_expected, update_record
 from adaspec.policy.planner.recorder import record_decisions, record_evidence, record_splices
 from adaspec.policy.planner.state import Planner
 from adaspec.predict.features import BehindMatches, RowFacts
@@ -89,16 +93,10 @@ def price_of(planner: Planner) -> float:
 
 
 @compiled
-def admits(address: int, running: int) -> bool:
-    """Whether a request that enters, one of so many, holds the neural drafter."""
+def holds_drafter(address: int, load: int) -> bool:
+    """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
-    return planner.limits[0].neural_cap > 0 and forwards_at(planner.budget, running) > 0
-
-
-@compiled
-def keeps(address: int, running: int) -> bool:
-    """Whether those that hold the drafter go on: a step without it leaves a hole in its cache."""
-    return forwards_at(planner_at(address).budget, running) > 0
+    return planner.limits[0].neural_cap > 0 and forwards_at(planner.budget, load) > 0
 
 
 @compiled
@@ -143,21 +141,15 @@ def plan(address: int) -> int:
     """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
     rows, limits, step = rows_of(planner), planner.limits[0], planner.budget.step[0]
-    price, running = price_of(planner), rows.slots.shape[0]
+    running = rows.slots.shape[0]
     if limits.is_late:
         rate = rate_of(planner.memory, planner.knobs[0], planner.costs, running, context_of(rows))
         step.budget = decide_budget(
             planner.budget, planner.costs, rate, running, limits.prompt_tokens, limits.cap
         )
     for m in range(planner.models.shape[0]):
-        predict_before_drafting(
-            model_at(planner.models[m]),
-            planner.memory,
-            planner.knobs[m],
-            rows,
-            _rows_of_model(planner, m),
-            price,
-        )
+        fill_factors(planner.memory, planner.knobs[m])
+        _predict(planner, m)
     if planner.recorder.place.shape[0] > 0:
         record_decisions(planner.recorder, planner.memory, rows)
     step.forwards = 0
@@ -167,36 +159,46 @@ def plan(address: int) -> int:
 
 
 @compiled
+def _predict(planner: Planner, model: int) -> None:
+    """Predict the curves of a model's rows."""
+    predict_before_drafting(
+        model_at(planner.models[model]),
+        planner.memory,
+        planner.knobs[model],
+        rows_of(planner),
+        _rows_of_model(planner, model),
+        price_of(planner),
+    )
+
+
+@compiled
+def expect(address: int) -> None:
+    """Predict the curves of the rows that were taken in, by a price and factors set by others."""
+    planner = planner_at(address)
+    for m in range(planner.models.shape[0]):
+        _predict(planner, m)
+
+
+@compiled
 def budget(address: int) -> int:
     """How many drafted tokens this step can verify, all rows together."""
     return int(planner_at(address).budget.step[0].budget)
 
 
 @compiled
-def revise_columns(
-    address: int,
-    depth: int,
-    tokens: Ints,
-    confidences: Floats,
-    length: Ints,
-    agree: Ints,
-    seen: Ints,
-    available: Ints,
-    start: Ints,
-    known: Ints,
+def observe_draft(
+    address: int, tokens: Ints, confidences: Floats, facts: Ints, copied: Ints
 ) -> None:
-    """The same as `revise`, the matches behind the tokens given column by column.
+    """Revise what is expected by all tokens of a draft, with the facts of the matches behind each.
 
-    `known` are the tokens at `start`, where the match lies in known text and not in the draft.
+    See `BehindDrafts.every`.
     """
-    rows = rows_of(planner_at(address))
-    copied = known.copy()
-    for row in range(copied.shape[0]):
-        inside = start[row] - rows.prompt_tokens[row] - rows.position[row]
-        if length[row] > 0 and 0 <= inside < depth:
-            copied[row] = tokens[row, inside]
-    behind = BehindMatches(length, agree, seen, available, copied)
-    revise(address, depth, tokens, confidences, behind)
+    for k in range(tokens.shape[1]):
+        found = facts[k]
+        behind = BehindMatches(
+            found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied[k]
+        )
+        revise(address, k + 1, tokens, confidences, behind)
 
 
 @compiled
@@ -235,17 +237,47 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     settled how many of them are verified.
     """
     planner = planner_at(address)
-    limits, memory, rows = planner.limits[0], planner.memory, rows_of(planner)
-    reads_drafts, price = limits.reads_drafts > 0, price_of(planner)
-    choose_sources(memory, rows, count, price, limits.cap, reads_drafts, neural_len, ngram_len)
-    extend(memory, rows, count, limits.cap, reads_drafts, neural_len, ngram_len)
-    fill_offered(memory, neural_len, ngram_len)
+    wanted(address, count, neural_len, ngram_len)
+    extended(address, count, neural_len, ngram_len)
+    offer(address, neural_len, ngram_len)
     _fit(planner, neural_len, ngram_len)
-    if not reads_drafts and neural_len.any():
+    if not planner.limits[0].reads_drafts and neural_len.any():
         return True
-    note_ranked(planner.budget, rows.slots.shape[0])
-    _note_expected(memory, neural_len, ngram_len)
+    note_ranked(planner.budget, neural_len.shape[0])
+    _note_expected(planner.memory, neural_len, ngram_len)
     return False
+
+
+@compiled
+def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill in what is worth verifying at the step's price, after `count` forwards."""
+    planner = planner_at(address)
+    limits, price = planner.limits[0], price_of(planner)
+    choose_sources(
+        planner.memory,
+        rows_of(planner),
+        count,
+        price,
+        limits.cap,
+        limits.reads_drafts > 0,
+        neural_len,
+        ngram_len,
+    )
+
+
+@compiled
+def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Let every wanted draft go as far as its source does, after `count` forwards."""
+    planner = planner_at(address)
+    limits, rows = planner.limits[0], rows_of(planner)
+    reads_drafts = limits.reads_drafts > 0
+    extend(planner.memory, rows, count, limits.cap, reads_drafts, neural_len, ngram_len)
+
+
+@compiled
+def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill in the survival of the tokens of drafts of these lengths."""
+    fill_offered(planner_at(address).memory, neural_len, ngram_len)
 
 
 @compiled
@@ -274,12 +306,6 @@ def _note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
             memory.splice_len[row, neural] = copied
             memory.splice_tokens[row, neural] = memory.splice[row, neural, 1 : copied + 1].sum()
     note_expected(memory, neural_len, ngram_len)
-
-
-@compiled
-def note_lengths(address: int, neural_len: Ints, ngram_len: Ints) -> None:
-    """Note what is expected of lengths that somebody else chose."""
-    note_expected(planner_at(address).memory, neural_len, ngram_len)
 
 
 @compiled
@@ -339,26 +365,10 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
     """Choose how many copied tokens follow the neural ones, by the matches behind those."""
     planner = planner_at(address)
     rows, memory = rows_of(planner), planner.memory
-    price = price_of(planner)
-    unread = np.empty((0, 0), np.int32)
-    for m in range(planner.models.shape[0]):
-        predict_splices(
-            model_at(planner.models[m]),
-            memory,
-            rows,
-            _rows_of_model(planner, m),
-            neural_len,
-            unread,
-            behind,
-            price,
-            planner.limits[0].cap,
-        )
+    wanted_splice(address, neural_len, behind, ngram_len)
     if planner.recorder.place.shape[0] > 0:
-        record_splices(planner.recorder, memory, rows, neural_len, behind, price)
+        record_splices(planner.recorder, memory, rows, neural_len, behind, price_of(planner))
     if planner.limits[0].weighs_every_splice:
-        for row in range(rows.slots.shape[0]):
-            if neural_len[row] > 0:
-                ngram_len[row] = memory.splice_len[row, neural_len[row]]
         _note_expected(memory, neural_len, ngram_len)
         return
     for row in range(rows.slots.shape[0]):
@@ -370,6 +380,28 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
     _fit(planner, neural_len, ngram_len)
     note_ranked(planner.budget, rows.slots.shape[0])
     _note_expected(memory, neural_len, ngram_len)
+
+
+@compiled
+def wanted_splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Ints) -> None:
+    """Fill in how many copied tokens behind the neural ones are worth verifying."""
+    planner = planner_at(address)
+    memory, unread = planner.memory, np.empty((0, 0), np.int32)
+    for m in range(planner.models.shape[0]):
+        predict_splices(
+            model_at(planner.models[m]),
+            memory,
+            rows_of(planner),
+            _rows_of_model(planner, m),
+            neural_len,
+            unread,
+            behind,
+            price_of(planner),
+            planner.limits[0].cap,
+        )
+    for row in range(neural_len.shape[0]):
+        if neural_len[row] > 0:
+            ngram_len[row] = memory.splice_len[row, neural_len[row]]
 
 
 @compiled

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adaspec.device.answers import Answers
 from adaspec.draft.answers import HEAD, AnswerIndex
+from adaspec.kernels.batch import Answers
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.v2.report import to_device
 

@@ -1,6 +1,6 @@
 """What is drafted in a step, decided on the device from what the target has just verified.
 
-Nothing here waits for the device, and no shape depends on what it computes.
+On an accelerator nothing here waits for it, and no shape depends on what it computes.
 """
 
 from __future__ import annotations
@@ -11,25 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adaspec.device.answers import Answers
-from adaspec.device.model import DeviceModel
-from adaspec.device.predictor import Batch, Predictor
+from adaspec.kernels.batch import Answers, Batch, Step
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.v2 import packing
 from adaspec.vllm.v2.packing import Drafts, Made
+from adaspec.vllm.v2.predictor import HostPredictor
 from adaspec.vllm.v2.report import Layout
 
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
 """Whether kernels are used on a CPU, too: in Triton's interpreter, where they take far longer."""
-Step = Any
-"""A step of either predictor; see `device.predictor.Step`."""
 Pack = Callable[[Layout, Made, Tensor | None, int], Drafts]
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether kernels do what torch's operations say, on tensors of this device."""
+    """Whether kernels work on tensors of this device; elsewhere the functions of the host do."""
     return device.type in _ACCELERATORS or KERNELS_ON_CPU
 
 
@@ -51,32 +48,31 @@ class Drafting:
         self._vocabulary = vocabulary
 
     def warm_up(self, batch: Batch) -> None:
-        """Compile what steps of batches with tensors like these launch, in steps without rows."""
-        if not hasattr(self.predictor, "warm_up"):
-            return
-        self.predictor.warm_up(batch)
+        """Compile what steps of batches with tensors like these run, in steps without rows."""
         none = batch.slots[:0]
         empty = batch._replace(slots=none, sampled=batch.sampled[:0], rejected=batch.rejected[:0])
         settings = torch.ones(4, dtype=torch.float64, device=none.device)
-        drafted = none.new_zeros((0, 0), dtype=torch.int64)
-        confidences = none.new_zeros((0, 0, len(CONFIDENCES)), dtype=torch.float32)
-        for limits in (None, none.new_zeros((0, 2), dtype=torch.int32)):
-            self.finish(self.begin(empty, settings), drafted, confidences, limits)
+        for forwards in (0, 1):
+            drafted = none.new_zeros((0, forwards), dtype=torch.int64)
+            confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
+            for limits in (None, none.new_zeros((0, 2), dtype=torch.int32)):
+                step = self.begin(empty, settings)
+                self.revise(step, drafted, confidences)
+                self.finish(step, drafted, confidences, limits)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
 
         `settings` are what the host decided: the price of a token and the sources' factors.
         """
-        self._batch = batch
-        step = self.predictor.begin(batch)
+        step: Step = self.predictor.begin(batch)
         self.predictor.expect(step, settings[0], settings[1:])
         return step
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in (rows, forwards) drafted tokens and their (forwards, rows, 3) confidences."""
         for depth in range(tokens.shape[1]):
-            drafted = tokens[:, depth].where(step.rows.holds, -1)
+            drafted = tokens[:, depth].where(step.holds, -1)
             self.predictor.revise(step, drafted, confidences[depth])
 
     def finish(
@@ -87,19 +83,20 @@ class Drafting:
         `limits` are (rows, 2) int32: the most tokens of a row's draft, and whether it may copy.
         """
         chosen = self.predictor.choose(step)
-        proposal = self.predictor.propose(step, self.predictor.extended(step, chosen))
+        lengths = self.predictor.extended(step, chosen)
+        proposal = self.predictor.propose(step, lengths)
         made = Made(
             tokens=proposal.tokens,
             survival=proposal.survival,
-            neural=proposal.neural_len,
+            neural=lengths.neural,
             worth_neural=chosen.neural,
             worth_ngram=chosen.ngram,
             decides=step.decides,
             context=step.context_tokens,
-            sampled=self._batch.sampled,
-            rejected=self._batch.rejected,
-            available=step.rows.match.available,
-            emitted=self.predictor.emitted(step),
+            sampled=step.batch.sampled,
+            rejected=step.batch.rejected,
+            available=step.available,
+            emitted=step.emitted,
             remembered=proposal.from_answers,
             drafted=drafted,
             confidences=confidences,
@@ -110,11 +107,10 @@ class Drafting:
 def _on(
     device: torch.device, policy: LearnedPolicy, slots: int, cap: int, answers: Answers | None
 ) -> tuple[Any, Pack]:
-    """The policy's predictor, and what packs its drafts: kernels on an accelerator, torch else."""
+    """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):
-        model = DeviceModel(policy.model, device)
-        return Predictor(model, policy.knobs, cap, answers), packing.pack
-    from adaspec.device.kernels.predictor import FusedPredictor
+        return HostPredictor(policy.model, policy.knobs, slots, cap, answers), packing.pack
+    from adaspec.kernels.predictor import FusedPredictor
 
     predictor = FusedPredictor(policy.model, policy.knobs, slots, cap, device, answers=answers)
     return predictor, packing.pack_at_once

@@ -95,15 +95,11 @@ class Host:
     @property
     def most_forwards(self) -> int:
         """More forwards than these are never decided."""
-        return min(int(self._policy.forwards[:, 1].max()), int(self._neural_cap))
+        return min(int(self._policy.forwards_by_load[:, 1].max()), int(self._neural_cap))
 
-    def enter(self, running: int) -> bool:
-        """Whether a request that enters, one of so many, holds the neural drafter."""
-        return bool(stages.admits(self._policy.address, running))
-
-    def keeps(self, running: int) -> bool:
-        """Whether those that hold the drafter go on holding it."""
-        return bool(stages.keeps(self._policy.address, running))
+    def holds_drafter(self, running: int) -> bool:
+        """Whether requests hold the neural drafter where so many run."""
+        return self._policy.holds_drafter(running)
 
     def decide(
         self, slots: Ints, prompt_tokens: Ints, holds_neural: Bools, context: int
@@ -202,8 +198,7 @@ def _settings(address: int, running: int, context: int) -> tuple[float, float, f
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
     host, one = Host(policy, setup), np.ones(1, np.int32)
-    host.enter(1)
-    host.keeps(1)
+    host.holds_drafter(1)
     decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
     decided.budget = host.budget(1)
     layout = Layout(setup.cap, 0)

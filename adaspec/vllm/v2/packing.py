@@ -84,7 +84,7 @@ def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: 
     """What `pack` returns, in one launch, and survival as float32."""
     from triton import next_power_of_2
 
-    from adaspec.device.kernels.pack import pack as kernel
+    from adaspec.kernels.pack import pack as kernel
 
     (rows, cap), forwards = made.tokens.shape, made.drafted.shape[1]
     width = layout.width(forwards)

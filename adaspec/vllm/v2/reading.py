@@ -39,7 +39,7 @@ class Reading:
             kept = self.confidences[:, : len(tokens)]
             kept.index_copy_(0, draft_step.reshape(1), evidence[None, :, 1:])
             return tokens
-        from adaspec.device.kernels.logits import LogitsReader
+        from adaspec.kernels.logits import LogitsReader
 
         if self._reader is None:
             self._reader = LogitsReader(self.confidences)

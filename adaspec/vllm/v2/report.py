@@ -76,7 +76,7 @@ class Layout:
         drafted = columns.pop("drafted")
         assert not columns
         forwards = drafted.shape[1]
-        evidence = confidences[:forwards].transpose(0, 1).reshape(len(single), -1)
+        evidence = confidences[:forwards].transpose(0, 1).flatten(1)
         return torch.cat((single, *blocks, drafted.float(), evidence), 1)
 
     def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaspec.device.predictor import Batch
+from adaspec.kernels.batch import Batch
 from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
 from adaspec.vllm.v2.reading import Reading
 from adaspec.vllm.v2.running import Rows

@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from adaspec.errors import ServingError
+from adaspec.policy.planner.budget import fit, new_budget, rank
+from adaspec.policy.protocol import Ints
+from adaspec.vllm.v2.drafting import has_kernels
 from adaspec.vllm.v2.report import to_device
 from adaspec.vllm.v2.worker import Worker
 
@@ -101,25 +104,67 @@ class _Trimming:
         self, req_ids: list[str], idx_mapping: Tensor
     ) -> tuple[Tensor, Tensor, int] | tuple[Tensor, Tensor, int, None]:
         """Where each row's logits and tokens begin on the device, and how many drafts there are."""
-        from adaspec.device.kernels.trim import trim_at_once
-
         (drafts, others, budget), self._batch_budget = self._batch_budget, None
         rows = len(req_ids)
         facts = np.array(
             [[drafts[name] for name in req_ids], [others[name] for name in req_ids]], np.int32
         )
-        trim_at_once(
+        trims = trim_at_once if has_kernels(self.query_start_loc.device) else trim
+        trims(
             self._confidence_probs,
             idx_mapping,
-            to_device(facts, self.query_start_loc.device),
+            facts,
             budget,
-            int(facts[0].sum()),
             self.num_bonus_tokens,
             self._cu_num_logits,
             self.query_start_loc,
         )
         found = self._cu_num_logits[: rows + 1], self.query_start_loc, budget
         return (*found, None) if self.adaspec_unknown_counts else found
+
+
+def trim(
+    survival: Tensor,
+    slots: Tensor,
+    facts: Ints,
+    budget: int,
+    bonus: int,
+    cu_num_logits: Tensor,
+    query_start_loc: Tensor,
+) -> None:
+    """Fill in `cu_num_logits` and `query_start_loc` as vLLM's `reallocate_drafts` does, on a CPU.
+
+    `survival` is (slots, cap); `facts` are (2, rows): the drafted tokens that are scheduled for a
+    row, and its other tokens.
+    """
+    lengths, others = facts.copy()
+    offered = survival.numpy()[slots.numpy()].astype(np.float64)
+    offered = np.where(offered > 0, offered, 0.0)  # what is none is as good as 0
+    ranked = new_budget(*offered.shape)
+    rank(ranked, offered, lengths)
+    fit(ranked, offered, lengths, budget)
+    ends = len(lengths) + 1
+    logits, tokens = cu_num_logits.numpy(), query_start_loc.numpy()
+    logits[0] = tokens[0] = 0
+    logits[1:ends], tokens[1:ends] = (lengths + bonus).cumsum(), (lengths + others).cumsum()
+    tokens[ends:] = tokens[ends - 1]
+
+
+def trim_at_once(
+    survival: Tensor,
+    slots: Tensor,
+    facts: Ints,
+    budget: int,
+    bonus: int,
+    cu_num_logits: Tensor,
+    query_start_loc: Tensor,
+) -> None:
+    """What `trim` does, in one launch."""
+    from adaspec.kernels.trim import launch
+
+    moved = to_device(facts, query_start_loc.device)
+    scheduled = int(facts[0].sum())
+    launch(survival, slots, moved, budget, scheduled, bonus, cu_num_logits, query_start_loc)
 
 
 def largest_graph(config: Any) -> int | None:

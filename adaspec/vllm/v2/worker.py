@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.device.predictor import Batch
+from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Ints
@@ -36,7 +36,7 @@ from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, is_chosen
 from adaspec.vllm.session import SLOW_S, limits_or_note
 from adaspec.vllm.v2.answers import Memory
-from adaspec.vllm.v2.drafting import Drafting, Step
+from adaspec.vllm.v2.drafting import Drafting
 from adaspec.vllm.v2.events import drafted_event, verified_event
 from adaspec.vllm.v2.host import Host, Verified, warm_up
 from adaspec.vllm.v2.packing import Drafts
@@ -258,7 +258,7 @@ class Worker:
         facts = self._facts[slots]
         holds, recorded = facts["holds_neural"], facts["recorded"]
         context = int(rows.context_tokens[chosen].sum())
-        if holds.any() and not self.host.keeps(len(chosen)):
+        if holds.any() and not self.host.holds_drafter(len(chosen)):
             self._facts["holds_neural"] &= self._facts["recorded"]
             holds, changed = holds & recorded, True
         if changed:
@@ -328,7 +328,7 @@ class Worker:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = self.host.enter(running)
+            holds = self.host.holds_drafter(running)
             holds &= request.limits.drafter and not request.undrafted
             holds |= request.recorded and self.serving.record_cap > 0
             self._facts["holds_neural"][slot] = holds

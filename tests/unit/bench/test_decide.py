@@ -10,8 +10,8 @@ from adaspec.bench import decide
 from adaspec.errors import BenchError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.shipped import shipped_policies
+from adaspec.policy.step import Executor
 from adaspec.predict.tables import packed
-from adaspec.step.phased import PhasedExecutor
 
 FEW = np.empty(0, np.float32)
 EMPTY = packed(np.empty(0, np.uint64), FEW, FEW, FEW, (0, 0, 0, 0), 1)
@@ -41,14 +41,14 @@ def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     matched, emitted = [], []
-    outcome = PhasedExecutor.outcome
+    report = Executor.report
 
     def noted(executor, step, drafted, neural_drafted, accepted, *rest):
         matched.append((step.available > 0).mean())
         emitted.append(accepted.mean() + 1)
-        return outcome(executor, step, drafted, neural_drafted, accepted, *rest)
+        return report(executor, step, drafted, neural_drafted, accepted, *rest)
 
-    monkeypatch.setattr(PhasedExecutor, "outcome", noted)
+    monkeypatch.setattr(Executor, "report", noted)
     list(decide.made_up_steps(policy_that(evidence=False), 16, 2048, 60, cold=False))
     assert 0.3 < np.mean(matched) < 0.7
     assert 1.5 < np.mean(emitted) < 3.5

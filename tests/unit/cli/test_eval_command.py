@@ -37,34 +37,29 @@ import numpy as np
 from adaspec.policy.protocol import Proposal
 
 class Plain:
-    def start(self, setup): pass
-    def admit(self, arrival): return True
-    def plan(self, batch): return 1
-    def proceed(self, batch, drafts): return True
-    def settle(self, batch, drafts):
+    def forwards(self, batch): return 1
+    def decide(self, batch):
         none = np.zeros(len(batch), np.int32)
-        return Proposal(none + drafts.count, none)
-    def learn(self, batch, proposal, outcome): pass
-    def release(self, slots): pass
+        return Proposal(none + batch.drafts.count, none)
 
-class PlansNan(Plain):
-    def plan(self, batch): return float("nan")
+class AsksForNan(Plain):
+    def forwards(self, batch): return float("nan")
 
 class ProposesNothing(Plain):
-    def settle(self, batch, drafts): return None
+    def decide(self, batch): return None
 
 class ProposesNan(Plain):
-    def settle(self, batch, drafts):
+    def decide(self, batch):
         return Proposal(np.full(len(batch), np.nan), np.zeros(len(batch), np.int32))
 
-class KeepsMaybe(Plain):
-    def keep(self, batch): return "maybe"
+class HoldsMaybe(Plain):
+    def holds_drafter(self, load): return "maybe"
 
 class Leaves(Plain):
-    def plan(self, batch): raise SystemExit(0)
+    def forwards(self, batch): raise SystemExit(0)
 
 class CopiesFromAfar(Plain):
-    def settle(self, batch, drafts):
+    def decide(self, batch):
         none = np.zeros(len(batch), np.int32)
         return Proposal(none, none, np.full(len(batch), np.iinfo(np.int64).min))
 
@@ -154,8 +149,8 @@ MISTAKES = {
     "TRACE --policy python:broken_policies:X": "RuntimeError: no such table",
     "TRACE --policy python:own_policies:Plian": "did you mean 'Plain'?",
     "TRACE --policy python:own_policies:Wants": "takes no arguments",
-    "TRACE --policy python:json:JSONDecoder": "is no policy: it lacks start, admit",
-    "TRACE --policy python:own_policies:Plain --engine async": "'budget'",
+    "TRACE --policy python:json:JSONDecoder": "is no policy: it has no method 'decide'",
+    "TRACE --policy python:own_policies:Plain --engine async": "asked step by step",
     "TRACE --concurrency 1,,8": "--concurrency",
     "TRACE --seed -1": "--seed",
     "TRACE --orders 0": "--orders",
@@ -177,12 +172,12 @@ def test_a_mistake_is_said_in_one_line_before_anything_is_replayed(
     ("name", "said"),
     [
         ("FailsToStart", "failed in start: KeyError: 'table'"),
-        ("PlansNan", "answers plan with nan: a whole number is expected"),
-        ("ProposesNothing", "answers settle with None: a Proposal is expected"),
-        ("ProposesNan", "answers settle with neural_len as an array of float64"),
-        ("Leaves", "failed in plan: SystemExit: 0"),
+        ("AsksForNan", "answers forwards with nan: a whole number is expected"),
+        ("ProposesNothing", "answers decide with None: a Proposal is expected"),
+        ("ProposesNan", "answers decide with neural_len as an array of float64"),
+        ("Leaves", "failed in forwards: SystemExit: 0"),
         ("CopiesFromAfar", "ngram_start of at most 32 bits"),
-        ("KeepsMaybe", "answers keep with 'maybe': True or False is expected"),
+        ("HoldsMaybe", "answers holds_drafter with 'maybe': True or False is expected"),
     ],
 )
 def test_a_policy_that_fails_is_named_with_the_stage(trace, own, name, said):

@@ -1,4 +1,4 @@
-"""The policy's class behind the generic loop and the compiled loop are one."""
+"""The policy's class behind the loop for any policy and the compiled loop are one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from learned_recordings import KINDS, random_recording
 from random_models import random_policy
 from random_recordings import random_cost, with_hidden_overhead
 
-from adaspec.cost.engine import ENGINES, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.budget import forwards_table
@@ -30,10 +29,9 @@ def assert_one(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    engine: str = SYNC,
 ) -> Result:
-    slow = run_policy(recording, policy, order, concurrency, cost, cap, engine=engine)
-    fast = run_learned(recording, policy, order, concurrency, cost, cap, engine=engine)
+    slow = run_policy(recording, policy, order, concurrency, cost, cap)
+    fast = run_learned(recording, policy, order, concurrency, cost, cap)
     for field in fields(Result):
         if field.name in ("token_s", "request_s"):
             np.testing.assert_allclose(
@@ -51,11 +49,8 @@ def assert_one(
 @given(
     seed=st.integers(0, 2**32 - 1),
     evidence=st.booleans(),
-    engine=st.sampled_from(ENGINES),
 )
-def test_the_class_and_the_compiled_loop_are_one(
-    kind: str, seed: int, evidence: bool, engine: str
-) -> None:
+def test_the_class_and_the_compiled_loop_are_one(kind: str, seed: int, evidence: bool) -> None:
     rng = np.random.default_rng(seed)
     # A drafter may draft more than the curves tell of.
     recording = random_recording(seed % 1000, kind, neural_cap=int(rng.choice([5, 5, 12])))
@@ -67,7 +62,7 @@ def test_the_class_and_the_compiled_loop_are_one(
         cap=int(rng.choice([2, 6, 48])),
         neural_cap=int(rng.choice([1, 3, 5, 8, 12])),
     )
-    policy.forwards = forwards_table(
+    policy.forwards_by_load = forwards_table(
         {load: int(rng.choice([0, 1, 2, 3, 5])) for load in (1, 2, 4, 6)}
     )
     order = rng.integers(0, len(recording), 14).astype(np.int32)
@@ -75,4 +70,4 @@ def test_the_class_and_the_compiled_loop_are_one(
     if rng.random() < 0.3:
         recording = recording.with_prefill()
     cost = with_hidden_overhead(cost)
-    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap, engine)
+    assert_one(recording, policy, order, int(rng.integers(1, 6)), cost, cap)

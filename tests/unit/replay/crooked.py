@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Policy, Proposal, Setup
+from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
 from adaspec.policy.spec import parse_policy
 
 
@@ -17,45 +15,37 @@ class Honest:
     def __init__(self, policy: Policy | str = "hybrid-splice:2:4:2:1:3") -> None:
         self.name = "crooked"
         self.honest = parse_policy(policy) if isinstance(policy, str) else policy
+        self.stops_early = self.honest.stops_early
 
     def start(self, setup: Setup) -> None:
         self.setup = setup
         self.honest.start(setup)
 
-    def admit(self, arrival: Arrival) -> bool:
-        return self.honest.admit(arrival)
+    def holds_drafter(self, load: int) -> bool:
+        return self.honest.holds_drafter(load)
 
-    def plan(self, batch: Batch) -> int:
-        return self.honest.plan(batch)
+    def forwards(self, batch: Batch) -> int:
+        return self.honest.forwards(batch)
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        return self.honest.proceed(batch, drafts)
+    def decide(self, batch: Batch) -> Proposal:
+        return self.honest.decide(batch)
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        return self.honest.settle(batch, drafts)
-
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        self.honest.learn(batch, proposal, outcome)
-
-    def release(self, slots: np.ndarray) -> None:
-        self.honest.release(slots)
+    def learn(self, report: Report) -> None:
+        self.honest.learn(report)
 
 
-class Settling(Honest):
-    """Drafts two tokens, then settles as the test says."""
+class Deciding(Honest):
+    """Drafts two tokens, then decides as the test says."""
 
-    def __init__(self, settle: Callable[[Batch, Drafts], Any], plan: object = 2) -> None:
+    def __init__(self, decide: Callable[[Batch], Any], forwards: object = 2) -> None:
         super().__init__("fixed:neural:2")
-        self._settle, self._plan = settle, plan
+        self._decide, self._forwards = decide, forwards
 
-    def plan(self, batch: Batch) -> int:
-        return self._plan  # type: ignore[return-value]
+    def forwards(self, batch: Batch) -> int:
+        return self._forwards  # type: ignore[return-value]
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        return True
+    def decide(self, batch: Batch) -> Proposal:
+        return self._decide(batch)
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        return self._settle(batch, drafts)
-
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
+    def learn(self, report: Report) -> None:
         pass

@@ -10,7 +10,7 @@ from reference import Request, close, look_up, splice_match, step_seconds, verif
 from wild_policy import WildPolicy
 
 from adaspec.cost.model import CostModel
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal
+from adaspec.policy.protocol import Batch, Proposal, Report
 from adaspec.replay.loop import run_policy
 
 
@@ -29,29 +29,35 @@ class Auditor(WildPolicy):
         self.tokens = self.drafted = 0
         self.seconds = 0.0
 
-    def admit(self, arrival: Arrival) -> bool:
-        slot = arrival.slot
-        self.running[slot], self.position[slot] = self.waiting.pop(0), 1
-        assert arrival.prompt_tokens == len(self.requests[self.running[slot]].prompt)
-        self.holds[slot] = super().admit(arrival)
-        return self.holds[slot]
+    def forwards(self, batch: Batch) -> int:
+        if batch.drafts.count == 0:
+            for slot, row in zip(batch.slots.tolist(), range(len(batch)), strict=True):
+                self.see_row(batch, slot, row)
+        return super().forwards(batch)
 
-    def plan(self, batch: Batch) -> int:
-        for row, slot in enumerate(batch.slots.tolist()):
-            request, position = self.requests[self.running[slot]], self.position[slot]
-            known = request.prompt + request.output[:position]
-            found = look_up(known)
-            assert batch.position[row] == position
-            assert batch.context_tokens[row] == len(known)
-            assert batch.holds_neural[row] == self.holds[slot]
-            assert batch.matches.length[row] == found.length
-            assert batch.matches.available[row] == len(found.copy)
-            assert [t for t in batch.context.tail(100)[row].tolist() if t >= 0] == known
-            copied = [t for t in batch.context.candidate(6)[row].tolist() if t >= 0]
-            assert copied == found.copy[:6]
-        return super().plan(batch)
+    def see_row(self, batch: Batch, slot: int, row: int) -> None:
+        if batch.is_new[row]:
+            if slot in self.running:
+                assert self.position[slot] == len(self.requests[self.running[slot]].output)
+            self.running[slot], self.position[slot] = self.waiting.pop(0), 1
+            self.holds[slot] = bool(batch.holds_neural[row])
+        # It may be taken from all, and is then never given back.
+        self.holds[slot] &= bool(batch.holds_neural[row])
+        request, position = self.requests[self.running[slot]], self.position[slot]
+        known = request.prompt + request.output[:position]
+        found = look_up(known)
+        assert batch.prompt_tokens[row] == len(request.prompt)
+        assert batch.position[row] == position
+        assert batch.context_tokens[row] == len(known)
+        assert batch.holds_neural[row] == self.holds[slot]
+        assert batch.matches.length[row] == found.length
+        assert batch.matches.available[row] == len(found.copy)
+        assert [t for t in batch.context.tail(100)[row].tolist() if t >= 0] == known
+        copied = [t for t in batch.context.candidate(6)[row].tolist() if t >= 0]
+        assert copied == found.copy[:6]
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
+    def decide(self, batch: Batch) -> Proposal:
+        drafts = batch.drafts
         self.count = drafts.count
         for row, slot in enumerate(batch.slots.tolist()):
             said = self.requests[self.running[slot]].drafted
@@ -60,10 +66,11 @@ class Auditor(WildPolicy):
                 assert set(shown) <= {-1}
             else:
                 assert shown == said[self.position[slot]][: drafts.count]
-        return super().settle(batch, drafts)
+        return super().decide(batch)
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        super().learn(batch, proposal, outcome)
+    def learn(self, report: Report) -> None:
+        super().learn(report)
+        batch, proposal = report.batch, report.proposal
         assert proposal.ngram_start is not None
         context = 0
         for row, slot in enumerate(batch.slots.tolist()):
@@ -79,26 +86,20 @@ class Auditor(WildPolicy):
             copied = copied[: min(int(proposal.ngram_len[row]), self.cap - neural)]
             accepted = verified(request, position, neural, copied)
             emitted = request.output[position : position + accepted + 1]
-            assert outcome.neural_drafted[row] == neural
-            assert outcome.drafted[row] == neural + len(copied)
-            assert outcome.accepted[row] == accepted
-            assert outcome.emitted_tokens[row] == len(emitted)
-            assert [t for t in outcome.emitted[row].tolist() if t >= 0] == emitted
+            assert report.neural_drafted[row] == neural
+            assert report.drafted[row] == neural + len(copied)
+            assert report.accepted[row] == accepted
+            assert report.emitted_tokens[row] == len(emitted)
+            assert [t for t in report.emitted[row].tolist() if t >= 0] == emitted
             context += len(known)
             self.position[slot] += len(emitted)
             self.tokens += len(emitted)
-        verified_tokens = len(batch) + int(outcome.drafted.sum())
+        verified_tokens = len(batch) + int(report.drafted.sum())
         holds = any(self.holds[slot] for slot in batch.slots.tolist())
         seconds = step_seconds(self.cost, len(batch), verified_tokens, context, self.count, holds)
-        assert close(outcome.step_s, seconds)
+        assert close(report.step_s, seconds)
         self.seconds += seconds
-        self.drafted += int(outcome.drafted.sum())
-
-    def release(self, slots: np.ndarray) -> None:
-        super().release(slots)
-        for slot in slots.tolist():
-            request = self.requests[self.running.pop(slot)]
-            assert self.position[slot] == len(request.output)
+        self.drafted += int(report.drafted.sum())
 
 
 @settings(max_examples=80, deadline=None)

@@ -271,7 +271,7 @@ def test_the_compiled_loop_and_the_class_are_one_with_answers(
         tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
         policy = random_policy(rng, tables, evidence=tokens, cap=12, neural_cap=5)
         order = rng.integers(0, len(recording), 14).astype(np.int32)
-        assert_one(recording, policy, order, 3, random_cost(rng), 12, True)
+        assert_one(recording, policy, order, 3, random_cost(rng), 12)
         assert (recording.matches.start >= 1 << 30).mean() > 0.02
 
 

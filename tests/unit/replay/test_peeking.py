@@ -15,7 +15,7 @@ from random_recordings import NEURAL_CAP, random_cost, random_requests, recordin
 from reference import Request, common
 from wild_policy import WildPolicy
 
-from adaspec.policy.protocol import Batch, Drafts, Outcome, Proposal
+from adaspec.policy.protocol import Batch, Drafts, Proposal, Report
 from adaspec.replay.loop import run_policy
 
 COST = random_cost(np.random.default_rng(7))
@@ -47,18 +47,14 @@ class Spy(Honest):
 
     asked = 0
 
-    def plan(self, batch: Batch) -> int:
+    def forwards(self, batch: Batch) -> int:
         assert len(batch) == 1
         self.look(batch, batch)
         return self.setup.neural_cap if batch.holds_neural.any() else 0
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        self.look(batch, batch, drafts)
-        return True
-
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        self.look(batch, batch, drafts)
-        context = batch.context
+    def decide(self, batch: Batch) -> Proposal:
+        self.look(batch, batch)
+        context, drafts = batch.context, batch.drafts
         for count in (0, 1, 5, 500):
             self.look(batch, context.tail(count), context.candidate(count))
         for low in range(1, 4):
@@ -72,9 +68,9 @@ class Spy(Honest):
         most = np.array([drafts.count])
         return Proposal(most, np.array([self.setup.cap]))
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        known = int(batch.position[0] + outcome.emitted_tokens[0])
-        self.search(known, batch, proposal, outcome)
+    def learn(self, report: Report) -> None:
+        known = int(report.batch.position[0] + report.emitted_tokens[0])
+        self.search(known, report)
 
     def look(self, batch: Batch, *things: object) -> None:
         self.search(int(batch.position[0]), *things)
@@ -94,6 +90,7 @@ def test_no_array_within_reach_holds_a_token_not_yet_emitted(tokens: bool) -> No
         drafted = [[seed] * NEURAL_CAP for _ in range(length)] if tokens else None
         request = Request([1, 2, 3, 1, 2], output, [0] * length, drafted)
         spy = Spy()
+        spy.stops_early = True
         run_policy(recording_of([request]), spy, np.zeros(1, np.int32), 1, COST, 9)
         assert spy.asked > 100
 
@@ -115,23 +112,19 @@ def copied(facts: Any) -> Any:
 class Vandal(Honest):
     """Decides honestly on copies, then writes into everything that it was handed."""
 
-    def plan(self, batch: Batch) -> int:
-        self.batch = replace(copied(batch), matches=copied(batch.matches))
-        planned = self.honest.plan(self.batch)
-        scribble(batch)
-        batch.matches.start[:] = batch.prompt_tokens + batch.position
-        batch.matches.available[:] = 99
-        return planned
+    def forwards(self, batch: Batch) -> int:
+        if batch.drafts.count == 0:
+            self.batch = replace(copied(batch), matches=copied(batch.matches))
+        self.batch.drafts = copied(batch.drafts)
+        forwards = self.honest.forwards(self.batch)
+        self.spoil(batch)
+        return forwards
 
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-        more = self.honest.proceed(self.batch, copied(drafts))
-        self.spoil(batch, drafts)
-        return more
-
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        self.proposal = self.honest.settle(self.batch, copied(drafts))
+    def decide(self, batch: Batch) -> Proposal:
+        drafts, self.batch.drafts = batch.drafts, copied(batch.drafts)
+        self.proposal = self.honest.decide(self.batch)
         proposal = replace(self.proposal)
-        self.spoil(batch, drafts)
+        self.spoil(batch)
         if drafts.count and self.setup.shows_tokens:
             behind = drafts.behind(self.proposal.neural_len)
             scribble(behind)
@@ -139,16 +132,14 @@ class Vandal(Honest):
         drafts.count = 0
         return proposal
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        self.honest.learn(self.batch, self.proposal, outcome)
-        scribble(batch, proposal, outcome)
+    def learn(self, report: Report) -> None:
+        self.honest.learn(replace(copied(report), batch=self.batch, proposal=self.proposal))
+        scribble(report)
 
-    def release(self, slots: np.ndarray) -> None:
-        self.honest.release(slots.copy())
-        scribble(slots)
-
-    def spoil(self, batch: Batch, drafts: Drafts) -> None:
-        scribble(batch, drafts)
+    def spoil(self, batch: Batch) -> None:
+        scribble(batch)
+        batch.matches.start[:] = batch.prompt_tokens + batch.position
+        batch.matches.available[:] = 99
         scribble(batch.context.tail(3), batch.context.candidate(3), *batch.context.vllm_match(1, 2))
 
 
@@ -173,8 +164,8 @@ def test_a_policy_that_writes_into_what_it_is_handed_changes_nothing(
 class Blind(WildPolicy):
     """Never splices on traces without tokens: how long a splice is there hangs on the true text."""
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        found = super().settle(batch, drafts)
+    def decide(self, batch: Batch) -> Proposal:
+        found = super().decide(batch)
         if self._setup.shows_tokens:
             return found
         return replace(found, ngram_len=np.where(found.neural_len > 0, 0, found.ngram_len))

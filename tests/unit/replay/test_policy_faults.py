@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from crooked import Settling
+from crooked import Deciding
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 
 from adaspec.errors import AdaspecError, PolicyFault
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Policy, Proposal
+from adaspec.policy.protocol import Batch, Policy, Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
 from adaspec.replay.result import Result
@@ -24,7 +24,7 @@ def drive(policy: Policy, *, tokens: bool = True) -> Result:
 
 
 def proposed(neural: object, ngram: object, start: object = None) -> Callable[..., Proposal]:
-    return lambda batch, drafts: Proposal(
+    return lambda batch: Proposal(
         np.array(neural),
         np.array(ngram),
         None if start is None else np.array(start),
@@ -41,48 +41,48 @@ ILLEGAL = {
     "words": (proposed(["a", "b"], [0, 0]), "one whole number"),
     "booleans": (proposed([True, False], [0, 0]), "type bool"),
     "just beyond the text": (
-        lambda b, d: Proposal(np.zeros(2, int), np.ones(2, int), b.context_tokens),
+        lambda b: Proposal(np.zeros(2, int), np.ones(2, int), b.context_tokens),
         "beyond the known text",
     ),
     "before the text": (proposed([0, 0], [1, 1], [-2, 0]), "-1 is the most recent match"),
     "another place to splice": (proposed([1, 0], [1, 1], [0, 0]), "no other can be named"),
     "starts of one row": (proposed([0, 0], [1, 1], [0]), r"ngram_start of shape \(1,\)"),
     "huge": (proposed([2**32 + 1, 0], [0, 0]), "more neural tokens than were drafted"),
-    "nothing": (lambda b, d: None, "settles on None, not on a Proposal"),
+    "nothing": (lambda b: None, "decides on None, not on a Proposal"),
 }
 
 
 @pytest.mark.parametrize("case", ILLEGAL)
 def test_illegal_proposals_are_refused_in_one_line(case: str) -> None:
-    settle, said = ILLEGAL[case]
+    decide, said = ILLEGAL[case]
     with pytest.raises(PolicyFault, match=said) as fault:
-        drive(Settling(settle))
+        drive(Deciding(decide))
     assert "'crooked'" in str(fault.value)
     assert "\n" not in str(fault.value)
 
 
-def test_illegal_plans_are_refused_in_one_line() -> None:
-    for plan in (-1, NEURAL_CAP + 1, 1.5, np.nan, "2", None):
-        with pytest.raises(PolicyFault, match=r"'crooked' plans .* neural tokens"):
-            drive(Settling(proposed([0, 0], [0, 0]), plan))
-    policy = Settling(proposed([0, 0], [0, 0]))
+def test_illegal_numbers_of_forwards_are_refused_in_one_line() -> None:
+    for forwards in (-1, NEURAL_CAP + 1, 1.5, np.nan, "2", None):
+        with pytest.raises(PolicyFault, match=r"'crooked' asks for .* forwards"):
+            drive(Deciding(proposed([0, 0], [0, 0]), forwards))
+    policy = Deciding(proposed([0, 0], [0, 0]))
     policy.honest = parse_policy("none")
     with pytest.raises(PolicyFault, match="no request holds the neural drafter"):
         drive(policy)
 
 
-ASKED: dict[str, Callable[[Batch, Drafts], object]] = {
-    "tail of -1": lambda b, d: b.context.tail(-1),
-    "tail of a billion": lambda b, d: b.context.tail(10**9),
-    "tail of half": lambda b, d: b.context.tail(0.5),  # type: ignore[arg-type]
-    "candidate of nothing": lambda b, d: b.context.candidate(None),  # type: ignore[arg-type]
-    "match of 0": lambda b, d: b.context.vllm_match(0, 3),
-    "match of 99": lambda b, d: b.context.vllm_match(1, 99),
-    "behind 3 of 2": lambda b, d: d.behind(np.array([3, 0])),
-    "behind -1": lambda b, d: d.behind(np.array([-1, 0])),
-    "behind one row": lambda b, d: d.behind(np.array([1])),
-    "behind NaN": lambda b, d: d.behind(np.array([np.nan, 1])),  # type: ignore[arg-type]
-    "behind a number": lambda b, d: d.behind(1),  # type: ignore[arg-type]
+ASKED: dict[str, Callable[[Batch], object]] = {
+    "tail of -1": lambda b: b.context.tail(-1),
+    "tail of a billion": lambda b: b.context.tail(10**9),
+    "tail of half": lambda b: b.context.tail(0.5),  # type: ignore[arg-type]
+    "candidate of nothing": lambda b: b.context.candidate(None),  # type: ignore[arg-type]
+    "match of 0": lambda b: b.context.vllm_match(0, 3),
+    "match of 99": lambda b: b.context.vllm_match(1, 99),
+    "behind 3 of 2": lambda b: b.drafts.behind(np.array([3, 0])),
+    "behind -1": lambda b: b.drafts.behind(np.array([-1, 0])),
+    "behind one row": lambda b: b.drafts.behind(np.array([1])),
+    "behind NaN": lambda b: b.drafts.behind(np.array([np.nan, 1])),  # type: ignore[arg-type]
+    "behind a number": lambda b: b.drafts.behind(1),  # type: ignore[arg-type]
 }
 
 
@@ -90,81 +90,90 @@ ASKED: dict[str, Callable[[Batch, Drafts], object]] = {
 @pytest.mark.parametrize("case", ASKED)
 def test_illegal_questions_are_refused_in_one_line(case: str, tokens: bool) -> None:
     with pytest.raises(AdaspecError) as fault:
-        drive(Settling(ASKED[case]), tokens=tokens)
+        drive(Deciding(ASKED[case]), tokens=tokens)
     assert "\n" not in str(fault.value)
 
 
 def test_a_row_without_the_drafter_learns_nothing_and_none_is_held_again() -> None:
-    class One(Settling):
-        def admit(self, arrival: Arrival) -> bool:
-            return arrival.slot == 0
+    class One(Deciding):
+        """Gives the drafter to the first request alone."""
 
-    def ask(batch: Batch, drafts: Drafts) -> Proposal:
-        assert (drafts.tokens[1] == -1).all()
-        drafts.behind(np.array([0, 1]))
+        def start(self, setup: Setup) -> None:
+            super().start(setup)
+            self.answers = iter((True, False))
+
+        def holds_drafter(self, load: int) -> bool:
+            return next(self.answers, True)
+
+    def ask(batch: Batch) -> Proposal:
+        assert (batch.drafts.tokens[1] == -1).all()
+        batch.drafts.behind(np.array([0, 1]))
         raise AssertionError("was answered")
 
     for tokens in (False, True):
         with pytest.raises(PolicyFault, match="rows that hold the drafter"):
             drive(One(ask), tokens=tokens)
 
-    class LettingGo(Settling):
+    class LettingGo(Deciding):
         """Takes the drafter from everybody in its third step, or never."""
 
-        def __init__(self, lets_go: bool, plan: int = 0) -> None:
-            super().__init__(proposed([0, 0], [0, 0]), plan)
+        def __init__(self, lets_go: bool, forwards: int = 0) -> None:
+            super().__init__(proposed([0, 0], [0, 0]), forwards)
             self.held: list[bool] = []
             self.lets_go = lets_go
 
-        def keep(self, batch: Batch) -> bool:
+        def holds_drafter(self, load: int) -> bool:
             return not (self.lets_go and len(self.held) == 2)
 
-        def plan(self, batch: Batch) -> int:
+        def forwards(self, batch: Batch) -> int:
             self.held.append(bool(batch.holds_neural.any()))
-            return super().plan(batch)
+            return super().forwards(batch)
 
     kept, let_go = LettingGo(False), LettingGo(True)
     assert drive(let_go).time_s < drive(kept).time_s
     assert all(kept.held)
     assert let_go.held[:3] == [True, True, False]
     with pytest.raises(PolicyFault, match="no request holds the neural drafter"):
-        drive(LettingGo(True, plan=1))
+        drive(LettingGo(True, forwards=1))
 
 
 def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None:
     def look_then(neural: list[int]) -> Callable[..., Proposal]:
-        def settle(batch: Batch, drafts: Drafts) -> Proposal:
-            drafts.behind(np.array([2, 0]))
+        def decide(batch: Batch) -> Proposal:
+            batch.drafts.behind(np.array([2, 0]))
             return Proposal(np.array(neural), np.array([3, 3]))
 
-        return settle
+        return decide
 
-    def look_twice(batch: Batch, drafts: Drafts) -> Proposal:
-        drafts.behind(np.array([1, 0]))
-        drafts.behind(np.array([2, 0]))
+    def look_twice(batch: Batch) -> Proposal:
+        batch.drafts.behind(np.array([1, 0]))
+        batch.drafts.behind(np.array([2, 0]))
         return Proposal(np.array([2, 0]), np.array([3, 3]))
 
-    for policy in (Settling(look_then([0, 1])), Settling(look_then([1, 0])), Settling(look_twice)):
+    for policy in (Deciding(look_then([0, 1])), Deciding(look_then([1, 0])), Deciding(look_twice)):
         drive(policy, tokens=True)
         with pytest.raises(PolicyFault, match="commits it to verifying K"):
             drive(policy, tokens=False)
-    drive(Settling(look_then([2, 1])), tokens=False)
+    drive(Deciding(look_then([2, 1])), tokens=False)
 
     found: list[list[int]] = []
 
-    def look(batch: Batch, drafts: Drafts) -> Proposal:
-        behind = drafts.behind(np.array([2, 2]))
+    def look(batch: Batch) -> Proposal:
+        behind = batch.drafts.behind(np.array([2, 2]))
         found.extend([behind.length.tolist(), behind.start.tolist(), behind.first.tolist()])
         return Proposal(np.array([2, 2]), np.array([3, 3]))
 
-    drive(Settling(look), tokens=False)
+    drive(Deciding(look), tokens=False)
     assert max(map(max, found[0::3])) > 0
     assert max(map(max, found[1::3] + found[2::3])) == -1
 
-    class LooksWhileDrafting(Settling):
-        def proceed(self, batch: Batch, drafts: Drafts) -> bool:
-            drafts.behind(np.array([1, 1]))
-            return True
+    class LooksWhileDrafting(Deciding):
+        def forwards(self, batch: Batch) -> int:
+            if batch.drafts.count:
+                batch.drafts.behind(np.array([1, 1]))
+            return 2
 
     with pytest.raises(PolicyFault, match="looks behind neural tokens and then drafts on"):
-        drive(LooksWhileDrafting(proposed([2, 2], [0, 0])), tokens=False)
+        policy = LooksWhileDrafting(proposed([2, 2], [0, 0]))
+        policy.stops_early = True
+        drive(policy, tokens=False)

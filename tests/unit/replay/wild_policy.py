@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.protocol import Arrival, Batch, Drafts, Outcome, Proposal, Setup
+from adaspec.policy.protocol import Batch, Drafts, Proposal, Report, Setup
 
 Ints = NDArray[np.int32]
 
@@ -18,6 +18,8 @@ class WildPolicy:
     So two runs decide alike exactly as long as they are shown the same; `decisions` keeps what was
     decided, by how many tokens were known.
     """
+
+    stops_early = True
 
     def __init__(self, seed: int, *, elsewhere: bool = False) -> None:
         self.name = "wild"
@@ -33,28 +35,28 @@ class WildPolicy:
         self._setup = setup
         self._see(setup.cap, setup.neural_cap, setup.slots)
 
-    def admit(self, arrival: Arrival) -> bool:
-        self._see(arrival.slot, arrival.prompt_tokens, arrival.running)
-        return bool(self._rng().random() < 0.8)
+    def holds_drafter(self, load: int) -> bool:
+        self._see(load)
+        return bool(self._rng().random() < 0.9)
 
-    def plan(self, batch: Batch) -> int:
-        self._see_batch(batch)
-        most = self._setup.neural_cap if batch.holds_neural.any() else 0
-        plan = int(self._rng().integers(0, most + 1))
-        self.decisions.append((int(batch.position[0]), plan))
-        return plan
-
-    def proceed(self, batch: Batch, drafts: Drafts) -> bool:
+    def forwards(self, batch: Batch) -> int:
+        drafts = batch.drafts
+        if drafts.count == 0:
+            self._see_batch(batch)
+            most = self._setup.neural_cap if batch.holds_neural.any() else 0
+            self._planned = int(self._rng().integers(0, most + 1))
+            self.decisions.append((int(batch.position[0]), self._planned))
+            return self._planned
         self._see(drafts.count, drafts.tokens, drafts.confidences)
         if self._setup.shows_tokens:
             lengths = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
             self._see_matches(drafts, lengths)
         more = bool(self._rng().random() < 0.7)
         self.decisions.append((int(batch.position[0]), more))
-        return more
+        return self._planned if more else drafts.count
 
-    def settle(self, batch: Batch, drafts: Drafts) -> Proposal:
-        rng = self._rng()
+    def decide(self, batch: Batch) -> Proposal:
+        rng, drafts = self._rng(), batch.drafts
         self._see(drafts.count, drafts.tokens, drafts.confidences)
         rows, cap = len(batch), self._setup.cap
         most = np.where(batch.holds_neural, drafts.count, 0)
@@ -69,16 +71,14 @@ class WildPolicy:
         self.decisions.append((int(batch.position[0]), (neural.tolist(), ngram.tolist())))
         return Proposal(neural, ngram, start)
 
-    def learn(self, batch: Batch, proposal: Proposal, outcome: Outcome) -> None:
-        self._see(outcome.drafted, outcome.accepted, outcome.emitted, outcome.emitted_tokens)
-        self._see(outcome.step_s)
-
-    def release(self, slots: Ints) -> None:
-        self._see(slots)
+    def learn(self, report: Report) -> None:
+        self._see(report.drafted, report.accepted, report.emitted, report.emitted_tokens)
+        self._see(report.step_s)
 
     def _see_batch(self, batch: Batch) -> None:
         found = batch.matches
-        self._see(batch.slots, batch.prompt_tokens, batch.position, batch.holds_neural)
+        self._see(batch.slots, batch.prompt_tokens, batch.position)
+        self._see(batch.holds_neural, batch.is_new)
         self._see(found.length, found.start, found.first, found.agree, found.seen, found.available)
         self._see(batch.context.tail(200), batch.context.candidate(9))
         self._see(*batch.context.vllm_match(1, 3))

@@ -198,7 +198,7 @@ def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
     assert manifest.engine == "sync"
     assert set(manifest.forwards) == set(manifest.async_static_tuned) == {1, 4}
     policy = load_policy(trained.folder)
-    assert policy.forwards.tolist() == [[load, n] for load, n in manifest.forwards.items()]
+    assert policy.forwards_by_load.tolist() == [[load, n] for load, n in manifest.forwards.items()]
     held_out = trained.corpus.held_out
     options = dataclasses.replace(OPTIONS, engine="async")
     report = evaluate(held_out, [policy], H100_LLAMA_3_1_8B, options)

@@ -85,23 +85,25 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
             assert step.drafts.count == NEURAL_CAP
         assert step.step.forwards <= step.step.planned
     for entry in spy.log:
-        if entry[0] == "settle":
+        if entry[0] == "decide":
             assert entry[1] <= NEURAL_CAP
     if name == "none":
-        assert all(entry[1] == 0 for entry in spy.log if entry[0] == "settle")
+        assert all(entry[1] == 0 for entry in spy.log if entry[0] == "decide")
 
 
 def test_a_policy_is_shown_no_more_than_it_asked_for():
     class Two(BasePolicy):
-        def plan(self, batch):
-            return 4 if batch.holds_neural.any() else 0
+        stops_early = True
 
-        def proceed(self, batch, drafts):
-            return drafts.count < 2
+        def forwards(self, batch):
+            if batch.drafts.count == 0:
+                return 4 if batch.holds_neural.any() else 0
+            return 2
 
-        def settle(self, batch, drafts):
+        def decide(self, batch):
+            drafts = batch.drafts
             assert drafts.tokens.shape[1] == drafts.count <= 2
-            return super().settle(batch, drafts)
+            return super().decide(batch)
 
     session = recording(Two(), 4, 1.0)
     proposals = Heard(session)["proposed"]

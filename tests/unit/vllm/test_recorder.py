@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from adaspec.step.text import MAX_TOKENS
+from adaspec.policy.text import MAX_TOKENS
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recorder as module

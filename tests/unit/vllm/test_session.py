@@ -13,7 +13,7 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape
-from adaspec.policy.base import BasePolicy, keeps_drafter
+from adaspec.policy.base import BasePolicy
 from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
@@ -58,64 +58,55 @@ class Spy(BasePolicy):
 
     def __init__(self, policy):
         self.policy, self.log, self.learned = policy, [], []
+        self.stops_early = policy.stops_early
 
     def start(self, setup):
         self.policy.start(setup)
 
-    def admit(self, arrival):
-        return self.policy.admit(arrival)
-
-    def keep(self, batch):
-        answer = keeps_drafter(self.policy, batch)
-        self.log.append(("keep", batch.holds_neural.tolist(), answer))
+    def holds_drafter(self, load):
+        answer = self.policy.holds_drafter(load)
+        self.log.append(("holds_drafter", load, answer))
         return answer
 
-    def plan(self, batch):
-        found = batch.matches
-        answer = self.policy.plan(batch)
+    def forwards(self, batch):
+        found, drafts = batch.matches, batch.drafts
+        answer = self.policy.forwards(batch)
         shown = (batch.position, batch.holds_neural, found.length, found.start, found.available)
-        self.log.append(("plan", [each.tolist() for each in shown], answer))
+        shown = [each.tolist() for each in (*shown, batch.is_new, drafts.tokens)]
+        self.log.append(("forwards", drafts.count, shown, answer))
         return answer
 
-    def proceed(self, batch, drafts):
-        answer = self.policy.proceed(batch, drafts)
-        self.log.append(("proceed", drafts.tokens.tolist(), answer))
-        return answer
-
-    def settle(self, batch, drafts):
-        answer = self.policy.settle(batch, drafts)
+    def decide(self, batch):
+        answer, drafts = self.policy.decide(batch), batch.drafts
         behind = drafts.behind(answer.neural_len)
-        self.log.append(("settle", drafts.count, answer.neural_len.tolist(), behind.start.tolist()))
+        self.log.append(("decide", drafts.count, answer.neural_len.tolist(), behind.start.tolist()))
         return answer
 
-    def learn(self, batch, proposal, outcome):
-        self.learned.append(outcome)
-        self.policy.learn(batch, proposal, outcome)
+    def learn(self, report):
+        self.learned.append(report)
+        self.policy.learn(report)
 
 
 class Dice(BasePolicy):
-    """Every stage by seeded chance."""
+    """Every answer by seeded chance."""
 
     name = "dice"
+    stops_early = True
 
     def start(self, setup):
         self.draw = np.random.default_rng(3)
         self.cap = setup.neural_cap
 
-    def admit(self, arrival):
-        return bool(self.draw.random() < 0.7)
+    def holds_drafter(self, load):
+        return bool(self.draw.random() < 0.9)
 
-    def keep(self, batch):
-        return bool(self.draw.random() < 0.95)
-
-    def plan(self, batch):
+    def forwards(self, batch):
+        if batch.drafts.count:
+            return self.cap if self.draw.random() < 0.7 else batch.drafts.count
         return int(self.draw.integers(0, self.cap + 1)) if batch.holds_neural.any() else 0
 
-    def proceed(self, batch, drafts):
-        return bool(self.draw.random() < 0.7)
-
-    def settle(self, batch, drafts):
-        most = np.where(batch.holds_neural, drafts.count, 0)
+    def decide(self, batch):
+        most = np.where(batch.holds_neural, batch.drafts.count, 0)
         neural = np.minimum(self.draw.integers(0, CAP, len(batch)), most).astype(np.int32)
         return Proposal(neural, self.draw.integers(0, CAP, len(batch)).astype(np.int32))
 
@@ -302,9 +293,9 @@ class Drowsy(Dice):
 
     LIMIT_S = 0.002
 
-    def settle(self, batch, drafts):
+    def decide(self, batch):
         time.sleep(2 * self.LIMIT_S)
-        return super().settle(batch, drafts)
+        return super().decide(batch)
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -360,16 +351,15 @@ def test_compiling_in_a_warm_up_is_no_slow_decision(monkeypatch):
 class LettingGo(Dice):
     """Drafts whenever it can, and takes the drafter from everybody in its fifth step."""
 
+    stops_early = False
+
     def __init__(self):
         self.planned = []
 
-    def keep(self, batch):
+    def holds_drafter(self, load):
         return len(self.planned) < 4
 
-    def admit(self, arrival):
-        return True
-
-    def plan(self, batch):
+    def forwards(self, batch):
         self.planned.append(batch.holds_neural.tolist())
         return 2 if batch.holds_neural.any() else 0
 
@@ -412,13 +402,7 @@ def test_a_step_that_cannot_be_read_proposes_nothing():
 
 def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_no_more():
     class Broken(Dice):
-        released = 0
-
-        def plan(self, batch):
-            raise RuntimeError("injected")
-
-        def release(self, slots):
-            Broken.released += len(slots)
+        def forwards(self, batch):
             raise RuntimeError("injected")
 
     requests = random_requests(8, 5, tokens=True, output_tokens=(20, 44))
@@ -433,7 +417,6 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_
     assert session._running.requests == {}
     left = [name for names in heard["left"] for name in names]
     assert sorted(left) == [f"r{at}" for at in range(5)]
-    assert Broken.released == 5
     assert session.finish() == []
     assert [fault.stage for fault in heard["fault"]] == ["plan"] * MAX_IN_A_ROW
 
@@ -469,14 +452,11 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
 class Fixed(LettingGo):
     """Always drafts two neural tokens and copies behind them."""
 
-    def keep(self, batch):
+    def holds_drafter(self, load):
         return True
 
-    def proceed(self, batch, drafts):
-        return True
-
-    def settle(self, batch, drafts):
-        most = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
+    def decide(self, batch):
+        most = np.where(batch.holds_neural, batch.drafts.count, 0).astype(np.int32)
         return Proposal(most, np.full(len(batch), 4, np.int32))
 
 

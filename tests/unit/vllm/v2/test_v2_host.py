@@ -38,13 +38,11 @@ def test_what_is_expected_of_a_cut_draft_is_split_by_source():
 def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():
     host = host_of({1: 3, 4: 0})
     slots, prompts = np.zeros(1, np.int32), np.full(1, 10, np.int32)
-    assert host.enter(1)
     assert host.decide(slots, prompts, np.ones(1, np.bool_), 10).forwards == 3
     assert host.decide(slots, prompts, np.zeros(1, np.bool_), 10).forwards == 0
     # Where the drafter does not pay, nobody enters with it or keeps it.
-    assert host.keeps(1)
-    assert not host.keeps(4)
-    assert not host.enter(4)
+    assert host.holds_drafter(1)
+    assert not host.holds_drafter(4)
 
 
 def test_a_budget_follows_what_rows_wanted():

@@ -66,7 +66,7 @@ def test_own_logits_are_read_where_they_say_all(head, reads_own):
 
 
 @pytest.mark.parametrize("targets", [TARGETS, TARGETS.flip(0)])
-def test_kernel_and_torch_read_the_same(targets, monkeypatch):
+def test_kernel_and_host_read_the_same(targets, monkeypatch):
     head, hidden = Head(targets), torch.randn((4, SIZE)).to(DEVICE)
     spread, said = [], []
     for kernels in (False, True):

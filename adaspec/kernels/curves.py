@@ -1,0 +1,198 @@
+"""The survival curves of `policy.planner.curves`, a row per program.
+
+A curve is a vector with a lane per number of tokens, 0 behind its longest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from adaspec.kernels.layout import (
+    FEATURE_LANES,
+    HEAD_LANES,
+    LENGTH,
+    LEVEL_LANES,
+    LONGEST_NGRAM,
+    MATCH,
+    NGRAM_LANES,
+    POSITION,
+    SPLICE_LANES,
+)
+from adaspec.kernels.network import predict
+from adaspec.kernels.tables import look_up
+from adaspec.kernels.vectors import lane, placed
+from adaspec.policy.planner import memory
+from adaspec.predict import model
+from adaspec.predict.survival import Curves
+
+SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
+SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
+
+
+class CurveBuffers(NamedTuple):
+    """The shapes of survival curves as kernels read them."""
+
+    edges: Tensor
+    """(edges,) float64, padded by NaN to a power of two."""
+    shapes: Tensor
+    """(bins, lanes) float64."""
+    count: tl.constexpr
+    lanes: tl.constexpr
+
+    @classmethod
+    def of(cls, curves: Curves, longest: int, lanes: int, device: torch.device) -> CurveBuffers:
+        """The curves up to a longest length, on a device."""
+        count = len(curves.edges)
+        edges = np.full(triton.next_power_of_2(max(count, 1)), np.nan)
+        edges[:count] = curves.edges
+        shapes = np.zeros((len(curves.shapes), lanes))
+        known = min(curves.shapes.shape[1], longest + 1)
+        shapes[:, :known] = curves.shapes[:, :known]
+        return cls(
+            torch.from_numpy(edges).to(device),
+            torch.from_numpy(shapes).to(device),
+            tl.constexpr(len(edges)),
+            tl.constexpr(lanes),
+        )
+
+
+@triton.jit
+def survival(curves: tl.tuple, first: tl.tensor, score: tl.tensor) -> tl.tensor:
+    """P(accepted >= j) by that of the first token, and the score that chooses a shape."""
+    edge = tl.load(curves.edges + tl.arange(0, curves.count))
+    group = tl.sum((edge <= score).to(tl.int32), 0)
+    lanes = tl.arange(0, curves.lanes)
+    shape = tl.load(curves.shapes + group * curves.lanes + lanes)
+    return tl.where(lanes == 0, shape, first * shape)
+
+
+@triton.jit
+def recalibrated(predicted: tl.tensor, exponent: tl.tensor, factor: tl.tensor) -> tl.tensor:
+    """A probability after its knob and its source's factor; 0 where it is none."""
+    bounded = tl.minimum(tl.where(predicted > 0, predicted, 1.0), 1.0)
+    power = tl.exp(exponent * tl.log(bounded))
+    return tl.where(predicted > 0, tl.minimum(power * factor, 1.0), 0.0)
+
+
+@triton.jit
+def in_proportion(
+    curve: tl.tensor, after: tl.tensor, before: tl.tensor, least: tl.constexpr = 0.0
+) -> tl.tensor:
+    """The curve scaled by after / before; 0 where that is no more than `least`."""
+    return tl.where(before > least, curve * after / tl.where(before > least, before, 1.0), 0.0)
+
+
+@triton.jit
+def with_earlier(
+    curve: tl.tensor, lanes: tl.tensor, depth: tl.tensor, before: tl.tensor, reached: tl.tensor
+) -> tl.tensor:
+    """The curve, of which S(depth) is `before`, once that is known to be `reached`."""
+    after = tl.minimum(tl.maximum(reached, 0.0), 1.0)
+    below = before < 1
+    scale = tl.where(below, (1.0 - after) / (1.0 - tl.where(below, before, 0.5)), 0.0)
+    behind = curve * (after / tl.where(before > 0, before, 0.5))
+    revised = tl.where(lanes > depth, behind, 1.0 - (1.0 - curve) * scale)
+    revised = tl.where(lanes == depth, after, revised)
+    return tl.where(before > 0, tl.where(lanes > 0, revised, curve), curve)
+
+
+@triton.jit
+def revised_ngram(
+    curve: tl.tensor,
+    agreed: tl.tensor,
+    depth: tl.tensor,
+    first: tl.tensor,
+    reached: tl.tensor,
+    drafted: tl.tensor,
+) -> tl.tensor:
+    """The n-gram curve scaled to its new first value, and brought in line with the draft.
+
+    `reached` and `drafted` are the neural curve before and at `depth`.
+    """
+    lanes = tl.arange(0, NGRAM_LANES)
+    scaled = in_proportion(curve, first, lane(curve, 1, NGRAM_LANES), IMPOSSIBLE)
+    scaled = tl.minimum(scaled, 1.0)
+    curve = tl.where(lanes > 0, scaled, curve)
+    before = lane(curve, depth, NGRAM_LANES)
+    behind = in_proportion(curve, drafted, before)
+    raised = tl.where(lanes > depth, behind, tl.maximum(curve, drafted))
+    raised = tl.where(drafted > before, tl.where(lanes > 0, raised, curve), curve)
+    parted = tl.maximum(reached - drafted, 0.0)
+    lowered = tl.where(lanes >= depth, in_proportion(curve, parted, before), curve)
+    lowered = tl.where(parted < before, lowered, curve)
+    return tl.where(agreed == depth, raised, tl.where(agreed == depth - 1, lowered, curve))
+
+
+@triton.jit
+def best_ngram(
+    curve: tl.tensor, available: tl.tensor, price: tl.tensor, cap: tl.tensor
+) -> tl.tuple:
+    """The best length of a copy at a price, and what it is worth."""
+    copies = tl.arange(0, NGRAM_LANES)
+    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
+    ends = (copies > 0) & ((copies > longest) | (curve <= 0) | (curve < price))
+    count = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
+    taken = (copies > 0) & (copies <= count)
+    return count, tl.sum(tl.where(taken, curve - price, 0.0), 0)
+
+
+@triton.jit
+def splice_survival(
+    model: tl.tuple,
+    facts: tl.tensor,
+    holds: tl.tensor,
+    behind: tl.tuple,
+    depth: tl.tensor,
+    reached: tl.tensor,
+    before: tl.tensor,
+    copied: tl.tensor,
+    factors: tl.tensor,
+    price: tl.tensor,
+    cap: tl.tensor,
+) -> tl.tensor:
+    """The curve of a splice behind `depth` neural tokens, of which `before` is the last.
+
+    `behind` is the match there, by its fields, and `copied` the first token it would copy, -1
+    where it is not known.
+    """
+    length, agree, seen, available = behind
+    none = tl.full((), -1, tl.int64)
+    mean, count, _ = look_up(model.tables, before, none, none, copied, none)
+    known = copied >= 0
+    x = tl.zeros((FEATURE_LANES,), tl.float32)
+    x = placed(x, 0, length)
+    x = placed(x, 1, agree)
+    x = placed(x, 2, seen)
+    x = placed(x, 3, tl.minimum(available, 32))
+    x = placed(x, 4, depth)
+    x = placed(x, 5, reached)
+    x = placed(x, 6, tl.load(facts + MATCH + LENGTH))
+    x = placed(x, 7, tl.load(facts + POSITION))
+    x = placed(x, 8, tl.where(known, lane(mean, 3, LEVEL_LANES), float("nan")))
+    x = placed(x, 9, tl.where(known, lane(mean, 4, LEVEL_LANES), float("nan")))
+    x = placed(x, 10, tl.where(known, lane(count, 4, LEVEL_LANES), float("nan")))
+    predicted = predict(model.splice, x)
+    factor = tl.load(factors + SPLICE)
+    first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)
+    score = lane(predicted, SPLICE_MORE, HEAD_LANES)
+    curve = survival(model.spliced, first, score)
+    may_splice = holds & (depth > 0) & (length > 0) & (reached >= price)
+    room = tl.where(may_splice, tl.minimum(available, cap - depth), 0)
+    return tl.where(tl.arange(0, SPLICE_LANES) <= room, curve, 0.0)
+
+
+@triton.jit
+def weighed(splice: tl.tensor, neural: tl.tensor, price: tl.tensor) -> tl.tuple:
+    """By depth, the best length of a splice there, and what it is worth."""
+    reached = neural[:, None]
+    copies = tl.arange(0, SPLICE_LANES)[None, :]
+    ends = (copies > 0) & ((splice <= 0) | (reached * splice < price))
+    count = tl.min(tl.where(ends, copies, SPLICE_LANES), 1) - 1
+    taken = (copies > 0) & (copies <= count[:, None])
+    return count, tl.sum(tl.where(taken, reached * splice - price, 0.0), 1)

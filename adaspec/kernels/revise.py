@@ -1,0 +1,198 @@
+"""What a forward of the drafter changes, a row per program, behind the scan.
+
+That is what `policy.planner.curves.revise_by_draft` says.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from adaspec.kernels.answers import best_match
+from adaspec.kernels.curves import (
+    in_proportion,
+    recalibrated,
+    revised_ngram,
+    splice_survival,
+    weighed,
+    with_earlier,
+)
+from adaspec.kernels.layout import (
+    CANDIDATE,
+    CONTEXT,
+    FACTS,
+    FEATURE_LANES,
+    FIRST,
+    HEAD_LANES,
+    LONGEST_NEURAL,
+    MATCH,
+    MATCH_FACTS,
+    NEURAL_LANES,
+    NGRAM_LANES,
+    SPLICE_LANES,
+)
+from adaspec.kernels.network import predict
+from adaspec.kernels.observe import NEURAL, NGRAM, NGRAM_EXPONENT
+from adaspec.kernels.scan import find_match
+from adaspec.kernels.vectors import lane, noted, placed
+from adaspec.predict import model
+
+ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
+NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
+ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
+
+
+@triton.jit(
+    do_not_specialize=["depth"],
+    do_not_specialize_on_alignment=[
+        "slot_of",
+        "newest",
+        "newest_stride",
+        "confidences",
+        "row_stride",
+        "factors",
+        "price",
+    ],
+)
+def revise(
+    slot_of: tl.tensor,
+    tokens: tl.tensor,
+    tokens_stride: tl.tensor,
+    newest: tl.tensor,
+    newest_stride: tl.tensor,
+    confidences: tl.tensor,
+    row_stride: tl.tensor,
+    column_stride: tl.tensor,
+    depth: tl.tensor,
+    rows: tl.tuple,
+    memory: tl.tuple,
+    model: tl.tuple,
+    knobs: tl.tensor,
+    factors: tl.tensor,
+    price: tl.tensor,
+    cap: tl.tensor,
+    reads_drafts: tl.constexpr,
+    splits: tl.constexpr,
+    remembers: tl.constexpr,
+) -> None:
+    """Take in the token that each row drafted at a depth, its confidence and the scan's match."""
+    row = tl.program_id(0)
+    slot = tl.load(slot_of + row).to(tl.int64)
+    facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
+    known = tl.load(facts + CONTEXT)
+    token = tl.load(newest + row * newest_stride).to(tl.int32)
+    text = tokens + slot * tokens_stride
+    match = find_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
+    if remembers:
+        match = best_match(match, memory, slot, text, known, drafts, token, depth, True)
+    length, start, agree, seen, available, follower = match
+    holds = tl.load(rows.holds + row)
+    drafted = holds & (token >= 0)
+    length = tl.where(drafted, length, 0)
+    agree, seen = tl.where(drafted, agree, 0), tl.where(drafted, seen, 0)
+    available = tl.where(drafted, available, 0)
+    follower = tl.where(drafted, follower, -1)
+    behind = rows.behind + (row * LONGEST_NEURAL + depth - 1) * MATCH_FACTS
+    noted(behind, length, tl.where(drafted, start, -1), agree, seen, available, follower)
+    tl.store(drafts + depth - 1, token)
+    if reads_drafts:
+        depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
+        neural = tl.load(rows.neural + row * NEURAL_LANES + depths)
+        ngram = tl.load(rows.ngram + row * NGRAM_LANES + copies)
+        reached = lane(neural, depth - 1, NEURAL_LANES)
+        before = lane(neural, depth, NEURAL_LANES)
+        match_length = tl.load(facts + MATCH)
+
+        agreed = tl.load(rows.agreed + row)
+        at = tl.minimum(depth, CANDIDATE) - 1
+        agrees = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
+        agreed_now = tl.where(agrees & (agreed == depth - 1), depth, agreed)
+        least_logprob, least_margin = (
+            tl.load(rows.least + row * 2),
+            tl.load(rows.least + row * 2 + 1),
+        )
+        confidence = confidences + row * row_stride
+        logprob, margin = tl.load(confidence), tl.load(confidence + column_stride)
+        found, behind_found = match_length > 0, length > 0
+        expected = tl.where(reached > 0, before / tl.where(reached > 0, reached, 1.0), 0.0)
+        x = tl.zeros((FEATURE_LANES,), tl.float32)
+        x = placed(x, 0, depth)
+        x = placed(x, 1, expected)
+        x = placed(x, 2, logprob)
+        x = placed(x, 3, margin)
+        x = placed(x, 4, tl.load(confidence + 2 * column_stride))
+        x = placed(x, 5, tl.where(found, (agreed_now >= depth).to(tl.float64), float("nan")))
+        x = placed(x, 6, tl.where(found, agreed_now.to(tl.float64), float("nan")))
+        x = placed(x, 7, match_length)
+        x = placed(x, 8, lane(ngram, 1, NGRAM_LANES))
+        x = placed(x, 9, reached)
+        x = placed(x, 10, least_logprob)
+        x = placed(x, 11, least_margin)
+        x = placed(x, 12, length)
+        x = placed(x, 13, tl.where(behind_found, agree.to(tl.float64), float("nan")))
+        x = placed(x, 14, tl.where(behind_found, seen.to(tl.float64), float("nan")))
+        predicted = predict(model.evidence, x)
+        accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)
+        earlier = lane(predicted, ACCEPTED_BEFORE, HEAD_LANES)
+        revised = with_earlier(neural, depths, depth - 1, reached, earlier)
+        revised = tl.where(depth > 1, revised, neural)
+        after = lane(revised, depth - 1, NEURAL_LANES) * tl.minimum(accepted, 1.0)
+        after = tl.where((token >= 0) & (accepted > 0), after, 0.0)
+        scaled = tl.minimum(after * tl.load(factors + NEURAL), 1.0)
+        after = tl.where(depth == 1, scaled, after)
+        in_order = in_proportion(revised, after, lane(revised, depth, NEURAL_LANES))
+        revised = tl.where(depths >= depth, in_order, revised)
+        neural = tl.where(holds, revised, neural)
+
+        first = recalibrated(
+            lane(predicted, NGRAM_AFTER, HEAD_LANES),
+            tl.load(knobs + NGRAM_EXPONENT),
+            tl.load(factors + NGRAM),
+        )
+        drafted_now = lane(neural, depth, NEURAL_LANES)
+        reached_now = lane(neural, depth - 1, NEURAL_LANES)
+        revised = revised_ngram(ngram, agreed_now, depth, first, reached_now, drafted_now)
+        ngram = tl.where(holds & found, revised, ngram)
+        tl.store(rows.neural + row * NEURAL_LANES + depths, neural)
+        tl.store(rows.ngram + row * NGRAM_LANES + copies, ngram)
+        tl.store(rows.agreed + row, agreed_now, mask=holds)
+        tl.store(
+            rows.least + row * 2,
+            tl.where(logprob >= least_logprob, least_logprob, logprob),
+            mask=holds,
+        )
+        tl.store(
+            rows.least + row * 2 + 1,
+            tl.where(margin >= least_margin, least_margin, margin),
+            mask=holds,
+        )
+
+        reading = tl.load(price)
+        spliced = splice_survival(
+            model,
+            facts,
+            holds,
+            (length, agree, seen, available),
+            depth,
+            drafted_now,
+            token,
+            follower,
+            factors,
+            reading,
+            cap,
+        )
+        places = (row * NEURAL_LANES + depths[:, None]) * SPLICE_LANES
+        places += tl.arange(0, SPLICE_LANES)[None, :]
+        splice = tl.load(rows.splice + places)
+        # A copy that says what this token says is had by keeping it; another one is right only
+        # where this token is wrong.
+        wrong = tl.where(depth > 1, tl.maximum(1.0 - accepted, 0.0), 1.0)
+        splice = tl.where(depths[:, None] == depth - 1, splice * wrong, splice)
+        splice = tl.where(depths[:, None] == depth, spliced[None, :], splice)
+        tl.store(rows.splice + places, splice)
+        count, value = weighed(splice, neural, reading)
+        weighs = (depths > 0) & (depths <= depth)
+        expectation = neural * tl.load(rows.splice_expected + row)
+        lanes = row * NEURAL_LANES + depths
+        tl.store(rows.splice_len + lanes, count, mask=weighs)
+        tl.store(rows.splice_value + lanes, tl.where(weighs, value, expectation))

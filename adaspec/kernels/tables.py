@@ -1,0 +1,119 @@
+"""The token tables of `predict.tables`, all levels and slots of a search at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaspec.kernels.layout import LEVEL_LANES
+from adaspec.predict.tables import LEVELS as _COUNT
+from adaspec.predict.tables import Tables, mixed
+
+LEVELS = tl.constexpr(_COUNT)
+_ADDED, _FIRST_FACTOR, _SECOND_FACTOR = (
+    tl.constexpr(number - (1 << 64))
+    for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+"""The constants of the tables' hash as signed numbers: products and sums wrap around alike."""
+
+
+class TableBuffers(NamedTuple):
+    """The entries of `Tables` as kernels read them."""
+
+    keys: Tensor
+    """(slots,) int64, 0 in free ones."""
+    figures: Tensor
+    """(slots, 3) float32 means, log counts and depths."""
+    base: Tensor
+    """(4,) float32."""
+    salted: Tensor
+    """(LEVEL_LANES,) int64 the hashes that keys of each level begin with."""
+    mask: int
+    """The number of slots, a power of two, less one."""
+    probes: tl.constexpr
+    """A power of two: at least as many slots as a search looks at."""
+
+    @classmethod
+    def of(cls, given: Tables, device: torch.device) -> TableBuffers:
+        """The tables on a device."""
+        salted = np.zeros(LEVEL_LANES.value, np.uint64)
+        for level in range(_COUNT):
+            salted[level] = mixed(given.salt[0], np.uint64(level + 1))
+        figures = np.stack([given.means, given.counts, given.depths], axis=1)
+        return cls(
+            torch.from_numpy(given.keys.view(np.int64)).to(device),
+            torch.from_numpy(figures).to(device),
+            torch.from_numpy(given.base.astype(np.float32)).to(device),
+            torch.from_numpy(salted.view(np.int64)).to(device),
+            len(given.keys) - 1,
+            tl.constexpr(triton.next_power_of_2(longest_probe(given.keys))),
+        )
+
+
+def longest_probe(keys: NDArray[np.uint64]) -> int:
+    """How many slots a search looks at until it finds any key that is in the table."""
+    slots = np.flatnonzero(keys)
+    mask = np.uint64(len(keys) - 1)
+    first = (keys[slots] >> np.uint64(1)) & mask
+    return int(((slots.astype(np.uint64) - first) & mask).max(initial=0)) + 1
+
+
+@triton.jit
+def _shifted(h: tl.tensor, bits: tl.constexpr) -> tl.tensor:
+    """A shift to the right that fills in zeros."""
+    return (h >> bits) & ((1 << (64 - bits)) - 1)
+
+
+@triton.jit
+def _mixed(h: tl.tensor, value: tl.tensor) -> tl.tensor:
+    h = (h ^ (value + _ADDED)) * _FIRST_FACTOR
+    h = (h ^ _shifted(h, 29)) * _SECOND_FACTOR
+    return h ^ _shifted(h, 32)
+
+
+@triton.jit
+def look_up(
+    tables: tl.tuple, t1: tl.tensor, t2: tl.tensor, t3: tl.tensor, c1: tl.tensor, c2: tl.tensor
+) -> tl.tuple:
+    """By level, what the tables say behind the last tokens t and at a candidate c, as float32.
+
+    An unseen key gets its parent's mean and depth, and count 0.
+    """
+    level = tl.arange(0, LEVEL_LANES)
+    of_last, of_pair = level < 3, (level == 4) | (level == 6)
+    first = tl.where(of_last, t1, c1)
+    second = tl.where(of_pair, t1, tl.where(level == 5, c2, -1))
+    second = tl.where((level == 1) | (level == 2), t2, second)
+    third = tl.where(level == 2, t3, -1)
+    needed = tl.where(level == 1, t2, tl.where(level == 2, t3, first))
+    partner = tl.where(of_pair, t1, tl.where(level == 5, c2, 0))
+    known = (level < LEVELS) & (needed >= 0) & (partner >= 0)
+    h = tl.load(tables.salted + level)
+    h = _mixed(h, first.to(tl.int64) + 2)
+    h = _mixed(h, second.to(tl.int64) + 2)
+    h = _mixed(h, third.to(tl.int64) + 2) | 1
+    # An arithmetic shift fills in bits that the mask removes.
+    slots = ((h >> 1)[:, None] + tl.arange(0, tables.probes)[None, :]) & tables.mask
+    stored = tl.load(tables.keys + slots, mask=known[:, None], other=0)
+    slot = tl.max(tl.where(stored == h[:, None], slots, -1), 1)
+    found = slot >= 0
+    mean = tl.load(tables.figures + slot * 3, mask=found, other=0.0)
+    count = tl.load(tables.figures + slot * 3 + 1, mask=found, other=0.0)
+    depth = tl.load(tables.figures + slot * 3 + 2, mask=found, other=0.0)
+    # The levels 0 and 3 have no parent but the base, of neural and of n-gram drafts.
+    root = (level == 0) | (level == 3)
+    source = tl.where(level == 3, 1, 0)
+    mean = tl.where(root & (slot < 0), tl.load(tables.base + source), mean)
+    depth = tl.where(root & (slot < 0), tl.load(tables.base + 2 + source), depth)
+    parent = tl.where((level == 4) | (level == 5), 3, tl.where(level == 2, 1, 0))
+    settled = found | root
+    for _ in tl.static_range(2):
+        mean = tl.where(settled, mean, tl.gather(mean, parent, 0))
+        depth = tl.where(settled, depth, tl.gather(depth, parent, 0))
+    return mean, count, depth

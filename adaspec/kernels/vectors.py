@@ -1,0 +1,45 @@
+"""Single lanes of vectors that a program holds."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from adaspec.kernels.layout import FEATURE_LANES
+
+
+@triton.jit
+def lane(vector: tl.tensor, at: tl.tensor, lanes: tl.constexpr) -> tl.tensor:
+    """The vector's number in a lane."""
+    return tl.sum(tl.where(tl.arange(0, lanes) == at, vector, 0.0), 0)
+
+
+@triton.jit
+def placed(vector: tl.tensor, at: tl.tensor, value: tl.tensor) -> tl.tensor:
+    """The features with a number in a lane."""
+    return tl.where(tl.arange(0, FEATURE_LANES) == at, value.to(tl.float32), vector)
+
+
+@triton.jit
+def exact(value: tl.constexpr) -> tl.tensor:
+    """The number in double precision, which a product with a literal may lack."""
+    return tl.full((), value, tl.float64)
+
+
+@triton.jit
+def noted(
+    fields: tl.tensor,
+    length: tl.tensor,
+    start: tl.tensor,
+    agree: tl.tensor,
+    seen: tl.tensor,
+    available: tl.tensor,
+    follower: tl.tensor,
+) -> None:
+    """Store a match, in the order of its fields in `layout`."""
+    tl.store(fields, length)
+    tl.store(fields + 1, start)
+    tl.store(fields + 2, agree)
+    tl.store(fields + 3, seen)
+    tl.store(fields + 4, available)
+    tl.store(fields + 5, follower)

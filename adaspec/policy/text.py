@@ -1,0 +1,249 @@
+"""What a policy may look up: the text of running requests, and what follows drafted tokens."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.draft.answers import IN_ANSWERS
+from adaspec.draft.batch import (
+    AGREE,
+    AVAILABLE,
+    EARLIEST,
+    FACTS,
+    LENGTH,
+    SEEN,
+    START,
+    copy_rows,
+)
+from adaspec.draft.behind import lookup_behind_rows
+from adaspec.draft.index import Matches, NgramIndex
+from adaspec.errors import PolicyFault
+from adaspec.jit import compiled
+from adaspec.policy.protocol import Bools, Floats, Ints
+from adaspec.predict.features import CANDIDATE, TAIL
+
+Longs = NDArray[np.int64]
+
+MAX_TOKENS = 1 << 12
+"""Most tokens of the known text that a policy may ask for at once."""
+_HUGE = 1 << 30
+_INT32 = np.dtype(np.int32)
+
+
+class KnownText:
+    """The `Context` of a batch: look-ups in the text as far as it is known."""
+
+    def __init__(
+        self,
+        index: NgramIndex,
+        slots: Longs,
+        start: Ints,
+        tail: Ints | None = None,
+        candidate: Ints | None = None,
+    ) -> None:
+        """`start` says where the matches lie; no policy may hold any of these arrays.
+
+        `tail` and `candidate` answer the first question for `TAIL` and `CANDIDATE` tokens. They are
+        handed out once, because a policy may write into what it is handed.
+        """
+        self._index, self._slots, self._start = index, slots, start
+        self._tail, self._candidate = tail, candidate
+
+    def tail(self, count: int) -> Ints:
+        """The last known tokens per row."""
+        if isinstance(count, int) and count == TAIL and self._tail is not None:
+            tail, self._tail = self._tail, None
+            return tail
+        return self._index.tail(self._slots, _checked(count))
+
+    def candidate(self, count: int) -> Ints:
+        """What the most recent match would copy, padded with -1 to `count`."""
+        if isinstance(count, int) and count == CANDIDATE and self._candidate is not None:
+            candidate, self._candidate = self._candidate, None
+            return candidate
+        return self._index.copies(self._slots, self._start, _checked(count))
+
+    def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
+        """Where vLLM's own look-up copies from, and the match's length."""
+        return self._index.match_vllm(self._slots, min_match, max_match)
+
+
+class BehindDrafts:
+    """Look-ups behind drafted tokens, answered once per lengths."""
+
+    def __init__(
+        self, index: NgramIndex, slots: Longs, tokens: Ints, count: int, holds: Bools
+    ) -> None:
+        """Of `tokens`, the first `count` per row are drafted; no policy may hold these arrays."""
+        self._index, self._slots, self._tokens = index, slots, tokens
+        self._count, self._holds = count, holds
+        self._answered: bytes | None = None
+        """The lengths that the matches below are of."""
+
+    def __call__(self, neural_len: Ints) -> Matches:
+        """The match behind each row's first `neural_len` drafted tokens; none where that is 0."""
+        lengths = lengths_behind(neural_len, self._count, self._holds)
+        if lengths.tobytes() != self._answered:
+            self._look_up(lengths)
+        return self._matches
+
+    def every(self) -> tuple[Ints, Ints]:
+        """The facts of the matches behind the first 1, 2, .. drafted tokens, and what they copy.
+
+        They are (forwards, facts, rows) and (forwards, rows), -1 where nothing is copied.
+        """
+        rows = len(self._slots)
+        facts = np.empty((self._count, FACTS, rows), np.int32)
+        copied = np.empty((self._count, rows), np.int32)
+        _look_behind_every(self._index.bases, self._slots, self._tokens, self._holds, facts, copied)
+        return facts, copied
+
+    def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
+        """Where copying behind `neural_len` tokens starts, and how many tokens there are to copy.
+
+        It is the index's answer, whatever a policy has written into the matches since.
+        """
+        if neural_len.tobytes() != self._answered:
+            self._look_up(neural_len)
+        return self._start, self._available
+
+    def _look_up(self, lengths: Ints) -> None:
+        matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
+        clear_undrafted(
+            lengths,
+            self._tokens,
+            matches.length,
+            matches.start,
+            matches.first,
+            matches.agree,
+            matches.seen,
+            matches.available,
+        )
+        self._answered, self._matches = lengths.tobytes(), matches
+        self._start, self._available = matches.start.copy(), matches.available.copy()
+
+
+def lengths_behind(neural_len: object, drafted: int, holds: Bools) -> Ints:
+    """The lengths that a policy asks to look behind, as our own array; a `PolicyFault` if not."""
+    lengths = whole_numbers(neural_len, len(holds), "a look-up behind lengths")
+    if not _within(lengths, drafted, holds):
+        raise PolicyFault(
+            f"a look-up behind {lengths.tolist()} neural tokens: {drafted} are drafted "
+            f"for each of {int(holds.sum())} rows that hold the drafter"
+        )
+    return lengths
+
+
+def whole_numbers(values: object, rows: int, what: str) -> Ints:
+    """One whole number per row, as our own array; a `PolicyFault` otherwise."""
+    numbers = np.array(values)
+    if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
+        raise PolicyFault(
+            f"{what} of shape {numbers.shape} and type {numbers.dtype}: "
+            f"one whole number for each of {rows} running rows is needed"
+        )
+    if numbers.dtype is _INT32:
+        return numbers
+    return numbers.clip(-_HUGE, _HUGE).astype(np.int32)
+
+
+def _checked(count: int) -> int:
+    try:
+        tokens = operator.index(count)
+    except TypeError:
+        tokens = -1
+    if not 0 <= tokens <= MAX_TOKENS:
+        raise PolicyFault(
+            f"{count!r:.60} tokens of the known text: 0..{MAX_TOKENS} may be asked for"
+        )
+    return tokens
+
+
+@compiled
+def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
+    for row in range(lengths.shape[0]):
+        if not 0 <= lengths[row] <= (drafted if holds[row] else 0):
+            return False
+    return True
+
+
+@compiled
+def clear_undrafted(
+    lengths: Ints,
+    tokens: Ints,
+    length: Ints,
+    start: Ints,
+    first: Ints,
+    agree: Ints,
+    seen: Ints,
+    available: Ints,
+) -> None:
+    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
+    for row in range(lengths.shape[0]):
+        if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
+            length[row] = agree[row] = seen[row] = available[row] = 0
+            start[row] = first[row] = -1
+
+
+@compiled
+def store_forward(
+    tokens: Ints,
+    confidences: Floats,
+    engine_rows: Ints,
+    holds: Bools,
+    depth: int,
+    drafted: Ints,
+    shown: Floats,
+) -> bool:
+    """Store what a forward drafted for the rows that hold the drafter; False if it does not fit.
+
+    `engine_rows` says where each row's lies in `tokens` and `confidences`.
+    """
+    if depth >= drafted.shape[1] or confidences.shape != (tokens.shape[0], shown.shape[2]):
+        return False
+    for row in range(holds.shape[0]):
+        if not 0 <= engine_rows[row] < tokens.shape[0]:
+            return False
+    for row in range(holds.shape[0]):
+        if holds[row]:
+            drafted[row, depth] = tokens[engine_rows[row]]
+            shown[row, depth] = confidences[engine_rows[row]]
+    return True
+
+
+@compiled
+def _look_behind_every(
+    bases: Longs, slots: Longs, tokens: Ints, holds: Bools, facts: Ints, copied: Ints
+) -> None:
+    """Fill in the matches behind the first 1, 2, .. tokens of each row, and the token they copy.
+
+    That is one of the known text, or of the draft itself.
+    """
+    rows = slots.shape[0]
+    lengths, known = np.empty(rows, np.int32), np.empty((rows, 1), np.int32)
+    for depth in range(1, facts.shape[0] + 1):
+        found = facts[depth - 1]
+        for row in range(rows):
+            lengths[row] = depth if holds[row] else 0
+        lookup_behind_rows(bases, slots, tokens, lengths, found)
+        clear_undrafted(
+            lengths,
+            tokens,
+            found[LENGTH],
+            found[START],
+            found[EARLIEST],
+            found[AGREE],
+            found[SEEN],
+            found[AVAILABLE],
+        )
+        known[:] = -1
+        copy_rows(bases, slots, found[START], known)
+        for row in range(rows):
+            copied[depth - 1, row] = known[row, 0]
+            # What is there to copy ends with the draft, so this is how far into it a match starts.
+            inside = depth - found[AVAILABLE, row]
+            if found[LENGTH, row] > 0 and found[START, row] < IN_ANSWERS and inside >= 0:
+                copied[depth - 1, row] = tokens[row, inside]

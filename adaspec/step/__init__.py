@@ -1,1 +1,0 @@
-"""One engine step under a policy, whoever runs the requests, drafts and verifies."""

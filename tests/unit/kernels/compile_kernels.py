@@ -1,0 +1,186 @@
+"""Compile every kernel for an H100, where none is needed; prints one line per kernel.
+
+With an argument `keys`, nothing is compiled: a line is printed for each kernel that steps of any
+size would have compiled anew after a server's start, and one that counts the others. With `values`,
+steps run on tensors that have none: whatever would wait for the device fails.
+
+Run as a program: Triton must not have been imported for its interpreter.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+for folder in (".", "../policy", "../replay", "../vllm/v2"):
+    sys.path.append(str(Path(__file__).parent / folder))
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+from random_models import random_model  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.runtime.jit import JITFunction, compute_cache_key  # noqa: E402
+from v2_fakes import no_tables  # noqa: E402
+
+from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
+from adaspec.kernels.batch import Answers, Batch  # noqa: E402
+from adaspec.kernels.logits import LogitsReader  # noqa: E402
+from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.vllm.v2 import drafting, trimming  # noqa: E402
+from adaspec.vllm.v2.drafting import Drafting  # noqa: E402
+
+SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
+CPU, META = torch.device("cpu"), torch.device("meta")
+drafting.KERNELS_ON_CPU = True
+
+
+class Server:
+    """What a server launches, at its start and in its steps."""
+
+    def __init__(
+        self, evidence: bool, remembers: bool, cap: int = CAP, device: torch.device = CPU
+    ) -> None:
+        model = random_model(3, no_tables(), evidence=evidence)
+        policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
+        answers = Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, device) if remembers else None
+        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, answers)
+        self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device)
+        self.counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)
+        self.holds = torch.ones(SLOTS, dtype=torch.bool, device=device)
+        self.confidences = torch.zeros((NEURAL_CAP, SLOTS, 3), device=device)
+        self.drafted = torch.ones((SLOTS, cap), dtype=torch.int64, device=device)
+        self.reader = LogitsReader(self.confidences)
+        ends = torch.zeros(SLOTS + 1, dtype=torch.int32)
+        self.manager: Any = type("Manager", (), {})()
+        vars(self.manager).update(
+            num_bonus_tokens=1,
+            query_start_loc=ends,
+            _cu_num_logits=torch.zeros_like(ends),
+            _confidence_probs=torch.zeros((SLOTS, cap)),
+        )
+
+    def start(self) -> None:
+        """Warm up as `vllm.v2` does: by a step, by trimming, and by a forward of the head."""
+        self.warm_up()
+        trimming.take_over(self.manager, SimpleNamespace(), None)
+        self.read(SLOTS, 0)
+
+    def warm_up(self) -> None:
+        """Compile what steps launch."""
+        slots = torch.zeros(1, dtype=torch.int64, device=self.text.device)
+        self.drafting.warm_up(self._batch(slots, slots.int()))
+
+    def read(self, rows: int, padding: int) -> None:
+        """A forward of the head."""
+        logits = torch.zeros((rows, VOCABULARY + padding))[:, :VOCABULARY]
+        self.reader.read(logits, torch.tensor(0), torch.zeros(VOCABULARY, dtype=torch.int64))
+
+    def step(self, rows: int, forwards: int, limited: bool) -> None:
+        """A step of the engine, which allocates whole what it says of its rows."""
+        slots = torch.arange(rows, device=self.text.device)
+        batch = self._batch(slots, slots.int())
+        settings = torch.ones(4, dtype=torch.float64, device=slots.device)
+        limits = slots.new_zeros((rows, 2), dtype=torch.int32) if limited else None
+        drafted = self.drafted[:rows, :forwards].clone()
+        step = self.drafting.begin(batch, settings)
+        self.drafting.revise(step, drafted, self.confidences[:forwards, :rows])
+        self.drafting.finish(step, drafted, self.confidences[:, :rows], limits)
+
+    def trim(self, rows: int, budget: int) -> None:
+        """Trim the drafts of so many rows."""
+        names = [str(row) for row in range(rows)]
+        lengths = dict.fromkeys(names, min(budget, 2))
+        self.manager._batch_budget = lengths, dict.fromkeys(names, 1), budget
+        self.manager.reallocate_drafts(names, torch.arange(rows))
+
+    def _batch(self, slots: torch.Tensor, few: torch.Tensor) -> Batch:
+        return Batch(
+            slots=slots,
+            tokens=self.text,
+            context_tokens=self.counts,
+            prompt_tokens=self.counts,
+            holds_neural=self.holds,
+            sampled=few,
+            rejected=few,
+        )
+
+
+class _Driver:
+    """What Triton asks about the GPU before it compiles."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_all() -> None:
+    run, compiled = JITFunction.run, set()
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
+        if kernel.hash not in compiled:
+            compiled.add(kernel.hash)
+            print(kernel.metadata.name, len(kernel.asm["cubin"]), flush=True)
+        return kernel
+
+    JITFunction.run = compile_only
+    for evidence in (True, False):
+        for remembers in (False, True):
+            server = Server(evidence, remembers)
+            server.start()
+    for dtype in (torch.bfloat16, torch.float16):
+        server.reader.read(torch.zeros((2, 32_000), dtype=dtype), torch.tensor(0))
+
+
+def count_keys() -> None:
+    known: set[str] = set()
+    started = launched = 0
+    serving = False
+
+    def note_key(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        nonlocal launched
+        *_, binder = self.device_caches[0]
+        _, specialization, options = binder(*args, **kwargs)
+        key = f"{self.__name__} {compute_cache_key({}, specialization, options)}"
+        launched += 1
+        if serving and key not in known:
+            print(key, flush=True)
+        known.add(key)
+
+    JITFunction.run = note_key
+    for evidence, remembers, cap in product((True, False), (True, False), (1, CAP, 16)):
+        known.clear()
+        serving = False
+        server = Server(evidence, remembers, cap)
+        server.start()
+        started, serving = started + len(known), True
+        for rows in (1, 2, 3, 15, 16, 17, 32, SLOTS):
+            for padding in (0, 14):
+                server.read(rows, padding)
+            for forwards in range(min(NEURAL_CAP, cap) + 1):
+                for budget in (0, 1, 2, 15, 16, 32):
+                    server.step(rows, forwards, bool(budget % 2))
+                    server.trim(rows, budget)
+    print("counted", started, launched)
+
+
+def run_without_values() -> None:
+    JITFunction.run = lambda *args, **named: None
+    for evidence, remembers, limited in product((True, False), repeat=3):
+        server = Server(evidence, remembers, device=META)
+        server.warm_up()
+        for forwards in (0, 1, 3):
+            server.step(5, forwards, limited)
+
+
+if __name__ == "__main__":
+    triton.runtime.driver.set_active(_Driver())
+    {"keys": count_keys, "values": run_without_values}.get(sys.argv[-1], compile_all)()

@@ -1,0 +1,82 @@
+"""A made-up engine's buffers, and what its steps do to them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from adaspec.kernels.batch import Batch, Lengths, Proposal
+
+
+class Engine:
+    """Requests of random prompts in random slots; each step accepts some of what was proposed."""
+
+    def __init__(
+        self, rng: np.random.Generator, rows: int, longest: int, alphabet: int, device: torch.device
+    ) -> None:
+        self._rng, self._alphabet, self._device = rng, alphabet, device
+        slots = rows + 2
+        self.slots = rng.permutation(slots)[:rows]
+        # What is left over from other requests must not be read.
+        self.tokens = self._random((slots, longest + 400))
+        # A span that comes again makes matches beyond the longest that count.
+        half = longest // 2
+        self.tokens[::2, half : 2 * half] = self.tokens[::2, :half]
+        self.prompt = rng.integers(1, longest, slots, endpoint=True).astype(np.int32)
+        self.known = self.prompt + 1
+        self.holds = rng.random(slots) < 0.8
+        self.sampled, self.rejected = np.ones(rows, np.int32), np.zeros(rows, np.int32)
+
+    @property
+    def batch(self) -> Batch:
+        """What the engine knows after its last step."""
+
+        def moved(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array.copy()).to(self._device)
+
+        return Batch(
+            slots=moved(self.slots),
+            tokens=moved(self.tokens),
+            context_tokens=moved(self.known),
+            prompt_tokens=moved(self.prompt),
+            holds_neural=moved(self.holds),
+            sampled=moved(self.sampled),
+            rejected=moved(self.rejected),
+        )
+
+    def draft(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A token per row, which few drafters do not give, and its confidences."""
+        token = self._random((len(self.slots),))
+        token[(self._rng.random(len(token)) < 0.05) | ~self.holds[self.slots]] = -1
+        confidence = -self._rng.exponential(1.0, (len(token), 3)).astype(np.float32)
+        for none in (np.nan, -np.inf):
+            confidence[self._rng.random(confidence.shape) < 0.05] = none
+        return torch.from_numpy(token), torch.from_numpy(confidence)
+
+    def verify(self, lengths: Lengths, proposal: Proposal) -> None:
+        """Accept some of each draft, and emit a token behind it; the rows change their order."""
+        rng, rows = self._rng, len(self.slots)
+        drafted = (lengths.neural + lengths.ngram).cpu().numpy()
+        accepted = np.where(rng.random(rows) < 0.4, drafted, rng.integers(0, drafted + 1))
+        tokens = proposal.tokens.cpu().numpy()
+        for row, slot in enumerate(self.slots):
+            count, known = accepted[row], self.known[slot]
+            self.tokens[slot, known : known + count] = tokens[row, :count].clip(0)
+            self.tokens[slot, known + count] = rng.integers(self._alphabet)
+            self.known[slot] += count + 1
+        self.sampled = (accepted + 1).astype(np.int32)
+        self.rejected = (drafted - accepted).astype(np.int32)
+        order = rng.permutation(rows)
+        self.slots, self.sampled = self.slots[order], self.sampled[order]
+        self.rejected = self.rejected[order]
+
+    def replace(self, row: int) -> None:
+        """Another request takes the slot of a row."""
+        slot = self.slots[row]
+        self.prompt[slot] = self._rng.integers(1, self.known[slot], endpoint=True)
+        self.known[slot] = self.prompt[slot] + 1
+        self.tokens[slot] = self._random(self.tokens[slot].shape)
+        self.sampled[row], self.rejected[row] = 1, 0
+
+    def _random(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self._rng.integers(0, self._alphabet, shape).astype(np.int32)

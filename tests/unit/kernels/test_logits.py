@@ -1,0 +1,94 @@
+"""The kernel reads a head's logits as the host does, in torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interpreter import DEVICE, torch
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+from adaspec.kernels import logits as kernels
+from adaspec.kernels.logits import LogitsReader
+from adaspec.vllm.proposers import read_logits
+
+INF, NAN = float("inf"), float("nan")
+FORWARDS = 3
+
+
+def compared(logits: torch.Tensor, forward: int = 0, offsets: torch.Tensor | None = None) -> None:
+    """Hold that a reader finds the tokens and the confidences that torch finds."""
+    tokens, evidence = read_logits(logits)
+    if offsets is not None:
+        tokens = tokens + offsets[tokens]
+    said = torch.full((FORWARDS, len(logits) + 2, 3), -7.0, device=DEVICE)
+    step = torch.tensor(forward, device=DEVICE)
+    with np.errstate(all="ignore"):
+        found = LogitsReader(said).read(logits, step, offsets)
+    assert found.dtype == torch.int64
+    assert torch.equal(found, tokens)
+    torch.testing.assert_close(
+        said[forward, : len(logits)], evidence[:, 1:], rtol=2e-5, atol=2e-6, equal_nan=True
+    )
+    said[forward, : len(logits)] = -7.0
+    assert (said == -7.0).all(), "what is another forward's or another row's was written"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 5),
+    columns=st.integers(2, 300),
+    block=st.sampled_from([16, 64, 512]),
+    scale=st.sampled_from([0.0, 0.3, 4.0, 60.0]),
+    padding=st.sampled_from([0, 1, 16]),
+    special=st.sampled_from([(), (-INF,), (INF,), (NAN,), (NAN, INF, -INF)]),
+)
+def test_tokens_and_confidences_are_those_of_the_host(
+    dtype: torch.dtype,
+    seed: int,
+    rows: int,
+    columns: int,
+    block: int,
+    scale: float,
+    padding: int,
+    special: tuple[float, ...],
+) -> None:
+    rng = np.random.default_rng(seed)
+    # In tenths: bfloat16 makes many of them equal, and the first counts.
+    values = np.round(rng.normal(0, scale, (rows, columns + padding)), 1)
+    for value in special:
+        share = rng.choice([0.02, 0.7, 1.0]) if value == -INF else 0.02
+        values[rng.random(values.shape) < share] = value
+    logits = torch.from_numpy(values).to(DEVICE, dtype)[:, :columns]
+    offsets = np.cumsum(rng.integers(0, 3, columns)) if seed % 2 else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "BLOCK", block)
+        compared(
+            logits,
+            seed % FORWARDS,
+            None if offsets is None else torch.from_numpy(offsets).to(DEVICE),
+        )
+
+
+def test_a_whole_vocabulary_is_read_as_exactly_as_a_small_one() -> None:
+    """Also where all but the head's own tokens are -inf, as vLLM fills them up."""
+    draw = torch.Generator().manual_seed(4)
+    full = torch.full((2, 128_256), -INF)
+    own = torch.randperm(128_256, generator=draw)[:32_000].sort().values
+    full[:, own] = torch.randn((2, 32_000), generator=draw) * torch.tensor([[1.0], [12.0]])
+    compared(full.to(DEVICE))
+    reduced = full[:, own].to(DEVICE)
+    offsets = (own - torch.arange(32_000)).to(DEVICE)
+    compared(reduced, 1, offsets)
+    for dtype in (torch.bfloat16, torch.float32):
+        found = [torch.zeros((1, 2, 3), device=DEVICE) for _ in range(2)]
+        zero = torch.tensor(0, device=DEVICE)
+        with np.errstate(all="ignore"):
+            whole = LogitsReader(found[0]).read(full.to(DEVICE, dtype), zero)
+            alone = LogitsReader(found[1]).read(reduced.to(dtype), zero, offsets)
+        assert torch.equal(whole, alone)
+        torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,251 @@
+"""Step by step, the kernels compute what the host's compiled functions do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine import Engine
+from interpreter import DEVICE, torch
+from learned_recordings import random_recording
+from made_answers import OWNERS, empty_index, random_answers
+from random_models import random_knobs, random_model
+from recorded_states import Recorded, recorded_requests
+from v2_fakes import no_tables
+
+from adaspec.draft.answers import HEAD, AnswerIndex
+from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
+from adaspec.kernels.layout import CONTEXT, FIRST, MATCH, MATCH_FACTS, POSITION, PROMPT, TAIL
+from adaspec.kernels.predictor import FusedPredictor
+from adaspec.policy.learned import load_policy
+from adaspec.policy.planner.memory import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    NEURAL_EXPONENT,
+    NGRAM_EXPONENT,
+    knob_row,
+)
+from adaspec.predict.model import HEADS, Model
+from adaspec.predict.network import constant_network
+from adaspec.predict.survival import Curves
+from adaspec.train.token_tables import TableMaker
+from adaspec.vllm.v2.predictor import HostPredictor
+
+pytestmark = pytest.mark.slow
+
+CLOSE = 1e-5
+"""The host's networks compute in single precision, kernels in double."""
+
+
+class Pair:
+    """Takes both predictors through steps, and holds one to what the other says."""
+
+    def __init__(
+        self, model: Model, knobs: np.ndarray, slots: int, cap: int, answers: Answers | None = None
+    ) -> None:
+        on_host = answers and Answers(*(each.cpu() for each in answers))
+        self.host = HostPredictor(model, knobs, slots, cap, on_host)
+        self.fused = FusedPredictor(model, knobs, slots, cap, DEVICE, splits=2, answers=answers)
+        self.cap, self.choices, self.other_choices = cap, 0, 0
+
+    def step(
+        self,
+        batch: Batch,
+        drafts: list[tuple[torch.Tensor, torch.Tensor]],
+        price: float,
+        factors: np.ndarray,
+    ) -> tuple[Lengths, Proposal]:
+        """One step with these tokens and confidences of its forwards; what the host proposes."""
+        self.price, self.count = price, len(batch.slots)
+        self.ours, theirs = self.host.begin(on_cpu(batch)), self.fused.begin(batch)
+        for name in ("context_tokens", "decides", "holds", "available", "emitted"):
+            self._same(name, getattr(theirs, name), getattr(self.ours, name).numpy())
+        self._compare_facts()
+        settings = torch.tensor([price, *factors], dtype=torch.float64)
+        self.host.expect(self.ours, settings[0], settings[1:])
+        settings = settings.to(DEVICE)
+        self.fused.expect(theirs, settings[0], settings[1:])
+        self._close("features", self.fused.rows.features, self._memory.features)
+        self._compare_curves(0)
+        for depth, (token, confidence) in enumerate(drafts, 1):
+            self.host.revise(self.ours, token, confidence)
+            self.fused.revise(theirs, token.to(DEVICE), confidence.to(DEVICE))
+            behind = self.fused.rows.behind[: self.count, depth - 1, : MATCH_FACTS.value - 1]
+            self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
+            self._compare_curves(depth)
+        worth = self._memory.splice_value[: self.count].copy()
+        wanted, found = self.host.choose(self.ours), self.fused.choose(theirs)
+        same = self._compare_choice(wanted, found, worth)
+        wanted, found = self.host.extended(self.ours, wanted), self.fused.extended(theirs, found)
+        for name, lengths, ours in zip(Lengths._fields, found, wanted, strict=True):
+            self._same(f"extended {name}", lengths[same], ours[same].numpy())
+        proposal, proposed = self.host.propose(self.ours, wanted), self.fused.propose(theirs, found)
+        self._close("survival", proposed.survival[same], proposal.survival[same].numpy())
+        for name in ("tokens", "from_answers"):
+            ours = getattr(proposal, name)[same].numpy()
+            self._same(name, getattr(proposed, name)[same], ours)
+        return wanted, proposal
+
+    @property
+    def _memory(self):
+        return self.host.planner.memory
+
+    def _compare_facts(self) -> None:
+        facts, rows, count = self.fused.rows.facts, self.host.planner.rows, self.count
+        candidate = rows.candidate[:count]
+        match = (rows.length, rows.start, rows.agree, rows.seen, rows.available)
+        wanted = {
+            CONTEXT: rows.prompt_tokens[:count] + rows.position[:count],
+            PROMPT: rows.prompt_tokens[:count],
+            POSITION: rows.position[:count],
+            TAIL: rows.tail[:count],
+            MATCH: np.stack([*(each[:count] for each in match), candidate[:, 0]], 1),
+            FIRST: candidate,
+        }
+        for first, columns in wanted.items():
+            columns = columns.reshape(count, -1)
+            found = facts[:count, first.value : first.value + columns.shape[1]]
+            self._same(f"facts from {first.value} on", found, columns)
+
+    def _compare_curves(self, depth: int) -> None:
+        rows, memory = self.fused.rows, self._memory
+        self._close("neural", rows.neural[:, : LONGEST_NEURAL + 1], memory.neural)
+        self._close("n-gram", rows.ngram[:, : LONGEST_NGRAM + 1], memory.ngram)
+        value = rows.splice_value[:, 1 : LONGEST_NEURAL + 1] / LONGEST_SPLICE
+        self._close("splice value", value, memory.splice_value[:, 1:] / LONGEST_SPLICE)
+        if self.host.reads_drafts:
+            spliced = memory.splice[:, 1 : depth + 1, 1:]
+            spliced = spliced * np.cumprod(spliced > 0, axis=2)  # behind a 0 nothing is meant
+            found = rows.splice[:, 1 : depth + 1, 1 : LONGEST_SPLICE + 1]
+            self._close("splice", found, spliced)
+            self._same("agreed", rows.agreed[: self.count], memory.agreed[: self.count])
+            self._same("least", rows.least[: self.count], memory.least_confidence[: self.count])
+
+    def _compare_choice(self, wanted: Lengths, found: Lengths, worth: np.ndarray) -> np.ndarray:
+        """Which rows chose alike; the others, drafts that are worth the same up to last digits."""
+        pairs, others = torch.stack(wanted, 1).numpy(), torch.stack(found, 1).cpu().numpy()
+        same = (pairs == others).all(1)
+        self.choices, self.other_choices = (
+            self.choices + len(same),
+            self.other_choices + (~same).sum(),
+        )
+        for row in np.flatnonzero(~same):
+            ours, theirs = (self._worth(row, *each[row], worth) for each in (pairs, others))
+            assert abs(ours - theirs) < CLOSE * LONGEST_SPLICE, (pairs[row], others[row])
+        return same
+
+    def _worth(self, row: int, neural: int, ngram: int, worth: np.ndarray) -> float:
+        """What a draft of these lengths is worth by the host's curves, price paid."""
+        memory, price = self._memory, self.price
+        if neural == 0:
+            return float((memory.ngram[row, 1 : ngram + 1] - price).sum())
+        spliced = worth[row, neural] if neural < self.cap else 0.0
+        return float((memory.neural[row, 1 : neural + 1] - price).sum() + spliced)
+
+    def _same(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
+        np.testing.assert_array_equal(found.cpu().numpy(), wanted, what)
+
+    def _close(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
+        theirs, ours = found[: self.count].cpu().numpy(), wanted[: self.count]
+        assert theirs.shape == ours.shape, what
+        np.testing.assert_array_equal(np.isnan(theirs), np.isnan(ours), what)
+        far = np.nan_to_num(np.abs(theirs - ours) / np.maximum(np.abs(ours), 1.0)).max(initial=0.0)
+        assert far < CLOSE, (what, far)
+
+
+def on_cpu(batch: Batch) -> Batch:
+    return Batch(*(each.cpu() for each in batch))
+
+
+def random_memory(rng: np.random.Generator, slots: int) -> tuple[AnswerIndex, Answers]:
+    """Earlier answers on both sides, which came one by one."""
+    index = empty_index()
+    answers = Answers.of(index, slots, DEVICE)
+    answers.owners.copy_(torch.from_numpy(rng.integers(0, OWNERS, slots).astype(np.int32)))
+    for answer, owner in random_answers(rng, 3):
+        head = int(index.words[HEAD])
+        stored = index.add(answer, owner)
+        if stored is not None:
+            changed = index.changed(head, stored)
+            words = torch.from_numpy(index.words[changed]).to(DEVICE)
+            answers.write(torch.from_numpy(changed).to(DEVICE), words)
+    return index, answers
+
+
+@pytest.mark.parametrize(
+    ("forwards", "evidence", "remembers", "longest"),
+    [
+        (0, True, True, 90),
+        (1, False, False, 12),
+        (1, True, True, 2500),
+        (2, True, False, 90),
+        (3, False, True, 700),
+        (4, True, False, 12),
+        (4, True, True, 90),
+    ],
+)
+def test_random_steps_are_those_of_the_host(
+    forwards: int, evidence: bool, remembers: bool, longest: int
+) -> None:
+    rng = np.random.default_rng([forwards, evidence])
+    recording = random_recording(forwards, "tokens")
+    tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
+    model, knobs = (
+        random_model(forwards + 5, tables, evidence=evidence),
+        knob_row(random_knobs(rng)),
+    )
+    # A root of a probability near 0 would magnify the last bits of the host's single precision.
+    exponents = [NGRAM_EXPONENT, NEURAL_EXPONENT]
+    knobs[exponents] = np.maximum(knobs[exponents], 1.0)
+    engine = Engine(rng, 3, longest, 3, DEVICE)
+    slots, answers = len(engine.known), None
+    if remembers:
+        index, answers = random_memory(rng, slots)
+        np.testing.assert_array_equal(answers.words.cpu().numpy(), index.words)
+    cap = max(forwards, int(rng.choice([3, 7, 48])))
+    pair, copied = Pair(model, knobs, slots, cap, answers), 0
+    for step in range(5):
+        if step == 3:
+            engine.replace(0)
+        price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
+        drafts = [engine.draft() for _ in range(forwards)]
+        lengths, proposal = pair.step(engine.batch, drafts, price, rng.uniform(0.5, 1.15, 3))
+        copied += int(proposal.from_answers.sum())
+        engine.verify(lengths, proposal)
+    assert remembers or not copied
+    assert pair.other_choices <= pair.choices // 10
+
+
+def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
+    rng = np.random.default_rng(4)
+    policy = load_policy("reference-pair-cpu")
+    recorded = Recorded(recorded_requests(6), DEVICE)
+    pair = Pair(policy.model, policy.knobs, 6, 12)
+    for forwards in (0, 1, 2, 4):
+        batch, drafts = recorded.state(rng, forwards)
+        price = float(rng.choice([0.0, 0.05, 0.3]))
+        pair.step(batch, drafts, price, rng.uniform(0.7, 1.15, 3))
+    assert pair.other_choices == 0
+
+
+@pytest.mark.parametrize("evidence", [False, True])
+def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
+    """All that is expected is a power of two, so that neither rounds."""
+    halves = Curves(np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1))
+    model = Model(
+        networks={
+            name: constant_network([0.5 if "gain" not in head else 0.0 for head in heads])
+            for name, heads in HEADS.items()
+            if evidence or name != "evidence"
+        },
+        curves=dict.fromkeys(("ngram", "neural", "splice"), halves),
+        tables=no_tables(),
+    )
+    rng = np.random.default_rng(6)
+    engine = Engine(rng, 3, 40, 2, DEVICE)
+    pair = Pair(model, knob_row({"ngram_exponent": 1.0}), len(engine.known), 9)
+    for price in (0.5, 0.125, 0.0625, 0.0, 1.0):
+        drafts = [engine.draft() for _ in range(3)]
+        lengths, proposal = pair.step(engine.batch, drafts, price, np.ones(3))
+        engine.verify(lengths, proposal)
+    assert pair.other_choices == 0
