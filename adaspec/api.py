@@ -154,9 +154,9 @@ def train_policy(
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
-    to train for; `engine`, sync or async, is the one in which it is rolled out and judged. The
-    policy has knobs for both. With `memory`, it copies from the answers of earlier requests as
-    well. The result has the `policy`, its `manifest`, and how it was judged.
+    to train for; `engine`, sync or async, is the one for which forwards are chosen and in which it
+    is judged. With `memory`, it copies from the answers of earlier requests as well. The result has
+    the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged

@@ -10,8 +10,9 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 import lightgbm
 
@@ -25,26 +26,26 @@ GONE_S = 30.0
 """Seconds without workers after which the cluster is given up."""
 LEAST_ROWS = 50_000
 """Fewer rows are sooner fitted here than sent."""
-_POLL_S = 0.05
 
 
-class Cluster:
-    """The workers of one scheduler; close it, or use it in a `with`."""
+class Cluster(AbstractContextManager["Cluster"]):
+    """The workers of one scheduler, connected to until the end of a `with`."""
 
     def __init__(self, address: str, say: Callable[[str], None] = lambda what: None) -> None:
         """Call `say` once, if work has to be done on this machine after all."""
         self.address, self._say = address, say
         self._lost, self._growing = False, Lock()
-        self._sent: dict[int, tuple[Any, Any]] = {}
+        self._sent: tuple[Any, Any] = None, None
+        """The trainer whose methods were called last, and where it is on the workers."""
         try:
             from dask.distributed import Client
+
+            self._client = Client(address, timeout=CONNECT_S, set_as_default=False)
+            self._client.wait_for_workers(1, timeout=CONNECT_S)
         except ImportError as error:
             raise TrainingError(
                 f"--dask needs Dask ({_in_short(error)}): pip install 'adaspec[dask]'"
             ) from error
-        try:
-            self._client = Client(address, timeout=CONNECT_S, set_as_default=False)
-            self._client.wait_for_workers(1, timeout=CONNECT_S)
         except (OSError, ValueError, TypeError) as error:
             raise TrainingError(
                 f"no Dask scheduler with workers answers at '{address}' ({_in_short(error)}): "
@@ -52,74 +53,74 @@ class Cluster:
                 "as tcp://HOST:8786"
             ) from error
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         """Disconnect; the cluster itself keeps running."""
-        self._sent.clear()
         self._client.close(timeout=5)
 
     def spread(self, method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
         """Call a trainer's method for many arguments, as `map` does, on the free workers."""
         calls = list(zip(*arguments, strict=True))
-        return list(self._tried(self._called, method, calls) or [method(*each) for each in calls])
+        there = self._tried(lambda: self._called(method, calls))
+        return [method(*each) for each in calls] if there is None else list(there)
 
     def grow(
         self, x: Floats, y: Array, names: tuple[str, ...], parameters: dict[str, Any], rounds: int
     ) -> lightgbm.Booster:
         """One head's trees, grown by all workers, each on a part of the rows."""
-        given, there = (x, y, names, parameters, rounds), None
+        there = None
         if len(y) >= LEAST_ROWS:
             # A worker can take part in one training at a time.
             with self._growing:
-                there = self._tried(self._grown, *given)
-        return there or grow(*given)
+                there = self._tried(lambda: self._fitted(x, y, names, parameters, rounds))
+        return grow(x, y, names, parameters, rounds) if there is None else there.booster_
 
-    def _tried(self, work: Callable[..., Any], *given: Any) -> Any:
+    def _tried(self, work: Callable[[], Any]) -> Any:
         """What the cluster makes of it; None, and no further attempts, if it is lost."""
         try:
-            return None if self._lost else work(*given)
+            return None if self._lost else work()
         except Exception as error:
             self._lost = True
-            self._sent.clear()
             self._say(f"Dask at {self.address}: {_in_short(error)}: going on on this machine alone")
-            self._client.close(timeout=5)
+            self.__exit__()
             return None
 
-    def _called(self, method: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Any]:
-        trainer, name = method.__self__, method.__name__  # type: ignore[attr-defined]
-        if id(trainer) not in self._sent:
+    def _called(self, method: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
+        trainer, function = method.__self__, method.__func__
+        if self._sent[0] is not trainer:
             scattered = self._client.scatter(trainer.portable(), broadcast=True, hash=False)
-            self._sent[id(trainer)] = (trainer, scattered)
-        there = self._sent[id(trainer)][1]
-        futures = [self._client.submit(_call, there, name, call, pure=False) for call in calls]
+            self._sent = trainer, scattered
+        there = self._sent[1]
+        futures = [self._client.submit(function, there, *call, pure=False) for call in calls]
         self._await(futures, lambda: bool(self._workers()))
         return [future.result() for future in futures]
 
-    def _grown(
-        self, x: Floats, y: Array, names: tuple[str, ...], parameters: dict[str, Any], rounds: int
-    ) -> lightgbm.Booster:
+    def _fitted(self, x: Floats, y: Array, names: Any, given: dict[str, Any], rounds: int) -> Any:
         from dask import array
 
-        binary = parameters["objective"] == "binary"
+        binary = given["objective"] == "binary"
         kind = lightgbm.DaskLGBMClassifier if binary else lightgbm.DaskLGBMRegressor
         workers = self._workers()
         rows = -(-len(y) // len(workers))
         parts = array.from_array(x, (rows, -1)), array.from_array(y, rows)
-        given = {key: value for key, value in parameters.items() if key != "num_threads"}
-        model = kind(client=self._client, n_estimators=rounds, **given)
+        settings = {key: value for key, value in given.items() if key != "num_threads"}
+        model = kind(client=self._client, n_estimators=rounds, **settings)
+
+        def fit() -> Any:
+            # LightGBM waits for its parts by the client that is current.
+            with self._client.as_current():
+                return model.fit(*parts, feature_name=list(names))
+
         pool = ThreadPoolExecutor(1)
-        fitted = pool.submit(model.fit, *parts, feature_name=list(names))
+        fitted = pool.submit(fit)
         pool.shutdown(wait=False)
         # Workers that grow trees together wait for each other, also for one that is gone.
         self._await([fitted], lambda: workers <= self._workers())
-        return fitted.result().booster_
+        return fitted.result()
 
     def _await(self, futures: list[Any], are_there: Callable[[], bool]) -> None:
         last_seen = time.monotonic()
         while not all(future.done() for future in futures):
-            time.sleep(_POLL_S)
+            time.sleep(0.05)
             if are_there():
                 last_seen = time.monotonic()
             elif time.monotonic() - last_seen > GONE_S:
@@ -130,10 +131,5 @@ class Cluster:
         return set(self._client.scheduler_info()["workers"]) if running else set()
 
 
-def _call(trainer: Any, name: str, call: tuple[Any, ...]) -> Any:
-    return getattr(trainer, name)(*call)
-
-
 def _in_short(error: Exception) -> str:
-    """An error on one line."""
     return textwrap.shorten(str(error) or type(error).__name__, 160, placeholder="...")

@@ -52,9 +52,8 @@ class Fitting:
     """How a network is fitted, by Adam."""
 
     width: int = 64
-    passes: int = 12
-    """Passes over the rows, and as many more as `least_steps` take."""
-    least_steps: int = 6000
+    steps: int = 6000
+    """At least so many, in whole passes over the rows."""
     rate: float = 3e-3
     """The step size at first; it falls to 0 in a straight line."""
     seed: int = 0
@@ -155,12 +154,12 @@ def fit_network(
     model = torch.nn.Sequential(layers[0], silu, layers[1], silu, layers[2])
     adam = torch.optim.Adam(model.parameters(), fitting.rate, betas=(0.9, 0.99), fused=True)
     batch = min(BATCH, max(LEAST_BATCH, len(x) // BATCHES_PER_PASS), len(x))
-    steps = len(x) // batch
-    passes = max(fitting.passes, -(-fitting.least_steps // steps))
-    decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, passes * steps)
+    whole = len(x) // batch
+    passes = -(-fitting.steps // whole)
+    decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, passes * whole)
     for _ in range(passes):
         order = torch.randperm(len(x), generator=draw)
-        for chosen in order[: steps * batch].split(batch):
+        for chosen in order[: whole * batch].split(batch):
             said, true = model(inputs[chosen]), wanted[chosen]
             of_probability = torch.nn.functional.binary_cross_entropy_with_logits(
                 said[:, is_probability], true[:, is_probability], reduction="sum"
@@ -183,7 +182,7 @@ def _torch() -> Any:
         import torch
     except ImportError as error:
         raise TrainingError(
-            f"training needs PyTorch ({error}): pip install torch, or train where vLLM is installed"
+            f"training needs PyTorch ({error}), which vLLM brings: pip install 'adaspec[train]'"
         ) from error
     return torch
 

@@ -30,7 +30,7 @@ from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows
-from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings, grow
+from adaspec.train.heads import FIT, Boosters, Grow, HeadMaker, Settings, grow
 from adaspec.train.network import distilled, one_torch_thread
 from adaspec.train.outcomes import Recorded
 from adaspec.train.rows import Members, Rows, Table
@@ -108,7 +108,7 @@ class Trainer:
     progress: Progress = silent
     spread: Spread | None = None
     """How surveys and replays are run; None uses threads of this process."""
-    grow: Callable[..., Any] = grow
+    grow: Grow = grow
     """How the final model's trees are grown."""
     engine: str = ASYNC
     """The engine for which forwards are tuned."""
@@ -154,7 +154,7 @@ class Trainer:
         if self.recording.shows_tokens and self.recording.neural_cap > 0:
             models = [_with_constant(model, "evidence", 0.6) for model in models]
             drafts = rows.pooled(spread(self._survey_drafts, models, folds))
-            models = self._fold_models(models, drafts, others)
+            models = self._fold_models(models, {"evidence": drafts["evidence"]}, others)
         self.progress("training", 2, STAGES)
         drafts = rows.pooled(spread(self._survey_drafts, models, folds))
         models = self._fold_models(models, drafts, others)
@@ -218,7 +218,7 @@ class Trainer:
         models: Sequence[Model],
         tables: Sequence[Table],
         settings: Settings,
-        growing: Callable[..., Any],
+        growing: Grow,
     ) -> list[tuple[Model, dict[str, Boosters]]]:
         """The models, each with the groups of its table fitted anew; and their boosters."""
         at_once = settings.threads
@@ -248,9 +248,7 @@ class Trainer:
             )
         return made
 
-    def _fit(
-        self, group: str, seen: Rows, settings: Settings, growing: Callable[..., Any]
-    ) -> Fitted:
+    def _fit(self, group: str, seen: Rows, settings: Settings, growing: Grow) -> Fitted:
         rng = np.random.default_rng([settings.seed, 0x7815])
         seen = rows.thinned(seen, settings.max_rows, rng)
         boosters, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings, growing))
