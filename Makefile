@@ -37,6 +37,10 @@ help:
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
 	@echo 'make clean           remove .venv/, demo/ and caches'
 
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
+# Where there is no GPU, the PyTorch that vLLM 0.32 for CPU pins. Where it cannot be fetched, any serves to train.
+CPU_TORCH := torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu --retries 0
+
 # The stamp comes last, so an environment whose set-up was cut short is set up again from nothing.
 $(READY): pyproject.toml
 	@set -e; \
@@ -55,11 +59,12 @@ $(READY): pyproject.toml
 	  rm -rf $(VENV); \
 	  $$python -m venv $(VENV); \
 	fi; \
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'; \
+	command -v nvidia-smi >/dev/null || $(PIP) $(CPU_TORCH) || true; \
+	$(PIP) -e '.[dev]'; \
 	touch $(READY)
 
 # Training uses one core. vLLM is installed, and what it will serve fetched, on the other meanwhile;
-# that replaces nothing which training uses, since the dev extra pins the numba that vLLM brings.
+# that replaces nothing which training uses: the dev extra pins the numba that vLLM brings, and CPU_TORCH its PyTorch.
 DEMO_TRACES := eval/traces/reference-pair
 DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct

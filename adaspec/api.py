@@ -154,14 +154,13 @@ def train_policy(
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
-    to train for; `engine`, sync or async, is the one in which it is rolled out and judged. The
-    policy has knobs for both. With `memory`, it copies from the answers of earlier requests as
-    well. The result has the `policy`, its `manifest`, and how it was judged.
+    to train for; `engine`, sync or async, is the one for which forwards are chosen and in which it
+    is judged. With `memory`, it copies from the answers of earlier requests as well. The result has
+    the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
-    from adaspec.train.logged_recipe import train_logged
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -183,13 +182,10 @@ def train_policy(
             "--crossfit-report, --memory, --dask and --engine async rest on replays, which logged "
             "traces do not allow: leave them out, or train on dense traces"
         )
-    model = _cost(cost)
-    if logged:
-        return train_logged(sources, out, model, options, excluded, force, progress, apart)
     return recipe.train_policy(
         sources,
         out,
-        model,
+        _cost(cost),
         options,
         excluded,
         allow_mixed,

@@ -77,7 +77,7 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Run rollouts on the Dask cluster whose scheduler is there.",
+    help="Replay, and grow trees, on the Dask cluster whose scheduler is there.",
 )
 @force_option("Replace a policy, or report, that is there already.")
 @json_option("Print a summary, or the report, as JSON.")
@@ -94,7 +94,7 @@ def command(
 
     30% of each workload's requests are kept back, all turns of a dialogue or none; the policy is
     judged on them, and its CARD.md says how it did. Logged traces know only what was tried: a
-    policy from them is judged by how well it foretells that. The same traces and seed give the
+    policy from them is judged by how well calibrated it is. The same traces and seed give the
     same bytes.
 
     With --crossfit N nothing is kept back and no policy written: the report says how policies
@@ -126,8 +126,7 @@ def command(
         product = train_policy(traces, out, cluster=cluster, force=force, progress=bar, **options)
     if as_json:
         print_json(product.document())
-    if product.corpus is not None and product.corpus.trained.unpaired:
-        count = len(product.corpus.trained.unpaired)
+    if count := len(product.corpus.trained.unpaired):
         click.echo(f"of {count:,} requests without drafts only the text was used", err=True)
     click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
 

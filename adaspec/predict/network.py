@@ -12,8 +12,7 @@ split on it: what trees tell apart lies far apart in the input. A feature on whi
 several columns, one behind the other.
 
 All sums are taken in one fixed order, without fused multiplication, and the logistic function is a
-rational function, so every processor predicts the same bits. Training uses the same functions
-(`adaspec/train/distillation.py`).
+rational function, so every processor predicts the same bits.
 """
 
 from __future__ import annotations

@@ -50,38 +50,6 @@ def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> N
         fill_survival(first[row], scores[row], curves, out[row])
 
 
-def fit_curves(scores: Array, accepted: Array, weights: Array, longest: int, bins: int) -> Curves:
-    """The empirical shapes of positions with accepted >= 1, in equal-weight bins of their score.
-
-    Each bin is shrunk towards the pooled shape by a few imaginary positions.
-    """
-    order = np.argsort(scores, kind="stable")
-    share = np.cumsum(weights[order]) / weights.sum()
-    cuts = np.searchsorted(share, np.arange(1, bins) / bins)
-    edges = np.unique(scores[order][np.minimum(cuts, len(order) - 1)])
-    bin_of_position = np.searchsorted(edges, scores, side="right")
-    levels = np.arange(longest + 1)
-    pooled = _shape(accepted, weights, levels)
-    shapes = np.empty((len(edges) + 1, longest + 1))
-    for b in range(len(shapes)):
-        inside = bin_of_position == b
-        shapes[b] = pooled
-        if inside.any():
-            shape, mass = _shape(accepted[inside], weights[inside], levels), weights[inside].sum()
-            shapes[b] = (mass * shape + _IMAGINARY * pooled) / (mass + _IMAGINARY)
-    shapes[:, :2] = 1.0
-    return Curves(edges.astype(np.float64), np.minimum.accumulate(shapes, axis=1))
-
-
-_IMAGINARY = 30.0
-
-
-def _shape(accepted: Array, weights: Array, levels: NDArray[np.int64]) -> Array:
-    reached = np.minimum(accepted, levels[-1]).astype(np.int64)
-    mass = np.bincount(reached, weights=weights, minlength=len(levels))
-    return mass[::-1].cumsum()[::-1] / weights.sum()
-
-
 def curve_arrays(name: str, curves: Curves) -> dict[str, NDArray[Any]]:
     """The arrays that `curves_from` reads."""
     return {f"{name}.edges": curves.edges, f"{name}.shapes": curves.shapes}

@@ -268,7 +268,6 @@ def run_learned(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    recorder: Recorder | None = None,
     engine: str = SYNC,
 ) -> Result:
     """What the loop for any policy would say of this policy, compiled."""
@@ -279,7 +278,7 @@ def run_learned(
     first = policies[0]
     costs = cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants()
     run_cap, cap = cap, min(first.cap, cap)
-    pinned, planner = _planner(policies, recording, costs, concurrency, cap, engine, recorder)
+    pinned, planner = _planner(policies, recording, costs, concurrency, cap, engine)
     kept = Pinned(planner)
     loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, run_cap)
     # The compiled loop knows addresses only: what lies there must outlive it.
@@ -312,7 +311,7 @@ def _planner(
     slots: int,
     cap: int,
     engine: str,
-    recorder: Recorder | None,
+    recorder: Recorder | None = None,
 ) -> tuple[list[Pinned], Planner]:
     """A planner of these policies' models, and what pins those."""
     first, models = policies[0], [each.model for each in policies]

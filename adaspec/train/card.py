@@ -48,6 +48,7 @@ _LATENCIES = {"none": "none", "static_best": "`static:best`", "policy": "this po
 def card_of(manifest: PolicyManifest, corpus: Corpus, options: Options, entries: int) -> str:
     """The text of `CARD.md`; the token tables have so many entries."""
     metrics = manifest.metrics
+    dense = corpus.logged is None
     parts = [
         f"# A policy for {manifest.target or 'an unnamed target'}",
         _summary(manifest, corpus),
@@ -55,8 +56,7 @@ def card_of(manifest: PolicyManifest, corpus: Corpus, options: Options, entries:
         _data(corpus),
         "## Trained with",
         _settings(manifest, options),
-        "## On requests it never saw",
-        *results(metrics, options),
+        *(["## On requests it never saw", *results(metrics, options)] if dense else []),
         "## Calibration",
         *calibrations(metrics),
         "## What the files hold",
@@ -73,6 +73,12 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> str:
         sentences.append(
             "**Trained and judged on synthetic traces: the figures below show how adaspec reports, "
             "not what it gains.**"
+        )
+    if corpus.logged is not None:
+        sentences.append(
+            "**Trained on logged traces alone: what it would gain in speed is not known.** A log "
+            "knows only what was tried; replaying other choices needs a dense trace "
+            "(`adaspec record`)."
         )
     if "neural" in manifest.sources:
         evidence = _EVIDENCE[len(manifest.evidence)]
@@ -137,17 +143,16 @@ def _settings(manifest: PolicyManifest, options: Options) -> str:
     tuned = table_markdown(simple_table("", ["concurrency", "`static:tuned`"], rules, 2))
     return (
         f"adaspec {manifest.adaspec_version}, cost model `{manifest.cost}`, seed {manifest.seed}, "
-        f"concurrency {loads}, drafts of at most {manifest.cap} tokens.\n\n"
-        f"Forwards of the drafter by concurrency: {forwards or 'none'}.\n\n"
-        "The best static rule on the same training requests, what a careful operator would run:"
-        f"\n\n{tuned}"
+        f"concurrency {loads}, drafts of at most {manifest.cap} tokens."
+        + f"\n\nForwards of the drafter by concurrency: {forwards or 'not tuned'}."
+        + f"\n\nThe best static rule on the same training requests:\n\n{tuned}" * bool(rules)
     )
 
 
 def _files(entries: int) -> str:
     return (
         "`networks.npz`: the networks that predict, and survival curves. `model.txt`: the decision "
-        "trees that the networks were distilled from, in LightGBM's own words. `tables.npz`: "
+        "trees that the networks were fitted to, in LightGBM's own words. `tables.npz`: "
         f"{entries:,} entries of token tables: how often drafts were accepted after one, two or "
         "three tokens. Their keys are salted hashes of token ids of the training text; entries "
         "that fewer than "
@@ -158,10 +163,19 @@ def _files(entries: int) -> str:
 
 def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
     count = sum(corpus.held_out.counts.values())
-    lines = [
+    judged = [
         f"This very model was judged on {count:,} requests: a lift below {MAX_NOISE:.0%} on 30% of "
         "some hundred requests cannot be told from noise. The intervals say more than the figures.",
         *([] if "cross_fitted" in manifest.metrics else [_NO_CROSS_FIT]),
+    ]
+    if corpus.logged is not None:
+        judged = [
+            "It is right where the logging policy chose its lengths by what the features say. "
+            "Lengths chosen by confidences that were not logged bias survival upwards.",
+            "Where the logging policy never drafted neurally, the model extrapolates.",
+        ]
+    lines = [
+        *judged,
         "Step times come from a cost model: measure on your engine before you believe a percent.",
         "A policy knows the traffic it was trained on; on other traffic it falls back to what its "
         "features say, and recalibrates as it runs.",

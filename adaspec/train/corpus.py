@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adaspec.errors import TrainingError, nearest
-from adaspec.evaluate.selection import Selection, Wanted, content_hash, select
+from adaspec.evaluate.selection import (
+    Selection,
+    Wanted,
+    content_hash,
+    distinct_names,
+    select,
+    selection_of,
+)
+from adaspec.replay.logged import LoggedRequest, read_logged
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
@@ -25,12 +34,14 @@ TURNS = "turns of a dialogue count as one"
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Both sides of the split, each a selection that can be evaluated."""
+    """Both sides of the split, each a selection of requests."""
 
     trained: Selection
     held_out: Selection
     tokenizer: str | None
     vocabulary_hash: str | None
+    logged: Mapping[int, LoggedRequest] | None = None
+    """The steps of each request, by its `id()`, of logged traces; None for dense ones."""
 
 
 def gather(
@@ -39,8 +50,15 @@ def gather(
     allow_mixed: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Corpus:
-    """Read dense traces and split their requests; traces that cannot be trained on are refused."""
-    selection, readers = read_everything(paths, exclude_workloads, allow_mixed, exclude_requests)
+    """Read traces, all dense or all logged, and split their requests into both sides."""
+    readers = open_traces(paths)
+    logged = None
+    if any(reader.manifest.kind == "logged" for reader in readers):
+        check_alike(readers, "train on one of them")
+        selection, logged = _logged(readers, exclude_requests)
+        selection = without(selection, exclude_workloads)
+    else:
+        selection = read_everything(readers, exclude_workloads, allow_mixed, exclude_requests)
     sides: dict[bool, list[Request]] = {False: [], True: []}
     for request, is_held_out in zip(
         selection.requests, held_out_of(selection.requests), strict=True
@@ -50,19 +68,36 @@ def gather(
         replace(selection, requests=tuple(side), unpaired=()) for side in sides.values()
     )
     trained = replace(trained, unpaired=_of_other_dialogues(selection, held_out.requests))
-    _check_enough(selection, trained, held_out)
-    tokenizers = known_of("tokenizer", readers)
-    return Corpus(trained, held_out, ", ".join(tokenizers) or None, vocabulary_of(readers))
+    if logged is None:
+        _check_enough(selection, trained, held_out)
+    elif len(trained.requests) < MIN_TRAINED or len(held_out.requests) < MIN_HELD_OUT:
+        raise TrainingError(
+            f"too few requests: {len(trained.requests)} are to train on and "
+            f"{len(held_out.requests)} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: "
+            "log more traffic"
+        )
+    tokenizer = distinct_names(known_of("tokenizer", readers))
+    return Corpus(trained, held_out, tokenizer, vocabulary_of(readers), logged)
+
+
+def _logged(
+    readers: Sequence[TraceReader], exclude_requests: tuple[str, ...]
+) -> tuple[Selection, dict[int, LoggedRequest]]:
+    found, unusable = read_logged(readers, TrainingError)
+    left_out = {workload: Counter(reasons) for workload, reasons in unusable.items()}
+    requests = [each.request for each in found]
+    wanted = Wanted(max_output_tokens=None, exclude=exclude_requests)
+    selection = selection_of(readers, requests, wanted, left_out, neural=False)
+    return selection, {id(each.request): each for each in found}
 
 
 def read_everything(
-    paths: Paths,
+    readers: Sequence[TraceReader],
     exclude_workloads: Iterable[str] = (),
     allow_mixed: bool = False,
     exclude_requests: tuple[str, ...] = (),
-) -> tuple[Selection, Sequence[TraceReader]]:
-    """All requests of dense traces that can be replayed, and the readers of these traces."""
-    readers = open_traces(paths)
+) -> Selection:
+    """All requests of dense traces that can be replayed."""
     for reader in readers:
         if reader.manifest.kind != "dense":
             raise TrainingError(
@@ -71,7 +106,9 @@ def read_everything(
             )
     if not allow_mixed:
         check_alike(readers, "train on one, or add --allow-mixed")
-    return _without(select(paths, Wanted(exclude=exclude_requests)), exclude_workloads), readers
+    return without(
+        select([each.path for each in readers], Wanted(exclude=exclude_requests)), exclude_workloads
+    )
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
@@ -130,18 +167,14 @@ def contents_of(*selections: Selection) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
 
 
-def check_workloads(excluded: Iterable[str], known: Collection[str]) -> None:
-    """Refuse the name of a workload to leave out that there is not."""
-    for name in sorted(set(excluded) - set(known)):
+def without(selection: Selection, workloads: Iterable[str]) -> Selection:
+    """The selection without some workloads, which it must have."""
+    left_out, known = set(workloads), selection.counts.keys() | selection.left_out.keys()
+    for name in sorted(left_out - known):
         raise TrainingError(
             f"no workload '{name}' to exclude{nearest(name, known)} "
             f"(has: {', '.join(sorted(known))})"
         )
-
-
-def _without(selection: Selection, workloads: Iterable[str]) -> Selection:
-    left_out = set(workloads)
-    check_workloads(left_out, selection.counts.keys() | selection.left_out.keys())
     kept, unpaired = (
         tuple(r for r in requests if r.workload not in left_out)
         for requests in (selection.requests, selection.unpaired)

@@ -15,22 +15,24 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
-from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.model import Model, feature_fingerprint
+from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
+from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
-from adaspec.train.bare import without_tables
+from adaspec.train.calibration import calibration_of
 from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
 from adaspec.train.heads import Settings
+from adaspec.train.outcomes import Recorded
 from adaspec.train.recipe import FRESH, check_learnable, remembering, texts_of, tuned_rules
-from adaspec.train.training import Members, Trainer
+from adaspec.train.rows import Members
+from adaspec.train.trainer import Trainer
 
 
 def cross_fit(
@@ -52,7 +54,8 @@ def cross_fit(
     own training requests are known.
     """
     progress("reading", 0, 1)
-    selection, _ = read_everything(traces, exclude_workloads, allow_mixed, exclude_requests)
+    readers = open_traces(traces)
+    selection = read_everything(readers, exclude_workloads, allow_mixed, exclude_requests)
     check_folds(selection, folds)
     recording = build_recording(selection.requests, selection.neural_cap)
     check_learnable(recording)
@@ -61,7 +64,7 @@ def cross_fit(
     others = [member != fold for fold in range(folds)]
     workers = min(options.workers, folds)
     trainer = Trainer(
-        recording,
+        Recorded(recording),
         cost,
         Settings(seed=options.seed, threads=max(1, options.workers // workers)),
         cap=options.cap,
@@ -74,15 +77,17 @@ def cross_fit(
     if memory:
         histories = [History(seed=options.seed, known=members, fresh=FRESH) for members in others]
         trainers = [
-            replace(trainer, recording=build_recording(selection.requests, selection.neural_cap, h))
-            for h in histories
+            replace(
+                trainer,
+                recorded=Recorded(build_recording(selection.requests, selection.neural_cap, each)),
+            )
+            for each in histories
         ]
     progress("folds", 0, folds)
-    fitted = []
-    for pair in _each_fold(trainers, others, workers):
-        fitted.append(pair)
-        progress("folds", len(fitted), folds)
-    policies = tuple(policy for policy, _ in fitted)
+    policies: tuple[LearnedPolicy, ...] = ()
+    for policy in _each_fold(trainers, others, workers):
+        policies += (policy,)
+        progress("folds", len(policies), folds)
 
     def tuned(engine: str) -> dict[int, tuple[str, ...]]:
         rules = tuned_rules(recording, others, cost, options, progress, engine)
@@ -92,11 +97,9 @@ def cross_fit(
     panel = CrossfitPolicy(f"crossfit:{folds}", policies, member, tuned(SYNC), async_tuned)
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
-    judged = [Judged(policy, member == fold, bare) for fold, (policy, bare) in enumerate(fitted)]
+    judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
     judging = remembering(selection, options.seed) if memory else recording
-    report["calibration"] = calibration_of(
-        judging, judged, cost, options.concurrency, options.seed, options.engine
-    )
+    report["calibration"] = calibration_of(Recorded(judging), judged)
     progress("calibration", 1, 1)
     report["cross_fitted"] = {
         "folds": folds,
@@ -115,23 +118,22 @@ def cross_fit(
 
 def _each_fold(
     trainers: Sequence[Trainer], groups: Sequence[Members], workers: int
-) -> Iterator[tuple[LearnedPolicy, Model]]:
-    """Each group's policy, and its model without token tables, in order."""
+) -> Iterator[LearnedPolicy]:
+    """Each group's policy, in order."""
     pairs = zip(trainers, groups, strict=True)
     if workers == 1:
         return (_train(trainer, members) for trainer, members in pairs)
     # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
     # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
-    results: Iterator[tuple[LearnedPolicy, Model]] = pool(
+    results: Iterator[LearnedPolicy] = pool(
         delayed(_train)(trainer, members) for trainer, members in pairs
     )
     return results
 
 
-def _train(trainer: Trainer, members: Members) -> tuple[LearnedPolicy, Model]:
-    trained = trainer.train(members)
-    return trained.policy("fold"), without_tables(trainer.recording, trained, trainer.settings)
+def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
+    return trainer.train(members).policy("fold")
 
 
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:

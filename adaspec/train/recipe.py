@@ -1,9 +1,13 @@
-"""From traces to a policy's folder: split, train, tune the static rule, judge, write."""
+"""From traces to a policy's folder: split, train, tune the static rule, judge, write.
+
+A logged trace cannot replay choices other than those that were made. So a policy from one is not
+judged by speed, has no forwards by load, and no static rule is tuned to compare it with.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ENGINES
+from adaspec.cost.engine import ASYNC, ENGINES, SYNC
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
-from adaspec.evaluate.calibration import Judged, calibration_of
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.hindsight import STATIC_BEST, search, static_winners
 from adaspec.evaluate.options import Cell, Options, Progress, silent
@@ -25,17 +28,19 @@ from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.model import feature_fingerprint
 from adaspec.replay.history import History
+from adaspec.replay.logged import log_of
 from adaspec.replay.orders import draw_order, pools_among
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
-from adaspec.train.bare import without_tables
+from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
-from adaspec.train.heads import Settings, model_text
+from adaspec.train.heads import Settings, grow, model_text
 from adaspec.train.metrics import cells_of, crossfit_metrics, read_crossfit_report
-from adaspec.train.training import Trainer
+from adaspec.train.outcomes import Recorded, recorded_log
+from adaspec.train.trainer import Trained, Trainer
 
 FRESH = 1 / 3
 """The share of training requests that know no earlier answers: a server also starts with none."""
@@ -48,23 +53,24 @@ class Product:
     folder: Path
     policy: LearnedPolicy
     manifest: PolicyManifest
-    requests: dict[str, Any]
-    """Requests per workload, under `trained`, `held_out` and `left_out`."""
-    corpus: Corpus | None = None
-    """Requests that it was trained and judged on; None for logged traces."""
+    corpus: Corpus
+    """Requests that it was trained and judged on."""
     report: dict[str, Any] | None = None
     """Evaluation on the requests kept back; None for logged traces, which cannot be replayed."""
 
     def document(self) -> dict[str, Any]:
         """The result in JSON's own types."""
-        synthetic = {} if self.corpus is None else {"synthetic": self.corpus.trained.synthetic}
         return {
             "schema": 1,
             "policy": str(self.folder),
-            **synthetic,
+            "synthetic": self.corpus.trained.synthetic,
             "sources": list(self.manifest.sources),
             "evidence": list(self.manifest.evidence),
-            "requests": self.requests,
+            "requests": {
+                "trained": self.corpus.trained.counts,
+                "held_out": self.corpus.held_out.counts,
+                "left_out": self.corpus.trained.left_out,
+            },
             "static_tuned": {
                 str(concurrency): spec for concurrency, spec in self.manifest.static_tuned.items()
             },
@@ -90,8 +96,8 @@ def train_policy(
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for. A
-    `cluster` takes rollouts. The card shows `crossfit_report`, a folder, before the results on
-    held-out requests. With `memory`, the policy copies from the answers of earlier
+    `cluster` takes surveys, replays and trees. The card shows `crossfit_report`, a folder, before
+    the results on held-out requests. With `memory`, the policy copies from the answers of earlier
     requests as well, and is judged where it knows those that it was trained on.
     """
     check_destination(folder, force)
@@ -99,81 +105,66 @@ def train_policy(
     earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
     corpus = gather(traces, exclude_workloads, allow_mixed, exclude_requests)
+    dense = corpus.logged is None
     if earlier is not None and crossfit_report is not None:
         contents = contents_of(corpus.trained, corpus.held_out)
         metrics["cross_fitted"] = crossfit_metrics(
             earlier, crossfit_report, cost, options, contents, memory
         )
-    plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
-    recording = plain
+    recorded = recorded_of(corpus, corpus.trained)
+    plain = recorded.recording
     if memory:
-        recording = remembering(corpus.trained, options.seed, fresh=FRESH)
+        recorded = Recorded(remembering(corpus.trained, options.seed, fresh=FRESH))
     progress("reading", 1, 1)
-    check_learnable(recording)
-    settings = Settings(seed=options.seed, threads=options.workers)
-    trainer = Trainer(
-        recording,
+    check_learnable(plain)
+    trained = Trainer(
+        recorded,
         cost,
-        settings,
+        Settings(seed=options.seed, threads=options.workers),
         cap=options.cap,
-        loads=options.concurrency,
+        loads=options.concurrency if dense else (),
         progress=progress,
         spread=None if cluster is None else cluster.spread,
+        grow=grow if cluster is None else cluster.grow,
         engine=options.engine,
         texts=texts_of(corpus.trained),
-    )
-    trained = trainer.train_all()
+    ).train_all()
+    rules: dict[str, dict[int, str]] = {engine: {} for engine in ENGINES}
+    if dense:
+        everyone = [np.ones(len(plain), np.bool_)]
+        rules = {
+            engine: tuned_rules(plain, everyone, cost, options, progress, engine)[0]
+            for engine in ENGINES
+        }
+    manifest = manifest_of(corpus, recorded.recording, trained, cost, options, rules)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
-    everyone = np.ones(len(recording), np.bool_)
-    tuned, async_tuned = (
-        tuned_rules(plain, [everyone], cost, options, progress, engine)[0] for engine in ENGINES
-    )
-    evidence = []
-    if trained.model.reads_evidence:
-        evidence = ["tokens"] + ["confidences"] * recording.shows_confidences
-    manifest = manifest_of(
-        (*corpus.trained.requests, *corpus.trained.unpaired),
-        cost,
-        trained.neural_cap,
-        memory,
-        cap=trained.cap,
-        static_tuned=tuned,
-        seed=trained.seed,
-        evidence=tuple(evidence),
-        target=corpus.trained.target,
-        tokenizer=corpus.tokenizer,
-        vocabulary_hash=corpus.vocabulary_hash,
-        drafter=corpus.trained.drafter,
-        engine=options.engine,
-        forwards=trained.forwards,
-        async_static_tuned=async_tuned,
-    )
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
-    known = corpus.trained.requests if memory else ()
-    report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
-    metrics["held_out"] = cells_of(report)
+    known, report = corpus.trained.requests if memory else (), None
+    if dense:
+        report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
+        metrics["held_out"] = cells_of(report)
     metrics["held_out_requests"] = corpus.held_out.counts
-    judged_recording = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
-    if memory:
-        judged_recording = remembering(corpus.held_out, options.seed, known)
     progress("calibration", 0, 1)
-    bare = without_tables(recording, trained, settings)
-    judged = Judged(policy, np.ones(len(judged_recording), np.bool_), bare)
-    metrics["calibration"] = calibration_of(
-        judged_recording, [judged], cost, options.concurrency, options.seed, options.engine
-    )
+    judging = recorded_of(corpus, corpus.held_out, trained.neural_cap)
+    if memory:
+        judging = Recorded(remembering(corpus.held_out, options.seed, known))
+    judged = [(policy, np.ones(len(judging.recording), np.bool_))]
+    metrics["calibration"] = calibration_of(judging, judged)
     progress("calibration", 1, 1)
     manifest = dataclasses.replace(manifest, metrics=metrics)
-    text = model_text(trained.boosters)
     card = card_of(manifest, corpus, options, len(tables["keys"]))
+    text = model_text(trained.boosters)
     write_artifact(folder, manifest, networks, tables, text, card, force)
-    requests = {
-        "trained": corpus.trained.counts,
-        "held_out": corpus.held_out.counts,
-        "left_out": corpus.trained.left_out,
-    }
-    return Product(folder, policy, manifest, requests, corpus, report)
+    return Product(folder, policy, manifest, corpus, report)
+
+
+def recorded_of(corpus: Corpus, side: Selection, neural_cap: int | None = None) -> Recorded:
+    """The outcomes of one side's requests; `neural_cap` is that of a log, None to find it."""
+    if corpus.logged is None:
+        return Recorded(build_recording(side.requests, side.neural_cap))
+    log = log_of([corpus.logged[id(request)] for request in side.requests])
+    return recorded_log(log, neural_cap)
 
 
 def texts_of(selection: Selection) -> Recording | None:
@@ -241,16 +232,34 @@ def check_learnable(recording: Recording) -> None:
 
 
 def manifest_of(
-    requests: Iterable[Request], cost: CostModel, neural_cap: int, memory: bool = False, **more: Any
+    corpus: Corpus,
+    recording: Recording,
+    trained: Trained,
+    cost: CostModel,
+    options: Options,
+    rules: dict[str, dict[int, str]],
 ) -> PolicyManifest:
-    """The manifest of a policy that was trained on these requests."""
-    sources = ("ngram", "neural", "splice") if neural_cap else ("ngram",)
+    """The manifest of a policy; `rules` has the tuned static rules by engine and load."""
+    sources = ("ngram", "neural", "splice") if trained.neural_cap else ("ngram",)
+    evidence: tuple[str, ...] = ()
+    if trained.model.reads_evidence:
+        evidence = ("tokens", "confidences") if recording.shows_confidences else ("tokens",)
     return PolicyManifest(
         fingerprint=feature_fingerprint(),
-        sources=(*sources, "memory") if memory else sources,
-        neural_cap=neural_cap or None,
+        sources=(*sources, "memory") if trained.memory else sources,
+        neural_cap=trained.neural_cap or None,
         cost=cost.name,
         step_costs=cost_document(cost),
-        training_requests=content_hashes(requests),
-        **more,
+        training_requests=content_hashes((*corpus.trained.requests, *corpus.trained.unpaired)),
+        cap=trained.cap,
+        static_tuned=rules[SYNC],
+        seed=trained.seed,
+        evidence=evidence,
+        target=corpus.trained.target,
+        tokenizer=corpus.tokenizer,
+        vocabulary_hash=corpus.vocabulary_hash,
+        drafter=corpus.trained.drafter if trained.neural_cap else None,
+        engine=options.engine,
+        forwards=trained.forwards,
+        async_static_tuned=rules[ASYNC],
     )

@@ -255,33 +255,33 @@ def _distinct(spec: str) -> Span:
 def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
     """The calibration of a learned policy's probabilities, before and after drafting."""
 
-    def heads(beside: str) -> list[str]:
-        return ["ECE", "AUC", beside, "log-loss", beside]
+    heads = ["states", "came true", "ECE", "AUC", "log-loss"]
 
-    def figures(entry: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-        values = [entry["came"], entry["ece"], entry["auc"], other["auc"]]
-        values += [entry["log_loss"], other["log_loss"]]
+    def figures(entry: Mapping[str, Any], *others: Any) -> list[str]:
+        values = [entry["came"], entry["ece"], entry["auc"], entry["log_loss"], *others]
         return [f"{entry['states']:,}", *(decimal(value, 3) for value in values)]
 
     yield simple_table(
         title,
-        ["source", "", "states", "came true", *heads("without tables")],
+        ["source", "", *heads],
         [
-            [SOURCES[source], f"S({entry['survival']})", *figures(entry, entry["without_tables"])]
+            [SOURCES[source], f"S({entry['survival']})", *figures(entry)]
             for source, judged in document["sources"].items()
             for entry in judged
         ],
         2,
         "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
-        "drafting in the states that the policy visits. ECE is the expected calibration error over "
-        "bins of equally many states; AUC and log-loss stand beside those of the same model "
-        "without token tables.",
+        "drafting at every position whose outcome is known. ECE is the expected calibration error "
+        "over bins of equally many positions.",
     )
     if document.get("drafted"):
         yield simple_table(
             f"{title}, token by token",
-            ["drafted token", "states", "right", *heads("before seen")],
-            [[str(e["token"]), *figures(e, e["before"])] for e in document["drafted"]],
+            ["drafted token", *heads, "AUC before seen", "log-loss before"],
+            [
+                [str(e["token"]), *figures(e, e["before"]["auc"], e["before"]["log_loss"])]
+                for e in document["drafted"]
+            ],
             0,
             "Where all drafted before it were right: how well the policy knows that a drafted "
             "token is right once it has seen it, with its confidences, and how well before.",

@@ -1,4 +1,4 @@
-"""Records the states in which a policy decided, as examples for training and calibration."""
+"""Records what a policy sees at each position, as rows for training and calibration."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ _FILLED = np.dtype([("decisions", "i8"), ("splices", "i8"), ("drafted", "i8")])
 
 
 class Recorder(NamedTuple):
-    """What was seen; without room it records nothing, and what comes beyond its room is dropped."""
+    """What was seen; of no slots it records nothing, and what comes beyond its room is dropped."""
 
     place: Longs
     """Flat position of each running row at this step; the loop that runs them fills it in."""
     at: Longs
     """Flat position of each decision."""
     x: Floats
-    held: NDArray[np.bool_]
-    """Whether the request held the neural drafter."""
     splice_at: Longs
     """Flat position of each splice that was weighed, its neural length, and features."""
     splice_length: Ints
@@ -49,7 +47,6 @@ def new_recorder(slots: int, decisions: int = 0, splices: int = 0, drafted: int 
         place=np.zeros(slots, np.int64),
         at=np.zeros(decisions, np.int64),
         x=np.zeros((decisions, FEATURES), np.float32),
-        held=np.zeros(decisions, np.bool_),
         splice_at=np.zeros(splices, np.int64),
         splice_length=np.zeros(splices, np.int32),
         splice_x=np.zeros((splices, len(SPLICE)), np.float32),
@@ -69,7 +66,6 @@ def record_decisions(recorder: Recorder, memory: Memory, rows: RowFacts) -> None
         if entry < recorder.at.shape[0]:
             recorder.at[entry] = recorder.place[row]
             recorder.x[entry] = memory.features[row]
-            recorder.held[entry] = rows.holds_neural[row]
             filled.decisions = entry + 1
 
 

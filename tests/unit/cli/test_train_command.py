@@ -78,7 +78,7 @@ def test_logged_traces_train_too(tmp_path, capsys):
     folder = tmp_path / "mine"
     assert run(["train", str(trace), "-o", str(folder), "--json", *QUICK]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert "neural hazard 1" in document["metrics"]["identified"]
+    assert document["metrics"]["calibration"]["sources"].keys() == {"ngram", "neural"}
     assert run(["inspect", str(folder)]) == 0
 
 

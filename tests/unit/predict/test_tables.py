@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaspec.errors import PolicyError
-from adaspec.predict.survival import Curves, curve_arrays, curves_from, fill_survival, fit_curves
+from adaspec.predict.survival import Curves, curve_arrays, curves_from
 from adaspec.predict.tables import find, from_arrays, packed, to_arrays
 
 
@@ -57,37 +57,10 @@ def test_tables_come_back_as_they_went_and_damaged_ones_are_refused() -> None:
             from_arrays(each)
 
 
-def random_curves(seed: int) -> tuple[Curves, np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    scores = rng.choice([rng.random(400), rng.integers(0, 4, 400) / 4])
-    accepted = 1.0 + rng.poisson(1 + 4 * scores)
-    weights = rng.random(400)
-    return fit_curves(scores, accepted, weights, 8, 10), scores, accepted, weights
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_curve_falls_from_1_and_is_that_of_its_scores_own_bin(seed: int) -> None:
-    curves, scores, accepted, weights = random_curves(seed)
-    pooled = [np.average(accepted >= j, weights=weights) for j in range(9)]
-    out = np.full(12, 9.0)
-    for score in [-1.0, *scores[:60], 2.0]:
-        fill_survival(0.7, float(score), curves, out)
-        low = max((edge for edge in curves.edges if edge <= score), default=-np.inf)
-        high = min((edge for edge in curves.edges if edge > score), default=np.inf)
-        inside = (scores >= low) & (scores < high)
-        expected = np.array(pooled)
-        if inside.any():
-            own = [np.average(accepted[inside] >= j, weights=weights[inside]) for j in range(9)]
-            mass = weights[inside].sum()
-            expected = (mass * np.array(own) + 30 * expected) / (mass + 30)
-        np.testing.assert_allclose(out[1:9], 0.7 * expected[1:], rtol=1e-9)
-        assert out[0] == 1
-        assert (np.diff(out) <= 1e-12).all()
-        assert (out[9:] == 0).all()
-
-
 def test_damaged_curves_are_refused() -> None:
-    curves = random_curves(3)[0]
+    edges, shapes = np.array([0.25, 0.5]), np.linspace(1, 0, 27).reshape(9, 3).T.copy()
+    shapes[:, :2] = 1
+    curves = Curves(edges, np.minimum.accumulate(shapes, axis=1))
     edges, shapes = curves
     np.testing.assert_array_equal(curves_from("n", curve_arrays("n", curves)).shapes, shapes)
     for damaged in (

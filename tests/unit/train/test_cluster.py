@@ -6,11 +6,13 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 from tiny_training import train
 
 from adaspec.errors import TrainingError
 from adaspec.train.cluster import Cluster
+from adaspec.train.heads import Settings, grow
 
 pytestmark = pytest.mark.slow
 
@@ -54,9 +56,25 @@ def test_a_policy_trained_on_a_cluster_is_the_one_trained_here_byte_for_byte(
 def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr("adaspec.train.cluster.CONNECT_S", 0.5)
     for address in ("tcp://127.0.0.1:9", "no address at all"):
-        with pytest.raises(TrainingError, match="no Dask scheduler answers") as error:
+        with pytest.raises(TrainingError, match="no Dask scheduler with workers answers") as error:
             Cluster(address)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("objective", ["binary", "regression"])
+def test_trees_grown_by_all_workers_say_what_those_grown_here_say(
+    two_workers, heard, monkeypatch, objective
+):
+    monkeypatch.setattr("adaspec.train.cluster.LEAST_ROWS", 1_000)
+    rng = np.random.default_rng(0)
+    x, names = rng.random((4_000, 3)).astype(np.float32), ("a", "b", "c")
+    y = (rng.random(4_000) < x[:, 0]).astype(float) if objective == "binary" else x[:, 0] ** 2
+    given = x, y, names, Settings(threads=1).parameters(objective, 4_000), 30
+    with Cluster(two_workers, heard.append) as cluster:
+        there = cluster.grow(*given)
+    assert heard == []
+    assert there.feature_name() == list(names)
+    assert np.abs(there.predict(x) - grow(*given).predict(x)).mean() < 0.05
 
 
 @pytest.fixture(scope="module")

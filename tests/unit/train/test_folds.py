@@ -16,7 +16,8 @@ from adaspec.replay.recording import build_recording
 from adaspec.train.corpus import held_out_of
 from adaspec.train.crossfit import check_folds, deal
 from adaspec.train.heads import Settings
-from adaspec.train.training import Trainer
+from adaspec.train.outcomes import Recorded
+from adaspec.train.trainer import Trainer
 
 
 def requests_of(count=12, workloads=TINY):
@@ -80,12 +81,23 @@ def test_a_policys_own_folds_keep_dialogues_together():
     requests = requests_of(6)
     recording = build_recording(dialogues(requests), 8)
     everyone = np.ones(len(recording), np.bool_)
-    trainer = Trainer(recording, H100_LLAMA_3_1_8B, Settings(), 48, (1,))
+    trainer = Trainer(Recorded(recording), H100_LLAMA_3_1_8B, Settings(), 48, (1,))
     parts = np.argmax(trainer._folds(everyone), axis=0)
     first = parts[-len(requests) :]
     assert list(parts) == [*first, *first, *first]
     for workload in (0, 1):
         assert list(np.bincount(first[recording.workload[-len(requests) :] == workload])) == [2] * 3
+
+
+def test_of_more_positions_than_are_surveyed_each_workload_gives_its_share():
+    recording = build_recording(requests_of(30), 8)
+    trainer = Trainer(Recorded(recording), H100_LLAMA_3_1_8B, Settings(), 48, (1,))
+    everyone = np.ones(len(recording), np.bool_)
+    lengths = recording.columns.length
+    some = trainer._some(everyone, int(lengths.sum()) // 3)
+    assert 0.2 < some.mean() < 0.5
+    assert list(np.bincount(recording.workload[some])) == [10, 10]
+    assert trainer._some(everyone, int(lengths.sum())).all()
 
 
 @pytest.fixture

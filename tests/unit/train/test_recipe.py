@@ -87,7 +87,6 @@ def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
         "static:tuned",
         "fewer than 3 training requests",
         "cannot be told from noise",
-        "splice_weight",
         "No cross-fitted figure",
     ):
         assert text in card, text
@@ -267,7 +266,7 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, 
     for traces, folder, more, said in (
         (tmp_path / "few", "policy", {}, "too few requests.*give about 20 requests"),
         (tmp_path / "hopeless", "policy", {}, "nothing to learn from"),
-        (tmp_path / "log", "policy", {}, "give dense traces"),
+        (tmp_path / "log", "policy", {}, "1 without their text"),
         (
             trace,
             "policy",

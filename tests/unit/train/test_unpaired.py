@@ -15,7 +15,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import TraceWriter
 from adaspec.train.corpus import gather
 from adaspec.train.crossfit import cross_fit
-from adaspec.train.training import Trainer
+from adaspec.train.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 

@@ -1,8 +1,8 @@
 """Training: what a recording shows at every position, fits, and forwards by load.
 
 Training requests are dealt into folds, and each fold is surveyed under the model of the others. So
-everything on which a request's examples depend (token tables, the expectations that evidence
-corrects) comes from models that never saw that request.
+everything on which a request's rows depend (token tables, the expectations that evidence corrects)
+comes from models that never saw that request.
 """
 
 from __future__ import annotations
@@ -21,26 +21,20 @@ from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import LONGEST_NEURAL
-from adaspec.predict.model import Model, no_curves
+from adaspec.predict.model import CURVES, HEADS, Model, no_curves
+from adaspec.predict.network import Network, constant_network
+from adaspec.predict.survival import Curves
 from adaspec.predict.tables import Tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording
 from adaspec.trace.dialogues import dialogue_hashes
-from adaspec.train.examples import Examples, pooled, surveyed
-from adaspec.train.heads import (
-    Boosters,
-    Settings,
-    constant_heads,
-    fit_before,
-    fit_evidence,
-    fit_splice,
-    model_of,
-    with_constant,
-)
+from adaspec.train import rows
+from adaspec.train.heads import FIT, Boosters, Grow, HeadMaker, Settings, grow
+from adaspec.train.network import distilled, one_torch_thread
+from adaspec.train.outcomes import Recorded
+from adaspec.train.rows import Members, Rows, Table
 from adaspec.train.token_tables import TableMaker
-
-Members = NDArray[np.bool_]
 
 FOLDS = 3
 STAGES = 5
@@ -54,7 +48,7 @@ Spread = Callable[..., list[Any]]
 
 
 def in_threads(workers: int) -> Spread:
-    """A `Spread` over threads: replays and tree growing are compiled and release the GIL."""
+    """A `Spread` over threads: replays and fits are compiled and release the GIL."""
 
     def spread(method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
         pool = ThreadPoolExecutor(workers)
@@ -68,16 +62,23 @@ def in_threads(workers: int) -> Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Fitted:
+    """What was learned for one group of heads."""
+
+    boosters: Boosters
+    network: Network
+    curves: Mapping[str, Curves]
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
-    """A model, the forwards tuned for it, and the boosters it was distilled from."""
+    """A model, the forwards tuned for it, and the boosters that its networks were fitted to."""
 
     model: Model
     boosters: Mapping[str, Boosters]
     cap: int
     neural_cap: int
     seed: int
-    examples: Examples
-    """Examples on which its trees were grown."""
     forwards: Forwards
     memory: bool
     """Whether it was trained to copy from earlier answers as well."""
@@ -98,14 +99,17 @@ class Trained:
 class Trainer:
     """Trains on a subset of a recording's requests."""
 
-    recording: Recording
+    recorded: Recorded
     cost: CostModel
     settings: Settings
     cap: int
     loads: Sequence[int]
+    """Those for which replays tune forwards; none where a recording cannot be replayed."""
     progress: Progress = silent
     spread: Spread | None = None
-    """How replays are run; None uses threads of this process."""
+    """How surveys and replays are run; None uses threads of this process."""
+    grow: Grow = grow
+    """How the final model's trees are grown."""
     engine: str = ASYNC
     """The engine for which forwards are tuned."""
     texts: Recording | None = None
@@ -119,14 +123,14 @@ class Trainer:
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
         other = copy.copy(self)
-        other.progress, other.spread = silent, None
+        other.progress, other.spread, other.grow = silent, None, grow
         other.texts = None
         return other
 
     @property
-    def evidence(self) -> bool:
-        """True if the recording shows drafted tokens to learn from."""
-        return self.recording.shows_tokens and self.recording.neural_cap > 0
+    def recording(self) -> Recording:
+        """The recording, without what is known of its outcomes."""
+        return self.recorded.recording
 
     def train_all(self) -> Trained:
         """Train on every request of the recording."""
@@ -134,43 +138,44 @@ class Trainer:
 
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
+        with one_torch_thread():
+            return self._train(members)
+
+    def _train(self, members: Members) -> Trained:
         self.progress("training", 0, STAGES)
         folds = self._folds(self._some(members, SURVEYED_POSITIONS))
         others = [members & ~fold for fold in folds]
-        tables = [self.maker.make(other) for other in others]
-        blank = [self._blank(table) for table in tables]
-        seen = pooled(self._spread(self._survey, blank, folds))
-        models = self._fits(seen, others, tables)
+        spread = self.spread or in_threads(self.settings.threads)
+        models = [_blank(self.maker.make(other)) for other in others]
+        table = dict(rows.pooled(spread(self._survey, models, folds)))
+        models = self._fold_models(models, table, others)
         self.progress("training", 1, STAGES)
-        # Features of splices and evidence include what the model expects before.
-        if self.evidence:
-            models = [with_constant(model, "evidence", 0.6) for model in models]
-            drafts = pooled(self._spread(self._survey_drafts, models, folds))
-            models = self._fits(seen.with_drafts(drafts), others, tables)
+        # Features of splices and evidence include what is expected before they are seen.
+        if self.recording.shows_tokens and self.recording.neural_cap > 0:
+            models = [_with_constant(model, "evidence", 0.6) for model in models]
+            drafts = rows.pooled(spread(self._survey_drafts, models, folds))
+            models = self._fold_models(models, {"evidence": drafts["evidence"]}, others)
         self.progress("training", 2, STAGES)
-        seen = seen.with_drafts(pooled(self._spread(self._survey_drafts, models, folds)))
-        models = self._fits(seen, others, tables)
+        drafts = rows.pooled(spread(self._survey_drafts, models, folds))
+        models = self._fold_models(models, drafts, others)
         self.progress("training", 3, STAGES)
         most = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
-        forwards = self._tuned_forwards(models, folds, most)
+        forwards = self._tuned_forwards(spread, models, folds, most)
         self.progress("training", 4, STAGES)
-        examples = seen.of(members, self.maker.request)
-        final, boosters = self._fit(examples, self.maker.make(members), self.settings)
+        tables = self.maker.make(members)
+        ((model, boosters),) = self._models(
+            [_blank(tables)], [table | drafts], self.settings, self.grow
+        )
         self.progress("training", STAGES, STAGES)
         return Trained(
-            final,
+            model,
             boosters,
             self.cap,
             most,
             self.settings.seed,
-            examples,
             forwards,
             self.recording.knows_answers,
         )
-
-    @property
-    def _spread(self) -> Spread:
-        return self.spread or in_threads(self.settings.threads)
 
     def _some(self, members: Members, most: int) -> Members:
         """The members, or a random part of each workload, of about `most` positions in total."""
@@ -201,56 +206,69 @@ class Trainer:
             fold_of[inside] = dealt[first[turns]]
         return [fold_of == fold for fold in range(FOLDS)]
 
-    def _policy(self, model: Model, forwards: Forwards | None = None) -> LearnedPolicy:
-        neural_cap = self.recording.neural_cap
-        return LearnedPolicy("training", model, self.cap, neural_cap, forwards=forwards)
-
-    def _fits(
-        self,
-        seen: Examples,
-        others: Sequence[Members],
-        tables: Sequence[Tables],
+    def _fold_models(
+        self, models: list[Model], table: Table, others: Sequence[Members]
     ) -> list[Model]:
-        """A model for every fold, fitted on the examples of the other folds."""
-        at_once = self.settings.threads
-        settings = self.settings.rough()
+        """Each fold's model, the table's groups fitted on the rows of the other folds."""
+        seen = [rows.of_members(table, other, self.recorded.request) for other in others]
+        return [model for model, _ in self._models(models, seen, self.settings.rough(), grow)]
+
+    def _models(
+        self,
+        models: Sequence[Model],
+        tables: Sequence[Table],
+        settings: Settings,
+        growing: Grow,
+    ) -> list[tuple[Model, dict[str, Boosters]]]:
+        """The models, each with the groups of its table fitted anew; and their boosters."""
+        at_once = settings.threads
         if at_once > 1:
             # LightGBM has one number of threads for the whole process: fits that run at once must
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(other: Members, table: Tables) -> Model:
-            return self._fit(seen.of(other, self.maker.request), table, settings)[0]
+        def fit(job: tuple[int, str]) -> Fitted:
+            number, group = job
+            return self._fit(group, tables[number][group], settings, growing)
 
-        return in_threads(at_once)(fit, others, tables)
+        jobs = [(number, group) for number, table in enumerate(tables) for group in table]
+        fitted = dict(zip(jobs, in_threads(at_once)(fit, jobs), strict=True))
+        made = []
+        for number, (model, table) in enumerate(zip(models, tables, strict=True)):
+            mine = {group: fitted[number, group] for group in table}
+            networks = {group: each.network for group, each in mine.items()}
+            curves = dict(model.curves)
+            for each in mine.values():
+                curves |= each.curves
+            made.append(
+                (
+                    replace(model, networks={**model.networks, **networks}, curves=curves),
+                    {group: each.boosters for group, each in mine.items()},
+                )
+            )
+        return made
 
-    def _fit(
-        self, examples: Examples, tables: Tables, settings: Settings
-    ) -> tuple[Model, dict[str, Boosters]]:
-        examples = examples.thinned(settings.max_examples, settings.seed)
-        before, curves = fit_before(self.recording, examples, settings)
-        splice, spliced = fit_splice(self.recording, examples, settings)
-        boosters = {"before": before, "splice": splice}
-        if len(examples.evidence.at):
-            boosters["evidence"] = fit_evidence(self.recording, examples, settings)
-        curves["splice"] = spliced
-        return model_of(boosters, examples.by_group, curves, tables, settings), boosters
+    def _fit(self, group: str, seen: Rows, settings: Settings, growing: Grow) -> Fitted:
+        rng = np.random.default_rng([settings.seed, 0x7815])
+        seen = rows.thinned(seen, settings.max_rows, rng)
+        boosters, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings, growing))
+        fitting = replace(settings.fitting, seed=settings.seed)
+        network = distilled(group, boosters, seen.x, fitting, settings.threads)
+        return Fitted(boosters, network, curves)
 
-    def _blank(self, tables: Tables) -> Model:
-        """A model without knowledge."""
-        networks = {group: constant_heads(group, 0.5) for group in ("before", "splice")}
-        curves = {name: no_curves(1) for name in ("ngram", "neural", "splice")}
-        return Model(networks, curves, tables)
+    def _policy(self, model: Model, forwards: Forwards | None = None) -> LearnedPolicy:
+        neural_cap = self.recording.neural_cap
+        return LearnedPolicy("training", model, self.cap, neural_cap, forwards=forwards)
 
-    def _survey(self, model: Model, fold: Members) -> Examples:
-        """What is known at every position before drafting."""
-        return surveyed(self.recording, self._policy(model), fold, drafts=False)
+    def _survey(self, model: Model, fold: Members) -> Table:
+        return rows.survey(self.recording, self._policy(model), fold)
 
-    def _survey_drafts(self, model: Model, fold: Members) -> Examples:
-        """What drafts and the matches behind them show at every position."""
-        return surveyed(self.recording, self._policy(model), fold, drafts=True)
+    def _survey_drafts(self, model: Model, fold: Members) -> Table:
+        return rows.survey_drafts(self.recording, self._policy(model), fold)
 
-    def _tuned_forwards(self, models: list[Model], folds: list[Members], most: int) -> Forwards:
+    def _tuned_forwards(
+        self, spread: Spread, models: list[Model], folds: list[Members], most: int
+    ) -> Forwards:
         """Forwards by load, by what comes of them in replays of each fold under the others' model.
 
         0 is tried last: it is taken where the drafter does not pay for its prompts and forwards.
@@ -264,7 +282,7 @@ class Trainer:
                 calls = [
                     (each, fold, load, forwards) for each, fold in zip(models, folds, strict=True)
                 ]
-                return sum(self._spread(self._log_throughput, *zip(*calls, strict=True)))
+                return sum(spread(self._log_throughput, *zip(*calls, strict=True)))
 
             best, best_speed = 1, speed_of(1)
             for forwards in range(2, most + 1):
@@ -283,3 +301,18 @@ class Trainer:
             self.recording, policy, order, load, self.cost, self.cap, engine=self.engine
         )
         return float(np.log(result.tokens_per_s))
+
+
+def _blank(tables: Tables) -> Model:
+    """A model without knowledge."""
+    networks = {group: _constant_heads(group, 0.5) for group in ("before", "splice")}
+    return Model(networks, {name: no_curves(1) for name in CURVES}, tables)
+
+
+def _with_constant(model: Model, group: str, value: float) -> Model:
+    """The model with constant heads in a group."""
+    return replace(model, networks={**model.networks, group: _constant_heads(group, value)})
+
+
+def _constant_heads(group: str, value: float) -> Network:
+    return constant_network([value] * len(HEADS[group]))

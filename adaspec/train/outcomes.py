@@ -1,0 +1,164 @@
+"""What came of drafts: how many tokens were right, and of how many a recording tells.
+
+Outcomes may be censored. A dense trace tells all about a draft, but for what lies behind the end
+of an output that a limit cut off. A logged trace tells of a neural draft only as far as it was
+verified. A token is known to be wrong only where `known` reaches past those that are right; where
+it does not, the draft might have gone on. Survival is therefore the product of hazards, each
+counted where it is known (Kaplan and Meier's estimate), never the mean of censored counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.errors import TrainingError
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM
+from adaspec.predict.survival import Curves
+from adaspec.replay.logged import Log
+from adaspec.replay.recording import Recording
+from adaspec.train.rows import Array, Ints, Longs
+
+MIN_EXAMPLES = 50
+"""The fewest of which anything is learned."""
+IMAGINARY = 30.0
+"""Imaginary drafts in every bin of a curve, which behave as those of all bins together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Drafts of one kind, one per row: tokens that were right, of so many that are known."""
+
+    right: Ints
+    """At most `known`."""
+    known: Ints
+    """0 where nothing is known; further tokens than the longest draft has do not count."""
+
+    def chosen(self, rows: NDArray[np.bool_] | Longs) -> Outcomes:
+        """Those of some rows."""
+        return Outcomes(self.right[rows], self.known[rows])
+
+    def up_to(self, longest: int) -> Outcomes:
+        """Those of drafts of at most so many tokens."""
+        return Outcomes(np.minimum(self.right, longest), np.minimum(self.known, longest))
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The outcomes of a recording's drafts by flat position."""
+
+    recording: Recording
+    tried: Ints | None = None
+    """Neural tokens that were tried at each position; None: all, wherever there is a count."""
+    request: Ints = field(init=False)
+    """The request of each flat position."""
+    _untold: Longs = field(init=False)
+    """Tokens until an output's end that a limit made, behind which nothing is known."""
+
+    def __post_init__(self) -> None:
+        """Work out what does not depend on the rows asked for."""
+        columns = self.recording.columns
+        self.request = np.repeat(np.arange(len(columns.length)), columns.length).astype(np.int32)
+        left = (columns.offset[:-1] + columns.length)[self.request] - np.arange(len(self.request))
+        cut_off = np.array([each.is_cut_off for each in self.recording.requests])
+        self._untold = np.where(cut_off[self.request], left, np.iinfo(np.int64).max)
+        if self.tried is None:
+            most = min(self.recording.neural_cap, LONGEST_NEURAL)
+            self.tried = np.where(columns.neural >= 0, most, 0).astype(np.int32)
+
+    def neural(self, at: Longs) -> Outcomes:
+        """Of neural drafts."""
+        assert self.tried is not None
+        known = np.minimum(self.tried[at], self._untold[at]).astype(np.int32)
+        right = np.minimum(self.recording.columns.neural[at], known)
+        return Outcomes(np.where(known > 0, right, 0).astype(np.int32), known)
+
+    def copied(self, at: Longs) -> Outcomes:
+        """Of copies of a position's match."""
+        known = np.minimum(self._untold[at], LONGEST_NGRAM).astype(np.int32)
+        return Outcomes(np.minimum(self.recording.columns.run[at], known).astype(np.int32), known)
+
+    def copied_behind(self, at: Longs, depth: Ints | int) -> tuple[NDArray[np.bool_], Outcomes]:
+        """Where so many neural tokens are right and text follows; of the copies there."""
+        columns, behind = self.recording.columns, at + depth
+        request = self.request[at]
+        reached = self.neural(at).right >= depth
+        # After the last token of an output there is nothing to copy.
+        reached &= behind < columns.offset[request] + columns.length[request]
+        return reached, self.copied(behind[reached])
+
+
+def recorded_log(log: Log, longest: int | None = None) -> Recorded:
+    """A log's outcomes: those of a dense recording, behind what was tried unknown.
+
+    Its neural drafts are of `longest` tokens; None: of as many as enough steps tell of.
+    """
+    tried = np.zeros(len(log.recording.columns.neural), np.int32)
+    # Nothing can be accepted behind the end of an output, whatever would have been tried.
+    tried[log.at] = np.where(log.right >= log.left, LONGEST_NEURAL, log.shown)
+    neural = np.full(len(tried), -1, np.int16)
+    neural[log.at[log.shown > 0]] = log.right[log.shown > 0]
+    if longest is None:
+        reached = [log.reached(token).sum() for token in range(1, LONGEST_NEURAL + 1)]
+        longest = int(np.argmin(np.append(np.array(reached) >= MIN_EXAMPLES, False)))
+        if not longest and (log.shown > 0).any():
+            raise TrainingError(
+                f"neural drafts were verified at {(log.shown > 0).sum():,} logged steps only, "
+                f"{MIN_EXAMPLES} are needed to learn when they are accepted: log with a policy "
+                "that drafts more often, or record a dense trace"
+            )
+    columns = log.recording.columns._replace(neural=np.minimum(neural, longest).astype(np.int16))
+    recording = replace(log.recording, columns=columns, neural_cap=longest)
+    return Recorded(recording, np.minimum(tried, longest))
+
+
+def expected_log(outcomes: Outcomes, longest: int) -> Array:
+    """log(1 + tokens right); where it is not known, its mean over drafts that got as far."""
+    survival = _survival(*_counted(outcomes, longest))
+    steps = np.diff(np.log1p(np.arange(longest + 1)))
+    ahead = np.append(np.cumsum((survival[1:] * steps)[::-1])[::-1], 0.0)
+    further = np.divide(ahead, survival, out=np.zeros_like(ahead), where=survival > 0)
+    right = outcomes.up_to(longest).right
+    censored = right == outcomes.known
+    return np.log1p(right) + np.where(censored, further[right], 0.0)
+
+
+def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Curves:
+    """P(right >= j | right >= 1) in equally large bins of the score, of drafts with right >= 1.
+
+    Each bin is shrunk towards all drafts by a few imaginary ones.
+    """
+    ascending = np.sort(scores)
+    cuts = -(-np.arange(1, bins) * len(scores) // bins) - 1
+    edges = np.unique(ascending[cuts]) if len(scores) else np.empty(0)
+    bin_of = np.searchsorted(edges, scores, side="right")
+    pooled = _survival(*_counted(outcomes, longest))
+    before = np.append(1.0, pooled[:-1])
+    shapes = np.ones((len(edges) + 1, longest + 1))
+    for b in range(len(shapes)):
+        reached, right = _counted(outcomes.chosen(bin_of == b), longest)
+        shapes[b] = _survival(reached + IMAGINARY * before, right + IMAGINARY * pooled)
+    shapes[:, :2] = 1.0
+    return Curves(edges.astype(np.float64), shapes)
+
+
+def _counted(outcomes: Outcomes, longest: int) -> tuple[Array, Array]:
+    """By token, how many drafts tell of it with all before it right, and in how many it is right.
+
+    Token 0 stands for the drafts themselves.
+    """
+    each = outcomes.up_to(longest)
+    reached, right = (
+        np.bincount(count, minlength=longest + 1)[::-1].cumsum()[::-1].astype(np.float64)
+        for count in (np.minimum(each.right + 1, each.known), each.right)
+    )
+    return reached, right
+
+
+def _survival(reached: Array, right: Array) -> Array:
+    """The product of hazards; 0 behind the last token of which anything is known."""
+    hazard = np.divide(right, reached, out=np.zeros_like(right), where=reached > 0)
+    hazard[0] = 1.0
+    return np.cumprod(hazard)
