@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -18,7 +19,7 @@ from adaspec.train.rows import Array, Floats, Ints, Rows
 
 Boosters = dict[str, lightgbm.Booster]
 """The trees of one group, by head."""
-Grow = Callable[[Floats, Array, str, dict[str, object], int], lightgbm.Booster]
+Grow = Callable[[Floats, Array, tuple[str, ...], dict[str, Any], int], lightgbm.Booster]
 """Grows trees from features, targets, names of features, LightGBM's parameters and rounds."""
 
 GAIN_DEPTH = 2

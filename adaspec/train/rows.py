@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ class Rows:
         return Rows(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
-Table = Mapping[str, Rows]
+Table = dict[str, Rows]
 """Rows by the group of heads that reads them."""
 
 
@@ -64,6 +65,7 @@ def _surveyed(recording: Recording, policy: LearnedPolicy, members: Members, dra
         none = np.zeros(decided, np.int32)
         return {"before": Rows(recorder.at[:decided], none, recorder.x[:decided])}
     # Copies, as there is room for many more.
+    table: dict[str, tuple[Any, ...]]
     table = {"splice": (recorder.splice_at, recorder.splice_length, recorder.splice_x)}
     table["evidence"] = (recorder.evidence_at, recorder.evidence_depth, recorder.evidence_x)
     found = {"splice": spliced, "evidence": drafted}

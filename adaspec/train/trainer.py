@@ -147,7 +147,7 @@ class Trainer:
         others = [members & ~fold for fold in folds]
         spread = self.spread or in_threads(self.settings.threads)
         models = [_blank(self.maker.make(other)) for other in others]
-        table = dict(rows.pooled(spread(self._survey, models, folds)))
+        table = rows.pooled(spread(self._survey, models, folds))
         models = self._fold_models(models, table, others)
         self.progress("training", 1, STAGES)
         # Features of splices and evidence include what is expected before they are seen.
