@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.engine import SYNC
+from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, TrainingError
@@ -54,7 +54,7 @@ def evaluate_policies(
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
     free_decisions: bool = False,
-    engine: str = SYNC,
+    engine: str = ASYNC,
     orders: int = ORDERS,
     resamples: int = RESAMPLES,
     cap: int = CAP,
@@ -139,7 +139,7 @@ def train_policy(
     exclude_workloads: str | Iterable[str] = (),
     exclude_requests: str | Iterable[str] = (),
     allow_mixed: bool = False,
-    engine: str = SYNC,
+    engine: str = ASYNC,
     prefill: bool = True,
     free_decisions: bool = False,
     orders: int = ORDERS,
@@ -177,9 +177,9 @@ def train_policy(
     earlier = None if crossfit_report is None else Path(crossfit_report)
     check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
-    if logged and (earlier is not None or memory or cluster is not None or engine != SYNC):
+    if logged and (earlier is not None or memory or cluster is not None or engine != ASYNC):
         raise TrainingError(
-            "--crossfit-report, --memory, --dask and --engine async rest on replays, which logged "
+            "--crossfit-report, --memory, --dask and --engine sync rest on replays, which logged "
             "traces do not allow: leave them out, or train on dense traces"
         )
     return recipe.train_policy(

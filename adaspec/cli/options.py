@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adaspec.cost.engine import ENGINES, SYNC
+from adaspec.cost.engine import ASYNC, ENGINES
 from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError
 from adaspec.vllm.options import DRAFT_METHODS
@@ -137,7 +137,7 @@ def engine_order_option(what: str) -> Option:
     return click.option(
         "--engine",
         type=click.Choice(ENGINES),
-        default=SYNC,
+        default=ASYNC,
         show_default=True,
         help=f"The order of events {what}: a sync engine decides each step when the last one's "
         "outcome is known, an async one prepares it before.",

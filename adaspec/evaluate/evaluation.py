@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from adaspec import __version__
 from adaspec.cost.builtin import PROTOCOL
-from adaspec.cost.engine import ASYNC
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, check_word
 from adaspec.evaluate.closed_loop import evaluate_closed_loop
@@ -163,6 +164,8 @@ def evaluate_by_protocol(
                 )
     progress("protocol", total, total)
     _mark_seen(rows, selection, named)
+    # The simulator decides every step when the last one's outcome is known.
+    options = replace(options, engine=SYNC)
     document = document_of(selection, named, options, protocol, protocol)
     return document | {"rows": rows, "headline": [], "keep_alive_forwards": None}
 

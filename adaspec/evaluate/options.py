@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from adaspec.cost.engine import ENGINES, SYNC
+from adaspec.cost.engine import ASYNC, ENGINES
 from adaspec.documents import TRUTH, Rule, Rules, check_values, one_of, whole
 from adaspec.errors import EvaluationError
 
@@ -58,7 +58,7 @@ class Options:
     """Whether reading prompts takes time, by the target and by the neural drafter."""
     free_decisions: bool = False
     """Whether deciding takes no time."""
-    engine: str = SYNC
+    engine: str = ASYNC
     """The engine whose order of events is replayed: one of `cost.engine.ENGINES`."""
     jobs: int = 0
     """The number of worker threads or processes; 0 means one per core."""
