@@ -86,7 +86,7 @@ def test_a_policy_object_is_replayed_as_its_class_on_the_command_line_is(trace, 
     policies = [Drafts(), spec, "fixed:neural:1"]
 
     def speeds(**charges):
-        report = adaspec.evaluate_policies(trace, policies, **QUICK, **charges)
+        report = adaspec.evaluate_policies(trace, policies, engine="sync", **QUICK, **charges)
         return {row["policy"]: row["speedup"] for row in report.rows if row["workload"] == "all"}
 
     free = speeds(free_decisions=True)

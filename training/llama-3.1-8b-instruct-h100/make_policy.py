@@ -30,7 +30,7 @@ def main() -> None:
         "--traces", type=Path, default=Path("traces/llama-3.1-8b"), help="where they are imported"
     )
     parser.add_argument("--policy", type=Path, default=ROOT / "policies" / NAME)
-    parser.add_argument("--report", type=Path, default=ROOT / "eval" / "reports" / NAME)
+    parser.add_argument("--report", type=Path, default=ROOT / "eval" / "reports" / f"{NAME}-async")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     traces, seed = options.traces, ("--seed", options.seed)

@@ -126,7 +126,7 @@ def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(trace
 
 def test_a_policy_of_ones_own_is_replayed_and_clocked(trace, own, capsys):
     command = ["eval", str(trace), "--policy", "python:own_policies:Plain", "--json"]
-    assert run([*command, "--jobs", "1", *QUICK]) == 0
+    assert run([*command, "--engine", "sync", "--jobs", "1", *QUICK]) == 0
     report = json.loads(capsys.readouterr().out)
     rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "talk"}
     mine = rows["python:own_policies:Plain"]
@@ -150,7 +150,7 @@ MISTAKES = {
     "TRACE --policy python:own_policies:Plian": "did you mean 'Plain'?",
     "TRACE --policy python:own_policies:Wants": "takes no arguments",
     "TRACE --policy python:json:JSONDecoder": "is no policy: it has no method 'decide'",
-    "TRACE --policy python:own_policies:Plain --engine async": "asked step by step",
+    "TRACE --policy python:own_policies:Plain": "replay it with --engine sync",
     "TRACE --concurrency 1,,8": "--concurrency",
     "TRACE --seed -1": "--seed",
     "TRACE --orders 0": "--orders",

@@ -9,6 +9,7 @@ import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.grids import GRIDS, grid_of
+from adaspec.evaluate.options import Options
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
@@ -159,6 +160,7 @@ def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of
 
 
 def test_in_an_async_engine_rules_pay_for_what_they_cannot_know(requests_of, report_of, rows):
+    assert Options().engine == "async"
     found = report_of(requests_of(), [NAMED], engine="async")
     assert found["engine"] == "async"
     sync, late = rows, by_name(found)
