@@ -11,10 +11,10 @@ from typing import Any
 
 from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
 from adaspec.evaluate.hindsight import (
-    ADAPTIVE_BEST,
+    FIXED_BEST,
     STATIC_MEMORY,
-    adaptive_winners,
     memory_winners,
+    rival_winners,
     search,
     static_winners,
 )
@@ -36,10 +36,9 @@ def evaluate_closed_loop(
     }
     grid, speeds = search(player, orders, options, progress)
     winners = static_winners(grid, speeds, list(orders), player.cap)
-    if recording.neural_cap:
-        adaptive = adaptive_winners(player, orders, progress)
-        for cell, winner in adaptive.items():
-            winners[cell][ADAPTIVE_BEST] = winner
+    fixed = {cell: best[FIXED_BEST] for cell, best in winners.items()}
+    for cell, best in rival_winners(player, orders, fixed, progress).items():
+        winners[cell] |= best
     tried = len(grid)
     if player.remembered is not None:
         with_memory, count = memory_winners(player, orders, options, progress)

@@ -45,6 +45,7 @@ Ints = NDArray[np.int32]
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
 STATIC_FRESH, STATIC_MEMORY = "static:fresh", "static:memory"
+VLLM_BEST = "vllm:best"
 _CHUNK = 64
 
 
@@ -232,18 +233,29 @@ def _replayable(player: Player, specs: Sequence[str]) -> list[Policy]:
     return [policy for policy in map(parse_policy, specs) if player.refusal(policy) is None]
 
 
-def adaptive_winners(
-    player: Player, orders: Mapping[Cell, Sequence[Ints]], progress: Progress
-) -> dict[Cell, Winner]:
-    """Per cell, the best among every budget:K and the default ema."""
-    budgets = budgets_of(player)
-    tried = [*budgets, *_replayable(player, ["ema"])]
-    winners: dict[Cell, Winner] = {}
+def rival_winners(
+    player: Player,
+    orders: Mapping[Cell, Sequence[Ints]],
+    fixed: Mapping[Cell, Winner],
+    progress: Progress,
+) -> dict[Cell, dict[str, Winner]]:
+    """Per cell, the best that adapts (every budget:K, and ema), and the best that vLLM offers.
+
+    vLLM offers budgets, and fixed drafts: `fixed` has the best of those in each cell.
+    """
+    budgets = [Winner(each) for each in budgets_of(player)]
+    if budgets and len(budgets) < BUDGET.high:
+        budgets[-1] = Winner(budgets[-1].contender, (f"K={len(budgets)}",))
+    adaptive = [*budgets, *map(Winner, _replayable(player, ["ema"]))]
+    winners: dict[Cell, dict[str, Winner]] = {}
     for done, (cell, drawn) in enumerate(orders.items()):
         progress("adaptive baselines", done, len(orders))
-        best = max(tried, key=partial(_speed, player, drawn, cell[1]))
-        on_edge = best in budgets[-1:] and len(budgets) < BUDGET.high
-        winners[cell] = Winner(best, (f"K={best.name.partition(':')[2]}",) if on_edge else ())
+        tried = [fixed[cell], *adaptive]
+        speeds = [_speed(player, drawn, cell[1], each.contender) for each in tried]
+        offered = speeds[: 1 + len(budgets)]
+        winners[cell] = {VLLM_BEST: tried[int(np.argmax(offered))]}
+        if adaptive:
+            winners[cell][ADAPTIVE_BEST] = adaptive[int(np.argmax(speeds[1:]))]
     progress("adaptive baselines", len(orders), len(orders))
     return winners
 

@@ -21,6 +21,7 @@ ROWS = {
     "fixed:best": _HINDSIGHT + "one drafter at one length (`fixed:ngram`, `fixed:neural`)",
     "hybrid:best": _HINDSIGHT + "the `hybrid` grid: n-gram or neural by match length, no splicing",
     "adaptive:best": _HINDSIGHT + "what adapts by itself: `budget` and `ema`",
+    "vllm:best": _HINDSIGHT + "what vLLM itself offers: one drafter at one length, or `budget`",
     "static:one": "the one static setting that is best over all concurrencies (geometric mean)",
     "static:tuned": "what the grids chose at each concurrency on the policy's training requests",
     "static:fresh": "what they chose there for a sync engine, decided as in one: a yardstick that "

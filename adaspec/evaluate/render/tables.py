@@ -92,7 +92,7 @@ def footnotes(report: Report) -> list[str]:
     if report.judged:
         lines.append(
             "`...:best` is the best setting in hindsight at each concurrency; gap closed = "
-            "(policy - `fixed:best`) / (`oracle:plan-splice` - `fixed:best`)."
+            "(policy - `vllm:best`) / (`oracle:plan-splice` - `vllm:best`)."
         )
     return lines
 
@@ -428,6 +428,7 @@ _HEADLINE_COLUMNS: tuple[_HeadlineColumn, ...] = (
     _lift_column("adaptive:best", priority=5, interval=True),
     _lift_column("hybrid:best", priority=2),
     _lift_column("fixed:best", priority=6, interval=True),
+    _lift_column("vllm:best", priority=12, interval=True),
     (Column("gap closed", priority=7), lambda entry: percent(entry.get("gap_closed"))),
     (
         Column("gap closed to `oracle:combine`", short_head="gap to\ncombine", priority=1),

@@ -14,7 +14,8 @@ SPEEDS = {
     "static:one": 192.0,
     "adaptive:best": 160.0,
     "hybrid:best": 200.0,
-    "fixed:best": 150.0,
+    "fixed:best": 140.0,
+    "vllm:best": 150.0,
     "oracle:plan-splice": 300.0,
     "oracle:combine": 270.0,
 }
@@ -31,7 +32,7 @@ def entry(found, alone=()):
     return found.headline((None, 8), "mine", list(alone))
 
 
-def test_lifts_are_ratios_to_opponents_and_gaps_run_from_fixed_best_to_oracles():
+def test_lifts_are_ratios_to_opponents_and_gaps_run_from_vllm_best_to_oracles():
     found = entry(cell(), [cell(mine=180.0), cell(mine=260.0)])
     figures = {key: value for key, value in found.items() if isinstance(value, float)}
     assert figures == pytest.approx(
@@ -40,7 +41,8 @@ def test_lifts_are_ratios_to_opponents_and_gaps_run_from_fixed_best_to_oracles()
             "lift_over_static_one": 0.25,
             "lift_over_adaptive_best": 0.5,
             "lift_over_hybrid_best": 0.2,
-            "lift_over_fixed_best": 0.6,
+            "lift_over_fixed_best": 100 / 140,
+            "lift_over_vllm_best": 0.6,
             "decide_share_of_step": 0.01,
             "gap_closed": 90 / 150,
             "gap_closed_combine": 90 / 120,
@@ -64,13 +66,13 @@ def test_the_interval_of_a_lift_is_paired_and_around_the_lift():
     assert entry(cell(replicates))["lift_ci95"] == pytest.approx([0.2, 0.2])
 
 
-@pytest.mark.parametrize("rival", ["adaptive", "fixed"])
+@pytest.mark.parametrize("rival", ["adaptive", "fixed", "vllm"])
 def test_each_kind_of_vllms_own_methods_has_an_interval_of_its_own(rival):
     replicates = {"mine": np.array([240.0, 300.0]), f"{rival}:best": np.array([120.0, 120.0])}
     found = entry(cell(replicates))
     low, high = found[f"lift_over_{rival}_best_ci95"]
     assert low < found[f"lift_over_{rival}_best"] < high
-    other = {"adaptive": "fixed", "fixed": "adaptive"}[rival]
+    other = {"adaptive": "fixed", "fixed": "vllm", "vllm": "adaptive"}[rival]
     assert found[f"lift_over_{other}_best_ci95"] is None
 
 
