@@ -50,7 +50,7 @@ def replays(folder: Path) -> Iterator[dict[str, Any]]:
                 continue
             here = requests[workload]
             recording = build_recording(here, load_policy(policy).neural_cap)
-            player = Player(recording.with_prefill(cost), cost, MOST_SCHEDULED, ASYNC)
+            player = Player(recording.with_prefill(), cost, MOST_SCHEDULED, ASYNC)
             lengths = [len(each.output_tokens) for each in here]
             order = draw(lengths, load, cell["seed"], cell["least"], cell["passes"]).counted
             replayed = player.play(parse_contender(named), np.array(order, np.int32), load)

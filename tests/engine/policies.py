@@ -23,7 +23,7 @@ class Wanderer(BasePolicy):
         self.learned = 0
 
     def holds_drafter(self, load):
-        holds = bool(self.draw.random() < 0.98)
+        holds = bool(self.draw.random() < 0.95)
         self.taken["held" if holds else "refused"] += 1
         return holds
 
@@ -43,6 +43,7 @@ class Wanderer(BasePolicy):
         assert (drafts.tokens[~held] == -1).all()
         agreed = batch.context.candidate(drafts.count)[held] == drafts.tokens[held]
         going_on = bool(np.exp(last[:, 0]).mean() + 0.2 * agreed.mean() > 0.6)
+        going_on &= bool(self.draw.random() < 0.9)
         self.taken["went_on" if going_on else "stopped"] += 1
         return self.most if going_on else drafts.count
 
