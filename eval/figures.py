@@ -11,10 +11,12 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 REPORTS = CHECKOUT / "eval" / "reports"
 Row = dict[str, Any]
 REPLAYS = {
-    "llama-3.1-8b-instruct-h100": "Llama-3.1-8B-Instruct with EAGLE, public recordings",
-    "reference-pair-h100": "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
+    "llama-3.1-8b-instruct-h100-async": "Llama-3.1-8B-Instruct with EAGLE, public recordings",
+    "reference-pair-h100-async": "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
 }
-"""Cross-fitted report -> its models."""
+"""Cross-fitted report of an async engine at measured costs -> its models."""
+OLDER = ("llama-3.1-8b-instruct-h100", "reference-pair-h100")
+"""Those of a sync engine at the published costs, with policies of before."""
 WITH_MEMORY = {
     "llama-3.1-8b-instruct-h100": ("llama-3.1-8b-memory", "llama-3.1-8b-memory"),
     "reference-pair-h100": ("reference-pair-memory-warm", "reference-pair-memory"),
@@ -32,8 +34,40 @@ def report(name: str) -> dict[str, Any]:
     return document
 
 
-def replay_rows(name: str) -> list[Row]:
+def lead_rows(name: str) -> list[Row]:
     """The figures of one cross-fitted report per load, beside vLLM's methods and static rules."""
+    crossfit = report(name)
+    (policy,) = crossfit["policies"]
+    cells = {(row["concurrency"], row["policy"]): row for row in crossfit["rows"] if is_mixed(row)}
+    rows = []
+    for entry in filter(is_mixed, crossfit["headline"]):
+        load = entry["concurrency"]
+        mine, vllm, static, foresight = (
+            cells[load, row] for row in (policy, "vllm:best", "static:best", "oracle:plan-splice")
+        )
+        rows.append(
+            {
+                "concurrency": load,
+                "speedup": mine["speedup"],
+                "speedup_ci95": mine["ci95"],
+                "vllm_best": vllm["detail"]["spec"],
+                "vllm_best_speedup": vllm["speedup"],
+                "lift_over_vllm_best": entry["lift_over_vllm_best"],
+                "lift_over_vllm_best_ci95": entry["lift_over_vllm_best_ci95"],
+                "static_best": static["detail"]["spec"],
+                "static_best_speedup": static["speedup"],
+                "lift_over_static_best": entry["lift_over_static_best"],
+                "lift_ci95": entry["lift_ci95"],
+                "worst_workload_lift": entry["worst_workload_lift"],
+                "foresight_speedup": foresight["speedup"],
+                "gap_closed": entry["gap_closed"],
+            }
+        )
+    return rows
+
+
+def older_rows(name: str) -> list[Row]:
+    """The same of a report of before, with suffix decoding and memory."""
     crossfit = report(name)
     (policy,) = crossfit["policies"]
     cells = {(row["concurrency"], row["policy"]): row for row in crossfit["rows"] if is_mixed(row)}
@@ -110,41 +144,6 @@ def lead_between(key: str, ours: Row, theirs: Row) -> Row:
     return {key: ratio - 1, f"{key}_ci95": [ratio - half - 1, ratio + half - 1]}
 
 
-def engine_rows(name: str) -> list[Row]:
-    """The leads of one cross-fitted report per load, and those of its counterpart for async."""
-    by_engine = {"sync": report(name), "async": report(f"{name}-async")}
-    entries, speeds = {}, {}
-    for engine, document in by_engine.items():
-        (policy,) = document["policies"]
-        entries[engine] = [entry for entry in document["headline"] if is_mixed(entry)]
-        speeds[engine] = {
-            row["concurrency"]: row["tokens_per_s"]
-            for row in document["rows"]
-            if is_mixed(row) and row["policy"] == policy
-        }
-    rows = []
-    for sync, late in zip(entries["sync"], entries["async"], strict=True):
-        load = sync["concurrency"]
-        assert late["concurrency"] == load
-        rows.append(
-            {
-                "concurrency": load,
-                "sync_over_static_best": sync["lift_over_static_best"],
-                "sync_over_static_best_ci95": sync["lift_ci95"],
-                "sync_over_static_tuned": sync["lift_over_static_tuned"],
-                "sync_over_static_tuned_ci95": sync["lift_over_static_tuned_ci95"],
-                "async_over_static_fresh": late["lift_over_static_fresh"],
-                "async_over_static_fresh_ci95": late["lift_over_static_fresh_ci95"],
-                "async_over_static_best": late["lift_over_static_best"],
-                "async_over_static_best_ci95": late["lift_ci95"],
-                "async_over_fixed_best": late["lift_over_fixed_best"],
-                "async_over_fixed_best_ci95": late.get("lift_over_fixed_best_ci95"),
-                "async_over_sync": speeds["async"][load] / speeds["sync"][load] - 1,
-            }
-        )
-    return rows
-
-
 def decisions() -> list[Row]:
     """The rows of `adaspec bench decide --json` for one context length."""
     rows: list[Row] = report("decide")["rows"]
@@ -156,8 +155,8 @@ def summary() -> dict[str, Any]:
     return {
         "schema": 1,
         "command": "python eval/summary.py",
-        "replays": {name: replay_rows(name) for name in REPLAYS},
-        "engines": {name: engine_rows(name) for name in REPLAYS},
+        "replays": {name: lead_rows(name) for name in REPLAYS},
+        "older": {name: older_rows(name) for name in OLDER},
     }
 
 

@@ -39,3 +39,8 @@ def without_repeats(rows: list[list[str]]) -> list[list[str]]:
     return [
         ["", *row[1:]] if at and rows[at - 1][0] == row[0] else row for at, row in enumerate(rows)
     ]
+
+
+def share(value: float | None) -> str:
+    """A share, as 12%; nothing where it is not known."""
+    return "" if value is None else f"{value:.0%}"

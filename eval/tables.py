@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from figures import REPLAYS, best_suffix, is_mixed, report, speedups
+from figures import OLDER, REPLAYS, best_suffix, is_mixed, report, speedups
 from gpu_tables import gpu_costs_table, gpu_table
 from operate_tables import (
     decide_table,
@@ -16,8 +16,10 @@ from table_cells import (
     AT_ONCE,
     OVER_NONE,
     OVER_STATIC,
+    OVER_VLLM,
     markdown,
     percent,
+    share,
     times,
     with_interval,
     without_repeats,
@@ -27,120 +29,67 @@ LONG_REQUEST = (
     "llama-3.1-8b-instruct-h100",
     "llama-3.1-8b-instruct-h100-without-sharegpt-239",
 )
-"""The cross-fitted report of the Llama recordings, and the same without one very long request."""
-LONG_REQUEST_ASYNC = (
-    "llama-3.1-8b-instruct-h100-async",
-    "llama-3.1-8b-instruct-h100-async-without-sharegpt-239",
-)
-"""The same in an async engine."""
+"""The older cross-fitted report of the Llama recordings, and the same without one long request."""
 ALL_WORKLOADS = "all, in equal parts"
 
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
-    columns = ["without one long request", "deciding and prompts free"]
-    columns += ["in an async engine", "deciding, of a step"]
-    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_STATIC, *columns]]
-    leads_without = {
-        (LONG_REQUEST[0], e["concurrency"]): with_interval(e, "lift_over_static_best", "lift_ci95")
-        for e in report(LONG_REQUEST[1])["headline"]
-        if is_mixed(e)
-    }
+    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight"]]
     for name, models in REPLAYS.items():
-        free = filter(is_mixed, report(f"{name}-free")["headline"])
-        engines = found["engines"][name]
-        for row, at_no_cost, in_async in zip(found["replays"][name], free, engines, strict=True):
-            assert at_no_cost["concurrency"] == row["concurrency"]
+        for row in found["replays"][name]:
             rows.append([
                 f"[{models}](eval/reports/{name}/report.json)",
                 str(row["concurrency"]),
                 times(row["speedup"]),
-                f"**{with_interval(row, 'lift_over_static_best', 'lift_ci95')}**",
-                leads_without.get((name, row["concurrency"]), ""),
-                with_interval(at_no_cost, "lift_over_static_best", "lift_ci95"),
-                with_interval(in_async, "async_over_static_best", "async_over_static_best_ci95"),
-                f"{row['decision_share_of_step']:.1%}",
+                f"**{with_interval(row, 'lift_over_vllm_best', 'lift_over_vllm_best_ci95')}**",
+                with_interval(row, "lift_over_static_best", "lift_ci95"),
+                share(row["gap_closed"]),
+            ])  # fmt: skip
+    return without_repeats(rows)
+
+
+def replays_table(found: dict[str, Any]) -> list[list[str]]:
+    """The table of all opponents in the replays of an async engine."""
+    rows = [[
+        "recordings", AT_ONCE, "adaspec", "the best of vLLM's own", "over it", "best static rule",
+        "over it", "perfect foresight", "of the gap to it", "worst workload",
+    ]]  # fmt: skip
+    for name, models in REPLAYS.items():
+        for row in found["replays"][name]:
+            low, high = row["speedup_ci95"]
+            rows.append([
+                f"[{models.partition(' ')[0]}](../eval/reports/{name}/report.json)",
+                str(row["concurrency"]),
+                f"{times(row['speedup'])} ({times(low)} .. {times(high)})",
+                f"{times(row['vllm_best_speedup'])} `{row['vllm_best']}`",
+                with_interval(row, "lift_over_vllm_best", "lift_over_vllm_best_ci95"),
+                f"{times(row['static_best_speedup'])} `{row['static_best']}`",
+                with_interval(row, "lift_over_static_best", "lift_ci95"),
+                times(row["foresight_speedup"]),
+                share(row["gap_closed"]),
+                percent(row["worst_workload_lift"]),
             ])  # fmt: skip
     return without_repeats(rows)
 
 
 def without_request_table() -> list[list[str]]:
     """The table of the leads on the Llama recordings with one very long request, and without."""
-    leads = {"over the best static rule": ("lift_over_static_best", "lift_ci95")}
-    fresh = {"over `static:fresh`": ("lift_over_static_fresh", "lift_over_static_fresh_ci95")}
-    columns = [
-        (f"{engine}: {what}{which}", [e for e in report(name)["headline"] if is_mixed(e)], keys)
-        for engine, names, asked in (
-            ("sync", LONG_REQUEST, leads),
-            ("async", LONG_REQUEST_ASYNC, leads | fresh),
-        )
-        for what, keys in asked.items()
-        for name, which in zip(names, ("", ", without `sharegpt/239`"), strict=True)
-    ]
-    rows = [[AT_ONCE, *(head for head, _, _ in columns)]]
-    for at, entry in enumerate(columns[0][1]):
-        assert all(e[at]["concurrency"] == entry["concurrency"] for _, e, _ in columns)
-        cells = [with_interval(entries[at], *keys) for _, entries, keys in columns]
-        rows.append([str(entry["concurrency"]), *cells])
+    rows = [[AT_ONCE, "over the best static rule", "without `sharegpt/239`"]]
+    both = (filter(is_mixed, report(name)["headline"]) for name in LONG_REQUEST)
+    for entry, without in zip(*both, strict=True):
+        assert entry["concurrency"] == without["concurrency"]
+        leads = (with_interval(e, "lift_over_static_best", "lift_ci95") for e in (entry, without))
+        rows.append([str(entry["concurrency"]), *leads])
     return rows
 
 
-def rivals_table(found: dict[str, Any]) -> list[list[str]]:
-    """The README's table of leads over vLLM's own methods."""
-    leads = {
-        "over n-gram or EAGLE alone": "lift_over_fixed_best",
-        "the same in an async engine": "async_over_fixed_best",
-        "over adaptive methods": "lift_over_adaptive_best",
-        "over suffix decoding": "lift_over_suffix",
-        "with memory, over suffix decoding": "with_memory_over_suffix",
-    }
-    rows = [["recordings", AT_ONCE, *leads]]
-    for name, models in REPLAYS.items():
-        for sync, late in zip(found["replays"][name], found["engines"][name], strict=True):
-            row = late | sync
-            cells = [with_interval(row, key, f"{key}_ci95") for key in leads.values()]
-            rows.append([models.partition(" ")[0], str(row["concurrency"]), *cells])
-    return without_repeats(rows)
-
-
-def charged_table() -> list[list[str]]:
-    """The table of the leads with deciding and prompts free, and charged."""
-    leads = ["over no speculation", "over the best static rule", "worst workload"]
-    charged = [*(f"all charged: {lead}" for lead in leads), "deciding"]
-    rows = [["recordings", AT_ONCE, *leads, *charged]]
-    for name, models in REPLAYS.items():
-        documents = [report(f"{name}-free"), report(name)]
-        entries = zip(*(filter(is_mixed, each["headline"]) for each in documents), strict=True)
-        for pair in entries:
-            load = pair[0]["concurrency"]
-            row = [models.partition(" ")[0], str(load)]
-            for document, entry in zip(documents, pair, strict=True):
-                assert entry["concurrency"] == load
-                row += [
-                    times(mixed_speedup(document, entry["policy"], load)),
-                    with_interval(entry, "lift_over_static_best", "lift_ci95"),
-                    percent(entry["worst_workload_lift"]),
-                ]
-            rows.append([*row, f"{pair[1]['decide_share_of_step']:.1%}"])
-    return without_repeats(rows)
-
-
-def mixed_speedup(document: dict[str, Any], policy: str, load: int) -> float:
-    """A policy's speedup on the mix of a report's workloads."""
-    (speedup,) = (
-        row["speedup"]
-        for row in document["rows"]
-        if is_mixed(row) and row["policy"] == policy and row["concurrency"] == load
-    )
-    return float(speedup)
-
-
-def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
-    """The table of all opponents in one cross-fitted report."""
+def older_table(found: dict[str, Any], name: str) -> list[list[str]]:
+    """The table of all opponents in one older cross-fitted report."""
     opponents = ["vLLM's own best", "suffix decoding", "best static rule", "perfect foresight"]
     worst = ["worst workload", "the same over suffix decoding"]
     rows = [[AT_ONCE, "adaspec", *opponents, *worst, "deciding, ms of a step"]]
-    for row in found["replays"][name]:
+    for row in found["older"][name]:
         low, high = row["speedup_ci95"]
         rows.append([
             str(row["concurrency"]),
@@ -155,28 +104,6 @@ def replay_table(found: dict[str, Any], name: str) -> list[list[str]]:
             f" of {1e3 * row['step_s']:.1f} ({row['decision_share_of_step']:.1%})",
         ])  # fmt: skip
     return rows
-
-
-def engine_table(found: dict[str, Any]) -> list[list[str]]:
-    """The table of a policy's leads where decisions are made at once, and where they come late."""
-    leads = {
-        "sync: over the best static rule": "sync_over_static_best",
-        "sync: over `static:tuned`": "sync_over_static_tuned",
-        "async: over `static:fresh`": "async_over_static_fresh",
-        "async: over the best static rule": "async_over_static_best",
-        "async: over n-gram or EAGLE alone": "async_over_fixed_best",
-    }
-    rows = [["recordings", AT_ONCE, *leads, "async's tokens per second over sync's"]]
-    for name, models in REPLAYS.items():
-        for row in found["engines"][name]:
-            cells = [with_interval(row, key, f"{key}_ci95") for key in leads.values()]
-            rows.append([
-                f"[{models.partition(' ')[0]}](../eval/reports/{name}-async/report.json)",
-                str(row["concurrency"]),
-                *cells,
-                percent(row["async_over_sync"]),
-            ])  # fmt: skip
-    return without_repeats(rows)
 
 
 def memory_table() -> list[list[str]]:
@@ -340,14 +267,12 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     """All generated tables as Markdown, by the name in their markers."""
     rows_of_table = {
         "headline": headline_table(found),
-        "rivals": rivals_table(found),
+        "replays": replays_table(found),
         "without-request": without_request_table(),
         "trainings": trainings_table(),
         "agents": memory_by_cell_table("agents-memory", "agents"),
-        "charged": charged_table(),
         "decide": decide_table(),
         "drift": drift_table(),
-        "engines": engine_table(found),
         "fresh": fresh_table(),
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),
@@ -362,7 +287,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "servers-all": all_servers_table(),
         "servers-latency": latency_table(),
     }
-    for name in REPLAYS:
-        short = name.partition("-")[0]
-        rows_of_table[f"replay-{short}"] = replay_table(found, name)
+    for name in OLDER:
+        rows_of_table[f"replay-{name.partition('-')[0]}"] = older_table(found, name)
     return {name: markdown(rows) for name, rows in rows_of_table.items()}
