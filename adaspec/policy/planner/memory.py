@@ -38,7 +38,7 @@ KNOBS = {
     "prior_steps": 10.0,
     "recalibrate": 1.0,
 }
-"""The planner's knobs and their defaults; training tunes some of them.
+"""The planner's knobs and their values; tuning them by replays gained nothing that shows.
 
 splice_tokens: how many tokens the splice behind a neural draft is taken to verify before the match
 behind it is known. pace_steps: the throughput is that of so many last steps.
