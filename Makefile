@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-thorough test-long test-faults soak engine lint bench bench-guard bench-drift evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-thorough test-long test-faults soak engine lint bench bench-guard evidence gpu-dry-run docs test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -30,7 +30,6 @@ help:
 	@echo 'make lint            ruff and mypy'
 	@echo 'make bench           how long a step's decision takes on this machine'
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
-	@echo 'make bench-drift     policies on traffic that they were not trained on: one table, some two hours'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
@@ -166,11 +165,6 @@ bench: $(READY)
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)
 	$(PY) eval/guard/bench.py -o eval/reports/guard
-
-# Records the pair twice more, with another drafter and sampled, and trains policies on that.
-DRIFTS := gsm8k humaneval instructcoder mt_bench drafter temperature
-bench-drift: $(READY) engine
-	$(PY) eval/evidence.py $(DRIFTS:%=drift/%)
 
 # The public recordings are read from the folder in SPECDECODE_BENCH, others' prompts from that in PROMPTS.
 evidence: $(READY)

@@ -24,7 +24,7 @@ from typing import Any
 from numba import config, njit
 
 _PACKAGE = Path(__file__).parent
-_FOLDERS = ("cost", "draft", "policy", "predict", "replay", "step", "train")
+_FOLDERS = ("cost", "draft", "policy", "predict", "replay", "train")
 """Folders with compiled code, and with constants that it freezes."""
 
 log = logging.getLogger("adaspec")

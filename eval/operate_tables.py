@@ -1,38 +1,11 @@
-"""The generated tables on operating: guard, other traffic, decision times."""
+"""The generated tables on operating: guard, decision times."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from figures import decisions, report
-from table_cells import AT_ONCE, percent, times, without_repeats
-
-DRIFTS = {
-    "gsm8k": "mathematics, not trained on",
-    "humaneval": "code, not trained on",
-    "instructcoder": "code edits, not trained on",
-    "mt_bench": "dialogue, not trained on",
-    "drafter": "EAGLE in place of EAGLE-3",
-    "temperature": "sampled at 0.8 in place of greedy",
-}
-"""Report of a drift -> what the policy met."""
-
-
-def drift_table() -> list[list[str]]:
-    """The table of what policies recover by themselves on traffic that they were not trained on."""
-    rows = [["traffic", AT_ONCE, "serving", "trained on it", "recovered", "the old static rule"]]
-    for name, traffic in DRIFTS.items():
-        for cell in report(f"drift/{name}")["cells"]:
-            share = cell["recovered"]
-            gains = (percent(cell[key]) for key in ("serving", "trained on it"))
-            rows.append([
-                f"[{traffic}](../eval/reports/drift/{name}/report.json)",
-                str(cell["load"]),
-                *gains,
-                "" if share is None else f"{share:.0%}",
-                percent(cell["static rule of before"]),
-            ])  # fmt: skip
-    return without_repeats(rows)
+from table_cells import times
 
 
 def guard_table() -> list[list[str]]:

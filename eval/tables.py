@@ -8,7 +8,6 @@ from figures import OLDER, REPLAYS, best_suffix, is_mixed, report, speedups
 from gpu_tables import gpu_costs_table, gpu_table
 from operate_tables import (
     decide_table,
-    drift_table,
     guard_table,
 )
 from server_tables import all_servers_table, latency_table, servers_table
@@ -272,7 +271,6 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "trainings": trainings_table(),
         "agents": memory_by_cell_table("agents-memory", "agents"),
         "decide": decide_table(),
-        "drift": drift_table(),
         "fresh": fresh_table(),
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),

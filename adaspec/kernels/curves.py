@@ -74,10 +74,12 @@ def survival(
 
 
 @triton.jit
-def recalibrated(predicted: tl.tensor, exponent: tl.tensor, factor: tl.tensor) -> tl.tensor:
-    """A probability after its knob and its source's factor; 0 where it is none."""
+def recalibrated(predicted: tl.tensor, exponent: tl.constexpr, factor: tl.tensor) -> tl.tensor:
+    """A probability after its power and its source's factor; 0 where it is none."""
     bounded = tl.minimum(tl.where(predicted > 0, predicted, 1.0), 1.0)
-    power = tl.exp(exponent * tl.log(bounded))
+    power = bounded
+    if exponent != 1.0:
+        power = tl.exp(exponent * tl.log(bounded))
     return tl.where(predicted > 0, tl.minimum(power * factor, 1.0), 0.0)
 
 

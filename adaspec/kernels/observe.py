@@ -44,7 +44,6 @@ NGRAM, NEURAL, SPLICE = (
     tl.constexpr(source) for source in (memory.NGRAM, memory.NEURAL, memory.SPLICE)
 )
 NGRAM_EXPONENT = tl.constexpr(memory.NGRAM_EXPONENT)
-NEURAL_EXPONENT = tl.constexpr(memory.NEURAL_EXPONENT)
 SPLICE_WEIGHT = tl.constexpr(memory.SPLICE_WEIGHT)
 SPLICE_TOKENS = tl.constexpr(memory.SPLICE_TOKENS)
 NGRAM_FIRST, NGRAM_MORE = tl.constexpr(model.NGRAM_FIRST), tl.constexpr(model.NGRAM_MORE)
@@ -58,7 +57,6 @@ def observe(
     tokens_stride: tl.tensor,
     model: tl.tuple,
     tables: tl.tuple,
-    knobs: tl.tensor,
     price: tl.tensor,
     factors: tl.tensor,
     keys: tl.tensor,
@@ -138,22 +136,22 @@ def observe(
     predicted = predict(model.network, x)
     chance = recalibrated(
         lane(predicted, NGRAM_FIRST, HEAD_LANES),
-        tl.load(knobs + NGRAM_EXPONENT),
+        NGRAM_EXPONENT,
         tl.load(factors + NGRAM),
     )
     chance = tl.where(found, chance, 0.0)
     ngram = survival(model.ngram, chance, lane(predicted, NGRAM_MORE, HEAD_LANES), NGRAM_LANES)
     chance = recalibrated(
         lane(predicted, NEURAL_FIRST, HEAD_LANES),
-        tl.load(knobs + NEURAL_EXPONENT),
+        1.0,
         tl.load(factors + NEURAL),
     )
     chance = tl.where(may_draft, chance, 0.0)
     neural = survival(model.neural, chance, lane(predicted, NEURAL_MORE, HEAD_LANES), NEURAL_LANES)
     gain = tl.exp(lane(predicted, SPLICE_GAIN, HEAD_LANES)) - 1.0
     gain = tl.minimum(gain, LONGEST_SPLICE)
-    weight = tl.load(knobs + SPLICE_WEIGHT) * tl.load(factors + SPLICE)
-    gain = gain * weight - tl.load(knobs + SPLICE_TOKENS) * tl.load(price)
+    weight = SPLICE_WEIGHT * tl.load(factors + SPLICE)
+    gain = gain * weight - SPLICE_TOKENS * tl.load(price)
 
     curves = all_curves + row * CURVES
     tl.store(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES), ngram)

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import triton
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import observe, propose, revise, scan
@@ -49,21 +47,19 @@ class FusedPredictor:
     def __init__(
         self,
         model: Model,
-        knobs: NDArray[np.float64],
         slots: int,
         cap: int,
         device: torch.device,
         splits: int = SPLITS,
         answers: Answers | None = None,
     ) -> None:
-        """`knobs` as `planner.memory.knob_row` has them; no draft is longer than `cap`.
+        """No draft is longer than `cap`.
 
         Where there are `answers` of earlier requests, they are looked up, too.
         """
         self.model, self.cap = ModelBuffers.of(model, device), cap
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
-        self._knobs = torch.from_numpy(np.asarray(knobs, np.float64)).to(device)
         self._splits = splits
         self.rows = Rows.allocate(slots, splits, device)
         """What is known of the rows, and expected of their drafts."""
@@ -87,7 +83,6 @@ class FusedPredictor:
             batch.tokens.stride(0),
             self.model.before,
             self.model.tables,
-            self._knobs,
             price,
             factors,
             rows.keys,
@@ -169,7 +164,6 @@ class FusedPredictor:
             rows.drafts,
             self._memory,
             self.model.behind,
-            self._knobs,
             step.factors,
             step.price,
             self.cap,

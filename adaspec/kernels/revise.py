@@ -77,7 +77,6 @@ def revise(
     all_drafts: tl.tensor,
     memory: tl.tuple,
     model: tl.tuple,
-    knobs: tl.tensor,
     factors: tl.tensor,
     price: tl.tensor,
     cap: tl.tensor,
@@ -155,7 +154,7 @@ def revise(
 
         first = recalibrated(
             lane(predicted, NGRAM_AFTER, HEAD_LANES),
-            tl.load(knobs + NGRAM_EXPONENT),
+            NGRAM_EXPONENT,
             tl.load(factors + NGRAM),
         )
         drafted_now = lane(neural, depth, NEURAL_LANES)

@@ -19,7 +19,7 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.budget import forwards_table
-from adaspec.policy.planner.memory import LONGEST_NEURAL, knob_row
+from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 from adaspec.policy.shipped import find_policy
@@ -61,7 +61,6 @@ class LearnedPolicy:
         self.name = name
         self.manifest, self.memory = manifest, memory
         self.model = model
-        self.knobs = knob_row({})
         self.forwards_by_load = forwards_table(forwards or {})
         # Curves reach no further, and compiled code does not check where it writes.
         self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
@@ -85,7 +84,6 @@ class LearnedPolicy:
         planner = new_planner(
             [self.model],
             np.array([self._model.address]),
-            self.knobs,
             costs_of(self, setup),
             setup.slots,
             min(self.cap, setup.cap),
@@ -147,7 +145,8 @@ class LearnedPolicy:
             assert isinstance(behind, BehindDrafts)
             facts, copied = behind.every()
             stages.observe_draft(self.address, drafts.tokens, drafts.confidences, facts, copied)
-        self._check_numbers(len(batch))
+        if not stages.predicts_numbers(self.address):
+            raise PolicyFault(f"policy '{self.name}' predicts what is no number")
         if stages.choose(self.address, drafts.count, neural_len, ngram_len):
             found = behind(neural_len)
             stages.splice_columns(
@@ -160,12 +159,6 @@ class LearnedPolicy:
                 ngram_len,
             )
         return Proposal(neural_len, ngram_len)
-
-    def _check_numbers(self, rows: int) -> None:
-        """Refuse predictions that are no numbers: by those, nothing would be chosen ever again."""
-        memory = self.planner.memory
-        if np.isnan(memory.predictions[:rows].sum() + memory.evidence_predictions[:rows].sum()):
-            raise PolicyFault(f"policy '{self.name}' predicts what is no number")
 
     def expects(self, proposal: Proposal) -> Floats:
         """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""

@@ -319,7 +319,6 @@ def _planner(
     return pinned, new_planner(
         models,
         np.array([model.address for model in pinned]),
-        np.stack([each.knobs for each in policies]),
         costs,
         slots,
         cap,

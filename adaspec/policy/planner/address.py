@@ -19,7 +19,7 @@ from numba.core.typing.templates import AttributeTemplate
 
 from adaspec.cost.model import line
 from adaspec.jit import compiled
-from adaspec.policy.planner.memory import KNOBS, LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.predict.model import HEADS, CompiledModel, Model, no_curves
 from adaspec.predict.network import constant_network
@@ -74,10 +74,10 @@ def _model_type() -> Any:
 @lru_cache(maxsize=1)
 def _planner_type() -> Any:
     """The numba type of every planner."""
-    model, knobs = _empty_model(), np.zeros((1, len(KNOBS)))
+    model = _empty_model()
     costs = line("none", 1.0, 0.0).constants()
     addresses = np.zeros(1, np.int64)
-    return _typeof(new_planner([model], addresses, knobs, costs, 1, 1, 1, reads_drafts=False))
+    return _typeof(new_planner([model], addresses, costs, 1, 1, 1, reads_drafts=False))
 
 
 def _unowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:

@@ -17,7 +17,6 @@ from adaspec.policy.planner.memory import (
     LONGEST_NGRAM,
     LONGEST_SPLICE,
     NEURAL,
-    NEURAL_EXPONENT,
     NGRAM,
     NGRAM_EXPONENT,
     SPLICE,
@@ -52,7 +51,7 @@ Floats = NDArray[np.float32]
 
 @compiled
 def predict_before_drafting(
-    model: CompiledModel, memory: Memory, knobs: Array, rows: RowFacts, chosen: Ints, price: float
+    model: CompiledModel, memory: Memory, rows: RowFacts, chosen: Ints, price: float
 ) -> None:
     """Fill the curves of the chosen rows by what is known before drafting.
 
@@ -63,16 +62,16 @@ def predict_before_drafting(
     count = chosen.shape[0]
     predict_rows(model.before, memory.features, count, memory.before_scratch, memory.predictions)
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
-    weight = knobs[SPLICE_WEIGHT] * memory.record[SPLICE].factor
-    charge = knobs[SPLICE_TOKENS] * price
+    weight = SPLICE_WEIGHT * memory.record[SPLICE].factor
+    charge = SPLICE_TOKENS * price
     for place in range(count):
         row = chosen[place]
         predicted = memory.predictions[place]
-        first = recalibrated(predicted[NGRAM_FIRST], knobs[NGRAM_EXPONENT], ngram_factor)
+        first = recalibrated(predicted[NGRAM_FIRST], NGRAM_EXPONENT, ngram_factor)
         if rows.length[row] == 0:
             first = 0.0
         fill_survival(first, predicted[NGRAM_MORE], model.ngram, memory.ngram[row])
-        first = recalibrated(predicted[NEURAL_FIRST], knobs[NEURAL_EXPONENT], neural_factor)
+        first = recalibrated(predicted[NEURAL_FIRST], 1.0, neural_factor)
         if not rows.holds_neural[row]:
             first = 0.0
         fill_survival(first, predicted[NEURAL_MORE], model.neural, memory.neural[row])
@@ -93,7 +92,6 @@ def predict_before_drafting(
 def revise_by_draft(
     model: CompiledModel,
     memory: Memory,
-    knobs: Array,
     rows: RowFacts,
     chosen: Ints,
     tokens: Ints,
@@ -145,7 +143,7 @@ def revise_by_draft(
             neural[k] *= scale
             splice_value[k] = neural[k] * expected
         if rows.length[row] > 0:
-            first = recalibrated(predicted[NGRAM_AFTER], knobs[NGRAM_EXPONENT], ngram_factor)
+            first = recalibrated(predicted[NGRAM_AFTER], NGRAM_EXPONENT, ngram_factor)
             _revise_ngram(memory, row, depth, first)
     depths = np.full(rows.slots.shape[0], depth, np.int32)
     predict_splices(model, memory, rows, chosen, depths, tokens, behind, price, cap)

@@ -1,14 +1,13 @@
-"""What the planner remembers and works on, by name; and its knobs."""
+"""What the planner remembers and works on, by name; and its constants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import PolicyError, nearest
 from adaspec.predict.evidence import EVIDENCE
 from adaspec.predict.features import FEATURES
 from adaspec.predict.model import HEADS, Model
@@ -28,33 +27,15 @@ LONGEST_SPLICE = 16
 IMPOSSIBLE = 1e-6
 """A copy that is no likelier is worth nothing, and is not made likelier again by a proportion."""
 
-KNOBS = {
-    "ngram_exponent": 1.6,
-    "neural_exponent": 1.0,
-    "splice_weight": 0.8,
-    "splice_tokens": 3.0,
-    "pace_steps": 1000.0,
-    "prior_speedup": 2.0,
-    "prior_steps": 10.0,
-    "recalibrate": 1.0,
-}
-"""The planner's knobs and their values; tuning them by replays gained nothing that shows.
+NGRAM_EXPONENT = 1.6
+"""The power to which the predicted chance of a copy is raised: certain ones are too hopeful."""
+SPLICE_WEIGHT = 0.8
+"""Of what a splice is predicted to bring, so much is counted on before its match is known."""
+SPLICE_TOKENS = 3.0
+"""How many tokens that splice is taken to verify."""
+RATE_STEPS = 1000
+"""The throughput is that of so many last steps."""
 
-splice_tokens: how many tokens the splice behind a neural draft is taken to verify before the match
-behind it is known. pace_steps: the throughput is that of so many last steps.
-"""
-(
-    NGRAM_EXPONENT,
-    NEURAL_EXPONENT,
-    SPLICE_WEIGHT,
-    SPLICE_TOKENS,
-    RATE_STEPS,
-    PRIOR_SPEEDUP,
-    PRIOR_STEPS,
-    RECALIBRATE,
-) = range(8)
-
-MAX_RATE_STEPS = 1000
 NGRAM, NEURAL, SPLICE = 0, 1, 2
 """Sources, as columns of `Memory.expected` and entries of `Memory.record`."""
 
@@ -102,7 +83,7 @@ class Memory(NamedTuple):
     record: Record
     """One `RECORD` per source."""
     recent_steps: Array
-    """(MAX_RATE_STEPS, 2) tokens and seconds of the last steps, written in turn."""
+    """(RATE_STEPS, 2) tokens and seconds of the last steps, written in turn."""
     throughput: Record
     """One `THROUGHPUT`."""
     keys: NDArray[np.uint64]
@@ -137,20 +118,8 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         offered=np.zeros((slots, LONGEST_NGRAM)),
         expected=np.zeros((slots, 3)),
         record=np.zeros(3, RECORD),
-        recent_steps=np.zeros((MAX_RATE_STEPS, 2)),
+        recent_steps=np.zeros((RATE_STEPS, 2)),
         throughput=np.zeros(1, THROUGHPUT),
         keys=np.zeros(LEVELS, np.uint64),
         **scratch,
     )
-
-
-def knob_row(knobs: Mapping[str, float]) -> Array:
-    """Knobs as compiled code takes them; those not named have their defaults."""
-    for name in knobs:
-        if name not in KNOBS:
-            raise PolicyError(f"unknown planner knob '{name}'{nearest(name, KNOBS)}")
-    row = np.array([float(knobs.get(name, default)) for name, default in KNOBS.items()])
-    if not np.isfinite(row).all() or (row < 0).any():
-        raise PolicyError("planner knobs must be finite and not negative")
-    row[RATE_STEPS] = min(max(row[RATE_STEPS], 1.0), float(MAX_RATE_STEPS))
-    return row

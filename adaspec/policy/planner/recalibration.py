@@ -16,7 +16,6 @@ from adaspec.policy.planner.memory import (
     LONGEST_NGRAM,
     NEURAL,
     NGRAM,
-    RECALIBRATE,
     SPLICE,
     Memory,
 )
@@ -36,26 +35,26 @@ _FADED = 1e-6
 
 
 @compiled
-def factor_of(memory: Memory, knobs: Array, source: int) -> float:
+def factor_of(memory: Memory, source: int) -> float:
     """Accepted over expected tokens of a source, shrunk to 1."""
     record = memory.record[source]
     # After hours without a draft the record has faded to less than a float can divide by.
-    if knobs[RECALIBRATE] <= 0 or record.expected <= 0 or record.drafts < _FADED:
+    if record.expected <= 0 or record.drafts < _FADED:
         return 1.0
     prior = _PRIOR_DRAFTS * record.expected / record.drafts
     return min(_MAX_FACTOR, (record.accepted + prior) / (record.expected + prior))
 
 
 @compiled
-def fill_factors(memory: Memory, knobs: Array) -> None:
+def fill_factors(memory: Memory) -> None:
     """Fill in by what each source is recalibrated in this step."""
     for source in (NGRAM, NEURAL, SPLICE):
-        memory.record[source].factor = factor_of(memory, knobs, source)
+        memory.record[source].factor = factor_of(memory, source)
 
 
 @compiled
 def recalibrated(predicted: float, exponent: float, factor: float) -> float:
-    """A probability after its knob and its source's factor; 0 where it is none."""
+    """A probability after its power and its source's factor; 0 where it is none."""
     return min(1.0, min(1.0, predicted) ** exponent * factor) if predicted > 0 else 0.0
 
 

@@ -143,12 +143,12 @@ def plan(address: int) -> int:
     rows, limits, step = rows_of(planner), planner.limits[0], planner.budget.step[0]
     running = rows.slots.shape[0]
     if limits.is_late:
-        rate = rate_of(planner.memory, planner.knobs[0], planner.costs, running, context_of(rows))
+        rate = rate_of(planner.memory, planner.costs, running, context_of(rows))
         step.budget = decide_budget(
             planner.budget, planner.costs, rate, running, limits.prompt_tokens, limits.cap
         )
     for m in range(planner.models.shape[0]):
-        fill_factors(planner.memory, planner.knobs[m])
+        fill_factors(planner.memory)
         _predict(planner, m)
     if planner.recorder.place.shape[0] > 0:
         record_decisions(planner.recorder, planner.memory, rows)
@@ -164,7 +164,6 @@ def _predict(planner: Planner, model: int) -> None:
     predict_before_drafting(
         model_at(planner.models[model]),
         planner.memory,
-        planner.knobs[model],
         rows_of(planner),
         _rows_of_model(planner, model),
         price_of(planner),
@@ -213,7 +212,6 @@ def revise(
         revise_by_draft(
             model_at(planner.models[m]),
             memory,
-            planner.knobs[m],
             rows,
             _rows_of_model(planner, m),
             tokens,
@@ -227,6 +225,15 @@ def revise(
         depths = np.full(rows.slots.shape[0], depth, np.int32)
         record_evidence(planner.recorder, memory, rows, depth)
         record_splices(planner.recorder, memory, rows, depths, behind, price)
+
+
+@compiled
+def predicts_numbers(address: int) -> bool:
+    """Whether all predictions are numbers: by others, nothing would be chosen ever again."""
+    planner = planner_at(address)
+    rows, memory = planner.limits[0].rows, planner.memory
+    total = memory.predictions[:rows].sum() + memory.evidence_predictions[:rows].sum()
+    return not np.isnan(total)
 
 
 @compiled
@@ -289,7 +296,7 @@ def _fit(planner: Planner, neural_len: Ints, ngram_len: Ints) -> None:
     room = budget.step[0].budget
     if not planner.limits[0].is_late:
         costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
-        rate = rate_of(planner.memory, planner.knobs[0], costs, running, context_of(rows))
+        rate = rate_of(planner.memory, costs, running, context_of(rows))
         room = ranked_budget(budget, costs, rate, tokens)
     fit(budget, planner.memory.offered, lengths, room)
     for row in range(running):
@@ -422,7 +429,7 @@ def learn(
     if emitted_tokens.sum() == 0:
         return
     _update_records(planner, rows, drafted, neural_drafted, accepted)
-    count_step(memory, planner.knobs[0], emitted_tokens.sum(), seconds)
+    count_step(memory, emitted_tokens.sum(), seconds)
 
 
 @compiled

@@ -43,8 +43,6 @@ class Planner(NamedTuple):
     """Where each model lies in memory (see `address`)."""
     model_of_row: Ints
     """Which of the models predicts for each running row."""
-    knobs: Array
-    """(models, knobs); what concerns the whole batch follows the first."""
     memory: Memory
     costs: Costs
     rows: RowFacts
@@ -59,7 +57,6 @@ class Planner(NamedTuple):
 def new_planner(
     models: Sequence[Model],
     model_addresses: Longs,
-    knobs: Array,
     costs: Costs,
     slots: int,
     cap: int,
@@ -76,7 +73,6 @@ def new_planner(
     return Planner(
         models=model_addresses,
         model_of_row=np.zeros(slots, np.int32),
-        knobs=np.atleast_2d(knobs),
         memory=new_memory(models, slots),
         costs=costs,
         rows=new_rows(slots),

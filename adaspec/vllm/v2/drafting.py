@@ -106,8 +106,8 @@ def _on(
 ) -> tuple[Any, Pack]:
     """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):
-        return HostPredictor(policy.model, policy.knobs, slots, cap, answers), packing.pack
+        return HostPredictor(policy.model, slots, cap, answers), packing.pack
     from adaspec.kernels.predictor import FusedPredictor
 
-    predictor = FusedPredictor(policy.model, policy.knobs, slots, cap, device, answers=answers)
+    predictor = FusedPredictor(policy.model, slots, cap, device, answers=answers)
     return predictor, packing.pack_at_once

@@ -186,12 +186,12 @@ class Host:
 def _settings(address: int, running: int, context: int) -> tuple[float, float, float, float]:
     """The running rate, and the factors of the n-gram, of the neural drafter and of splices."""
     planner = planner_at(address)
-    memory, knobs, costs = planner.memory, planner.knobs[0], planner.costs
+    memory, costs = planner.memory, planner.costs
     return (
-        rate_of(memory, knobs, costs, running, context),
-        factor_of(memory, knobs, NGRAM),
-        factor_of(memory, knobs, NEURAL),
-        factor_of(memory, knobs, SPLICE),
+        rate_of(memory, costs, running, context),
+        factor_of(memory, NGRAM),
+        factor_of(memory, NEURAL),
+        factor_of(memory, SPLICE),
     )
 
 

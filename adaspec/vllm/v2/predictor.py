@@ -45,12 +45,11 @@ class HostPredictor:
     def __init__(
         self,
         model: Model,
-        knobs: NDArray[np.float64],
         slots: int,
         cap: int,
         answers: Answers | None = None,
     ) -> None:
-        """`knobs` as `planner.memory.knob_row` has them; no draft is longer than `cap`.
+        """No draft is longer than `cap`.
 
         Where there are `answers` of earlier requests, they are looked up, too.
         """
@@ -61,7 +60,6 @@ class HostPredictor:
         planner = new_planner(
             [model],
             np.array([self._model.address]),
-            knobs,
             line(
                 "none", 1.0, 0.0
             ).constants(),  # what is decided for the batch is decided elsewhere

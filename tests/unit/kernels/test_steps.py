@@ -8,7 +8,7 @@ from engine import Engine
 from interpreter import DEVICE, torch
 from learned_recordings import random_recording
 from made_answers import OWNERS, empty_index, random_answers
-from random_models import random_knobs, random_model
+from random_models import random_model
 from recorded_states import Recorded, recorded_requests
 from v2_fakes import no_tables
 
@@ -36,9 +36,6 @@ from adaspec.policy.planner.memory import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
-    NEURAL_EXPONENT,
-    NGRAM_EXPONENT,
-    knob_row,
 )
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import constant_network
@@ -55,12 +52,10 @@ CLOSE = 1e-5
 class Pair:
     """Takes both predictors through steps, and holds one to what the other says."""
 
-    def __init__(
-        self, model: Model, knobs: np.ndarray, slots: int, cap: int, answers: Answers | None = None
-    ) -> None:
+    def __init__(self, model: Model, slots: int, cap: int, answers: Answers | None = None) -> None:
         on_host = answers and Answers(*(each.cpu() for each in answers))
-        self.host = HostPredictor(model, knobs, slots, cap, on_host)
-        self.fused = FusedPredictor(model, knobs, slots, cap, DEVICE, splits=2, answers=answers)
+        self.host = HostPredictor(model, slots, cap, on_host)
+        self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, answers=answers)
         self.cap, self.choices, self.other_choices = cap, 0, 0
 
     def step(
@@ -208,20 +203,14 @@ def test_random_steps_are_those_of_the_host(
     rng = np.random.default_rng([forwards, evidence])
     recording = random_recording(forwards, "tokens")
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-    model, knobs = (
-        random_model(forwards + 5, tables, evidence=evidence),
-        knob_row(random_knobs(rng)),
-    )
-    # A root of a probability near 0 would magnify the last bits of the host's single precision.
-    exponents = [NGRAM_EXPONENT, NEURAL_EXPONENT]
-    knobs[exponents] = np.maximum(knobs[exponents], 1.0)
+    model = random_model(forwards + 5, tables, evidence=evidence)
     engine = Engine(rng, 3, longest, 3, DEVICE)
     slots, answers = len(engine.known), None
     if remembers:
         index, answers = random_memory(rng, slots)
         np.testing.assert_array_equal(answers.words.cpu().numpy(), index.words)
     cap = max(forwards, int(rng.choice([3, 7, 48])))
-    pair, copied = Pair(model, knobs, slots, cap, answers), 0
+    pair, copied = Pair(model, slots, cap, answers), 0
     for step in range(5):
         if step == 3:
             engine.replace(0)
@@ -238,7 +227,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
     rng = np.random.default_rng(4)
     policy = load_policy("reference-pair-cpu")
     recorded = Recorded(recorded_requests(6), DEVICE)
-    pair = Pair(policy.model, policy.knobs, 6, 12)
+    pair = Pair(policy.model, 6, 12)
     for forwards in (0, 1, 2, 4):
         batch, drafts = recorded.state(rng, forwards)
         price = float(rng.choice([0.0, 0.05, 0.3]))
@@ -246,13 +235,19 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
     assert pair.other_choices == 0
 
 
+def _a_power_of_two(head: str) -> float:
+    if "gain" in head:
+        return 0.0
+    return 1.0 if "ngram" in head else 0.5
+
+
 @pytest.mark.parametrize("evidence", [False, True])
 def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
-    """All that is expected is a power of two, so that neither rounds."""
+    """All that is expected is a power of two, so that neither rounds: that of copies is raised."""
     halves = Curves(np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1))
     model = Model(
         networks={
-            name: constant_network([0.5 if "gain" not in head else 0.0 for head in heads])
+            name: constant_network([_a_power_of_two(head) for head in heads])
             for name, heads in HEADS.items()
             if evidence or name != "evidence"
         },
@@ -261,7 +256,7 @@ def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
     )
     rng = np.random.default_rng(6)
     engine = Engine(rng, 3, 40, 2, DEVICE)
-    pair = Pair(model, knob_row({"ngram_exponent": 1.0}), len(engine.known), 9)
+    pair = Pair(model, len(engine.known), 9)
     for price in (0.5, 0.125, 0.0625, 0.0, 1.0):
         drafts = [engine.draft() for _ in range(3)]
         proposal = pair.step(engine.batch, drafts, price, np.ones(3))

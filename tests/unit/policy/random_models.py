@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import (
-    KNOBS,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
-    knob_row,
 )
 from adaspec.predict.model import FEATURE_NAMES, HEADS, PROBABILITIES, Model
 from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
@@ -73,30 +71,8 @@ def random_model(seed: int, tables: Tables, *, evidence: bool) -> Model:
     )
 
 
-def random_knobs(rng: np.random.Generator) -> dict[str, float]:
-    """Some knobs off their defaults."""
-    ranges = {
-        "ngram_exponent": (0.3, 2.0),
-        "neural_exponent": (0.3, 2.0),
-        "splice_weight": (0.0, 1.5),
-        "splice_tokens": (0.0, 6.0),
-        "pace_steps": (1.0, 30.0),
-        "prior_speedup": (0.3, 4.0),
-        "prior_steps": (0.0, 20.0),
-        "recalibrate": (0.0, 1.0),
-    }
-    assert set(ranges) == set(KNOBS)
-    named = [name for name in ranges if rng.random() < 0.6]
-    return {
-        name: float(rng.integers(0, 2)) if name == "recalibrate" else rng.uniform(*ranges[name])
-        for name in named
-    }
-
-
 def random_policy(
     rng: np.random.Generator, tables: Tables, *, evidence: bool, cap: int, neural_cap: int
 ) -> LearnedPolicy:
     model = random_model(int(rng.integers(1 << 30)), tables, evidence=evidence)
-    policy = LearnedPolicy("random", model, cap, neural_cap)
-    policy.knobs = knob_row(random_knobs(rng))
-    return policy
+    return LearnedPolicy("random", model, cap, neural_cap)

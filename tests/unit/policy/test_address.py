@@ -9,7 +9,6 @@ from random_models import random_model
 
 from adaspec.cost.model import line
 from adaspec.policy.planner.address import Pinned, model_at, planner_at
-from adaspec.policy.planner.memory import knob_row
 from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.predict.tables import packed
 
@@ -36,16 +35,16 @@ def pinned(seed: int) -> tuple[Pinned, Planner]:
     costs = line("any", 1.0, 0.5, (4, 8)).constants()
     kept = Pinned(model.compiled())
     address = np.array([kept.address])
-    return kept, new_planner([model], address, knob_row({}), costs, 3, 48, 8, reads_drafts=False)
+    return kept, new_planner([model], address, costs, 3, 48, 8, reads_drafts=False)
 
 
 def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
     model, planner = pinned(0)
     # Arrays that are read-only or in pieces are copied.
-    knobs = np.repeat(planner.knobs, 2, axis=1)[:, ::2]
+    mean = np.repeat(planner.budget.mean, 2)[::2]
     planner.memory.splice_expected.setflags(write=False)
-    kept = Pinned(planner._replace(knobs=knobs))
-    np.testing.assert_array_equal(kept.value.knobs, planner.knobs)
+    kept = Pinned(planner._replace(budget=planner.budget._replace(mean=mean)))
+    np.testing.assert_array_equal(kept.value.budget.mean, planner.budget.mean)
     assert _seen(kept.address) == (
         planner.costs.beyond_s,
         4,
@@ -55,5 +54,5 @@ def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
     assert kept.value.memory.splice_expected[1] == 7.5
     assert kept.value.limits["rows"] == 2
     with pytest.raises(TypeError, match="laid out"):
-        Pinned(planner._replace(knobs=np.zeros(2)))
+        Pinned(planner._replace(models=np.zeros(2)))
     del model

@@ -7,7 +7,7 @@ import pytest
 from random_models import random_model
 from test_choose import EMPTY
 
-from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, knob_row, new_memory
+from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, new_memory
 from adaspec.policy.planner.recalibration import factor_of, update_record
 
 
@@ -18,33 +18,29 @@ def memory() -> Memory:
     return made
 
 
-KNOBS = knob_row({})
-
-
 def test_one_long_draft_that_fails_does_not_end_copying_and_many_halve_it(memory: Memory) -> None:
     update_record(memory, NGRAM, 6.0, 0.0, 1)
-    assert factor_of(memory, KNOBS, NGRAM) > 0.8
-    assert factor_of(memory, KNOBS, NEURAL) == 1.0
+    assert factor_of(memory, NGRAM) > 0.8
+    assert factor_of(memory, NEURAL) == 1.0
     rng = np.random.default_rng(0)
     for _ in range(300):
         update_record(memory, NGRAM, 4.0, float(rng.choice([0.0, 4.0])), 2)
-    assert factor_of(memory, KNOBS, NGRAM) == pytest.approx(0.52, abs=0.06)
-    assert factor_of(memory, knob_row({"recalibrate": 0.0}), NGRAM) == 1.0
+    assert factor_of(memory, NGRAM) == pytest.approx(0.52, abs=0.06)
 
 
 def test_a_source_that_brings_more_than_was_expected_gains_little(memory: Memory) -> None:
     for _ in range(200):
         update_record(memory, NEURAL, 1.0, 2.0, 2)
-    assert factor_of(memory, KNOBS, NEURAL) == pytest.approx(1.15)
+    assert factor_of(memory, NEURAL) == pytest.approx(1.15)
 
 
 def test_a_source_that_rests_for_days_is_taken_at_its_word_again(memory: Memory) -> None:
     update_record(memory, NGRAM, 60.0, 0.0, 40)
-    assert factor_of(memory, KNOBS, NGRAM) < 0.5
+    assert factor_of(memory, NGRAM) < 0.5
     # What is left of its record fades below the least number that there is.
     memory.record["expected"] *= 1e-290
     memory.record["drafts"] *= 1e-290
     for _ in range(90_000):
         update_record(memory, NGRAM, 0.0, 0.0, 0)
     assert memory.record["expected"][NGRAM] < 1e-300
-    assert factor_of(memory, KNOBS, NGRAM) == 1.0
+    assert factor_of(memory, NGRAM) == 1.0

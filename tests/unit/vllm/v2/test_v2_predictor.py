@@ -8,7 +8,6 @@ from v2_fakes import no_tables
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from adaspec.kernels.batch import Batch  # noqa: E402
-from adaspec.policy.planner.memory import knob_row  # noqa: E402
 from adaspec.vllm.v2.predictor import HostPredictor  # noqa: E402
 
 CAP, SLOTS = 6, 3
@@ -34,7 +33,7 @@ def begun(evidence=True, price=0.1):
         rejected=counts(1, 0),
     )
     model = random_model(5, no_tables(), evidence=evidence)
-    predictor = HostPredictor(model, knob_row({}), SLOTS, CAP)
+    predictor = HostPredictor(model, SLOTS, CAP)
     settings = torch.tensor([price, 1.0, 1.0, 1.0], dtype=torch.float64)
     return predictor, predictor.begin(batch, settings[0], settings[1:])
 
