@@ -20,9 +20,9 @@ from adaspec.policy.planner.budget import (
     forwards_table,
     new_budget,
     note_ranked,
-    sort_descending,
     rank,
     ranked_budget,
+    sort_descending,
 )
 from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
 from adaspec.policy.planner.memory import LONGEST_NGRAM, LONGEST_SPLICE, Memory, new_memory
