@@ -275,15 +275,9 @@ def target_s(costs: Costs, tokens: int) -> float:
 
 
 @inlined
-def token_s(costs: Costs) -> float:
-    """The seconds that one more verified token takes, on average."""
-    return costs.mean_token_s
-
-
-@inlined
 def token_price(costs: Costs, rate: float) -> float:
     """The price of one more verified token, in tokens lost at `rate` tokens per second."""
-    return rate * token_s(costs)
+    return rate * costs.mean_token_s
 
 
 @inlined
@@ -293,16 +287,6 @@ def padded(costs: Costs, tokens: int) -> float:
         if size >= tokens:
             return size
     return float(tokens)
-
-
-@inlined
-def padded_below(costs: Costs, tokens: float) -> float:
-    """The largest captured size smaller than `tokens`; 0 if there is none."""
-    below = 0.0
-    for size in costs.captured_sizes:
-        if size < tokens:
-            below = size
-    return below
 
 
 @inlined

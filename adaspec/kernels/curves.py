@@ -79,7 +79,7 @@ def recalibrated(predicted: tl.tensor, exponent: tl.constexpr, factor: tl.tensor
     bounded = tl.minimum(tl.where(predicted > 0, predicted, 1.0), 1.0)
     power = bounded
     if exponent != 1.0:
-        power = tl.exp(exponent * tl.log(bounded))
+        power = tl.exp(tl.log(bounded) * exponent)
     return tl.where(predicted > 0, tl.minimum(power * factor, 1.0), 0.0)
 
 

@@ -150,8 +150,8 @@ def observe(
     neural = survival(model.neural, chance, lane(predicted, NEURAL_MORE, HEAD_LANES), NEURAL_LANES)
     gain = tl.exp(lane(predicted, SPLICE_GAIN, HEAD_LANES)) - 1.0
     gain = tl.minimum(gain, LONGEST_SPLICE)
-    weight = SPLICE_WEIGHT * tl.load(factors + SPLICE)
-    gain = gain * weight - SPLICE_TOKENS * tl.load(price)
+    weight = tl.load(factors + SPLICE) * SPLICE_WEIGHT
+    gain = gain * weight - tl.load(price) * SPLICE_TOKENS
 
     curves = all_curves + row * CURVES
     tl.store(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES), ngram)
