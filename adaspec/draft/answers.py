@@ -8,7 +8,7 @@ tokens themselves, so a place that has been overwritten, or a hash that two text
 harm. An answer that is forgotten loses its owner alone: `previous` leads through its tokens to the
 places before them, until they are overwritten as well.
 
-    header    the counts and offsets below
+    header    the numbers below
     tokens    -1 between answers
     owners    whose answer each token is: look-ups find those of their own owner alone; 0 between,
               and where an answer was forgotten
@@ -26,20 +26,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaspec.draft.memory import load, store
+from adaspec.draft.match import (
+    AGREE,
+    AVAILABLE,
+    LENGTH,
+    LONGEST_MATCH,
+    OCCURRENCES,
+    SEEN,
+    START,
+    Ints,
+    common_end,
+)
+from adaspec.draft.words import words_at
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
 
-Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
 
 SIZES = (2, 4, 8)
 """The numbers of tokens that are hashed."""
-OCCURRENCES = 8
 WALK = 2 * OCCURRENCES
 """A look-up leaves a chain after so many places, whoever's they are."""
 LONGEST_COPY = 64
 """Continuations are compared, and offered, up to this length."""
-LONGEST_MATCH = 32
 IN_ANSWERS = 1 << 30
 """A look-up says IN_ANSWERS + place where its match is in an answer; contexts end below."""
 AHEAD = 3
@@ -48,7 +57,9 @@ its occurrences do not agree. If they do, it need only be longer."""
 AGREEING = 2
 """The fewest occurrences that agree: they do if three quarters of them say the same next token."""
 
-CAPACITY, HEAD, TOKENS, OWNERS, PREVIOUS, TABLES, STORED = range(7)
+CAPACITY, HEAD, STORED = range(3)
+"""The words of the header: how many tokens fit, where the next answer goes, and how many there are
+that were not forgotten."""
 HEADER_WORDS = 16
 WORDS_OF_BUCKET = 2
 BYTES_PER_TOKEN = 4 * (2 + len(SIZES) * (1 + WORDS_OF_BUCKET))
@@ -87,10 +98,8 @@ class AnswerIndex:
             )
         if nbytes > MOST_BYTES:
             raise DraftError(f"{nbytes} bytes of answers: give at most {MOST_BYTES}")
-        offsets = HEADER_WORDS + capacity * np.array([0, 1, 2, 2 + len(SIZES)])
         # Zeros are not touched before they are written, so an empty index takes no memory.
         self._words = np.zeros(HEADER_WORDS + capacity * BYTES_PER_TOKEN // 4, np.int32)
-        self._words[[TOKENS, OWNERS, PREVIOUS, TABLES]] = offsets
         self._words[CAPACITY] = capacity
         self._owners: dict[object, int] = {}
         self._last_owner = 0
@@ -100,6 +109,10 @@ class AnswerIndex:
     def address(self) -> int:
         """Where it lies, for compiled code."""
         return self._words.ctypes.data
+
+    @property
+    def _ring(self) -> _Ring:
+        return _ring_at(self.address)
 
     @property
     def capacity(self) -> int:
@@ -141,7 +154,7 @@ class AnswerIndex:
         if len(answer) <= SIZES[0]:  # nothing follows what is hashed
             return None
         head = int(self._words[HEAD])
-        _add(self.address, answer, owner)
+        _add(self._ring, answer, owner)
         first = int(self._words[HEAD]) - len(answer) - 1
         self._round += first != head
         return Stored(self._round, first, len(answer))
@@ -152,17 +165,16 @@ class AnswerIndex:
         if stored.round < self._round:  # what lies before the head is younger
             first = max(first, int(self._words[HEAD]))
         if first < end and stored.round >= self._round - 1:
-            owners = int(self._words[OWNERS])
-            forgotten = self._words[owners + first : owners + end]
+            forgotten = self._ring.owners[first:end]
             self._words[STORED] -= np.count_nonzero(forgotten)
             forgotten[:] = 0
 
-    def changed(self, head: int, stored: Stored) -> NDArray[np.int64]:
+    def changed(self, head: int, stored: Stored) -> Longs:
         """The words that storing the latest answer changed, some more than once.
 
         `head` is the word HEAD as it was before, `stored` what `add` said.
         """
-        return _changed(self.address, head, stored.first)
+        return _changed(self._ring, head, stored.first)
 
     @property
     def keys(self) -> Mapping[object, int]:
@@ -174,9 +186,7 @@ class AnswerIndex:
 
         Where a token is -1 it is nobody's: 0.
         """
-        capacity, head = self.capacity, int(self._words[HEAD])
-        first = int(self._words[TOKENS])
-        both = self._words[first : first + 2 * capacity].reshape(2, capacity)
+        both, head = np.stack([self._ring.tokens, self._ring.owners]), int(self._words[HEAD])
         tokens, owners = np.concatenate((both[:, head:], both[:, :head]), 1)
         # What was never written is 0 in both.
         written = (tokens != 0) | (owners != 0)
@@ -185,8 +195,33 @@ class AnswerIndex:
     @property
     def stored(self) -> Ints:
         """The tokens by place, forgotten ones too, -1 between answers."""
-        first = int(self._words[TOKENS])
-        return self._words[first : first + self.capacity]
+        return self._ring.tokens
+
+
+class _Ring(NamedTuple):
+    """Views of an index's memory, as the module says."""
+
+    header: Ints
+    tokens: Ints
+    owners: Ints
+    previous: Ints
+    tables: Ints
+
+
+@compiled
+def _ring_at(address: int) -> _Ring:
+    """The index of answers that lies there."""
+    header = words_at(address, HEADER_WORDS)
+    capacity = np.int64(header[CAPACITY])
+    words = words_at(address + 4 * HEADER_WORDS, capacity * (BYTES_PER_TOKEN // 4))
+    tables = (2 + len(SIZES)) * capacity
+    return _Ring(
+        header,
+        words[:capacity],
+        words[capacity : 2 * capacity],
+        words[2 * capacity : tables],
+        words[tables:],
+    )
 
 
 @compiled
@@ -197,190 +232,144 @@ def _mixed(key: int) -> int:
 
 
 @compiled
-def _bucket(answers: int, level: int, key: int) -> int:
-    """The address of the bucket of a hash."""
-    capacity = load(answers, CAPACITY)
+def _keys(text: Ints, first: int, end: int, owner: int, keys: Longs) -> int:
+    """Fill in the hash of an owner's tokens before `end` for each size; how many sizes there are.
+
+    They are from `first` on.
+    """
+    key, levels = _mixed(owner), 0
+    for back in range(min(end - first, SIZES[-1])):
+        key = _mixed(key ^ text[end - 1 - back])
+        if back + 1 == SIZES[levels]:
+            keys[levels] = key
+            levels += 1
+    return levels
+
+
+@compiled
+def _bucket(ring: _Ring, level: int, key: int) -> int:
+    """Where the bucket of a hash lies in the tables."""
+    capacity = len(ring.tokens)
     spread = (np.uint64(key) >> np.uint64(32)) * np.uint64(capacity)
-    bucket = int(np.int64(spread >> np.uint64(32)))
-    return answers + 4 * (load(answers, TABLES) + (level * capacity + bucket) * WORDS_OF_BUCKET)
+    return (level * capacity + np.int64(spread >> np.uint64(32))) * WORDS_OF_BUCKET
 
 
 @compiled
-def _previous(answers: int, level: int) -> int:
-    """The address of a level's chain."""
-    return answers + 4 * (load(answers, PREVIOUS) + level * load(answers, CAPACITY))
-
-
-@compiled
-def _add(answers: int, answer: Ints, owner: int) -> None:
-    capacity, head = load(answers, CAPACITY), load(answers, HEAD)
-    tokens, owners = answers + 4 * load(answers, TOKENS), answers + 4 * load(answers, OWNERS)
+def _add(ring: _Ring, answer: Ints, owner: int) -> None:
+    capacity, head = len(ring.tokens), np.int64(ring.header[HEAD])
     if head + len(answer) >= capacity:
         # Answers are never cut in two: the end of the ring stays empty.
-        for place in range(head, capacity):
-            _leave(answers, tokens, owners, place)
+        _leave(ring, head, capacity)
         head = 0
-    for at in range(len(answer)):
-        _leave(answers, tokens, owners, head + at)
-        store(tokens, head + at, answer[at])
-        store(owners, head + at, owner)
-    _leave(answers, tokens, owners, head + len(answer))
-    store(answers, STORED, load(answers, STORED) + len(answer))
+    end = head + len(answer)
+    _leave(ring, head, end + 1)
+    ring.tokens[head:end] = answer
+    ring.owners[head:end] = owner
+    ring.header[STORED] += len(answer)
     # Look-ups must not take what was here before for a part of this answer, so it is whole first.
-    for at in range(SIZES[0], len(answer)):
-        key = _mixed(owner)
-        for back in range(min(at, SIZES[-1])):
-            key = _mixed(key ^ answer[at - 1 - back])
-            for level in range(len(SIZES)):
-                if back + 1 == SIZES[level]:
-                    _link(answers, tokens, level, key, head + at)
-    store(answers, HEAD, head + len(answer) + 1)
+    keys = np.empty(len(SIZES), np.int64)
+    for place in range(head + SIZES[0], end):
+        for level in range(_keys(ring.tokens, head, place, owner, keys)):
+            _link(ring, level, keys[level], place)
+    ring.header[HEAD] = end + 1
 
 
 @compiled
-def _changed(answers: int, head: int, place: int) -> NDArray[np.int64]:
-    capacity, end = load(answers, CAPACITY), load(answers, HEAD)
-    tokens, owners = load(answers, TOKENS), load(answers, OWNERS)
-    left = capacity - head if place < head else 0
-    count, levels = end - place, len(SIZES)
-    words = np.empty(2 + 2 * left + count * (2 + levels * (1 + WORDS_OF_BUCKET)), np.int64)
-    words[0], words[1], at = HEAD, STORED, 2
-    for gone in range(capacity - left, capacity):
-        words[at], words[at + 1] = tokens + gone, owners + gone
-        at += 2
-    owner = load(answers + 4 * owners, place)
-    for each in range(place, end):
-        words[at], words[at + 1] = tokens + each, owners + each
-        at += 2
-        key, deep = _mixed(owner), 0
-        for back in range(min(each - place, SIZES[-1])):
-            key = _mixed(key ^ load(answers + 4 * tokens, each - 1 - back))
-            if back + 1 == SIZES[deep]:
-                words[at] = (_previous(answers, deep) - answers) // 4 + each
-                bucket = (_bucket(answers, deep, key) - answers) // 4
-                words[at + 1], words[at + 2] = bucket, bucket + 1
-                at += 3
-                deep += 1
-    return words[:at]
+def _changed(ring: _Ring, head: int, first: int) -> Longs:
+    capacity, end = len(ring.tokens), np.int64(ring.header[HEAD])
+    levels, owner = len(SIZES), ring.owners[first]
+    gone = capacity - head if first < head else 0
+    written = np.concatenate((np.arange(first, end), np.arange(capacity - gone, capacity)))
+    linked = np.empty((end - first) * levels * (1 + WORDS_OF_BUCKET), np.int64)
+    keys, count = np.empty(levels, np.int64), 0
+    for place in range(first, end):
+        for level in range(_keys(ring.tokens, first, place, owner, keys)):
+            bucket = (2 + levels) * capacity + _bucket(ring, level, keys[level])
+            linked[count] = (2 + level) * capacity + place
+            linked[count + 1], linked[count + 2] = bucket, bucket + 1
+            count += 1 + WORDS_OF_BUCKET
+    header = np.array([HEAD, STORED])
+    stored = np.concatenate((written, capacity + written, linked[:count]))
+    return np.concatenate((header, HEADER_WORDS + stored))
 
 
 @compiled
-def _leave(answers: int, tokens: int, owners: int, place: int) -> None:
-    """Take what is stored at a place away."""
-    if load(owners, place) > 0:
-        store(answers, STORED, load(answers, STORED) - 1)
-    store(owners, place, 0)
-    store(tokens, place, -1)
+def _leave(ring: _Ring, first: int, end: int) -> None:
+    """Take what is stored at places away."""
+    for place in range(first, end):
+        ring.header[STORED] -= ring.owners[place] > 0
+        ring.owners[place], ring.tokens[place] = 0, -1
 
 
 @compiled
-def _link(answers: int, tokens: int, level: int, key: int, place: int) -> None:
+def _link(ring: _Ring, level: int, key: int, place: int) -> None:
     """Make a place the latest of the tokens before it."""
-    bucket, size = _bucket(answers, level, key), SIZES[level]
-    later, earlier = load(bucket, 0) - 1, load(bucket, 1) - 1
+    tokens, bucket, size = ring.tokens, _bucket(ring, level, key), SIZES[level]
+    later, earlier = ring.tables[bucket] - 1, ring.tables[bucket + 1] - 1
     before = -1
-    if later >= 0 and _same(tokens, later, place, size):
+    if later >= 0 and common_end(tokens, later, tokens, place, size) == size:
         before = later
     else:
-        if earlier >= 0 and _same(tokens, earlier, place, size):
+        if earlier >= 0 and common_end(tokens, earlier, tokens, place, size) == size:
             before = earlier
-        store(bucket, 1, later + 1)
-    store(bucket, 0, place + 1)
-    store(_previous(answers, level), place, before)
+        ring.tables[bucket + 1] = later + 1
+    ring.tables[bucket] = place + 1
+    ring.previous[level * len(tokens) + place] = before
 
 
 @compiled
-def _same(tokens: int, place: int, other: int, size: int) -> bool:
-    """Whether the tokens before two places are the same."""
-    if place < size:
-        return False
-    for back in range(1, size + 1):
-        if load(tokens, place - back) != load(tokens, other - back):
-            return False
-    return True
+def find_answer(answers: int, owner: int, text: Ints, least: int) -> tuple[int, int, int, int, int]:
+    """What followed the last tokens of a text: (length, place, agree, seen, available).
 
-
-@compiled
-def _ends_alike(tokens: int, place: int, tail: Ints, known: int, most: int) -> int:
-    """How many tokens before a place are those of a text's end; `tail` has the last first."""
-    length = 0
-    while length < min(known, most, place) and load(tokens, place - 1 - length) == tail[length]:
-        length += 1
-    return length
-
-
-@compiled
-def find_answer(
-    answers: int, owner: int, tail: Ints, known: int, least: int
-) -> tuple[int, int, int, int, int]:
-    """What followed the last `known` tokens of a text: (length, place, agree, seen, available).
-
-    `tail` has these tokens, the last one first. Of the latest occurrences of as many tokens as
-    any occurrence has, the tokens that most of them say next are followed, one after another; the
-    place is that of an occurrence that says them all, the latest of these. `agree` of the `seen`
-    occurrences say the first. The length is 0, and the place -1, where nothing is found, or
-    nothing that is longer than `least`.
+    Of the latest occurrences of as many tokens as any occurrence has, the tokens that most of them
+    say next are followed, one after another; the place is that of an occurrence that says them
+    all, the latest of these. `agree` of the `seen` occurrences say the first. The length is 0, and
+    the place -1, where nothing is found, or nothing that is longer than `least`.
     """
-    tokens, owners = answers + 4 * load(answers, TOKENS), answers + 4 * load(answers, OWNERS)
-    places = np.empty(OCCURRENCES, np.int64)
-    keys = np.empty(len(SIZES), np.int64)
-    key, deep = _mixed(owner), 0
-    for back in range(min(known, SIZES[-1])):
-        key = _mixed(key ^ tail[back])
-        if back + 1 == SIZES[deep]:
-            keys[deep] = key
-            deep += 1
-    seen = 0
-    while deep > 0 and seen == 0:
-        deep -= 1
-        seen = _occurrences(answers, tokens, owners, deep, keys[deep], owner, tail, places)
+    ring, places = _ring_at(answers), np.empty(OCCURRENCES, np.int64)
+    keys, seen = np.empty(len(SIZES), np.int64), 0
+    level = _keys(text, 0, len(text), owner, keys)
+    while level > 0 and seen == 0:
+        level -= 1
+        seen = _occurrences(ring, level, keys[level], owner, text, places)
     if seen == 0:
         return 0, -1, 0, 0, 0
-    place, agree = _followed(tokens, places, seen)
-    length = _ends_alike(tokens, place, tail, known, LONGEST_MATCH)
+    place, agree = _followed(ring.tokens, places, seen)
+    length = common_end(ring.tokens, place, text, len(text), LONGEST_MATCH)
     if length <= least:
         return 0, -1, 0, 0, 0
     available = 0
-    while available < LONGEST_COPY and load(tokens, place + available) >= 0:
+    while available < LONGEST_COPY and ring.tokens[place + available] >= 0:
         available += 1
     return length, place, agree, seen, available
 
 
 @compiled
-def _occurrences(
-    answers: int,
-    tokens: int,
-    owners: int,
-    level: int,
-    key: int,
-    owner: int,
-    tail: Ints,
-    places: NDArray[np.int64],
-) -> int:
+def _occurrences(ring: _Ring, level: int, key: int, owner: int, text: Ints, places: Longs) -> int:
     """Fill `places` with the latest occurrences of a text's last tokens; how many there are."""
-    bucket, size = _bucket(answers, level, key), SIZES[level]
-    place = load(bucket, 0) - 1
-    if place < 0 or _ends_alike(tokens, place, tail, size, size) < size:
-        place = load(bucket, 1) - 1
-    head, capacity = load(answers, HEAD), load(answers, CAPACITY)
-    previous, seen, age, walked = _previous(answers, level), 0, 0, 0
+    tokens, bucket, size = ring.tokens, _bucket(ring, level, key), SIZES[level]
+    place = np.int64(ring.tables[bucket]) - 1
+    if place < 0 or common_end(tokens, place, text, len(text), size) < size:
+        place = np.int64(ring.tables[bucket + 1]) - 1
+    head, capacity = ring.header[HEAD], len(tokens)
+    seen = age = walked = 0
     while place >= 0 and seen < OCCURRENCES and walked < WALK:
         # What has been overwritten may lead anywhere, but never to what is younger.
         earlier = head - place if place < head else head - place + capacity
-        if earlier <= age or _ends_alike(tokens, place, tail, size, size) < size:
+        if earlier <= age or common_end(tokens, place, text, len(text), size) < size:
             break
         age = earlier
-        whose = load(owners, place)
+        whose = ring.owners[place]
         if whose == owner:
             places[seen] = place
             seen += 1
         walked += whose != 0  # what is forgotten does not count
-        place = load(previous, place)
+        place = np.int64(ring.previous[level * capacity + place])
     return seen
 
 
 @compiled
-def _followed(tokens: int, places: NDArray[np.int64], seen: int) -> tuple[int, int]:
+def _followed(tokens: Ints, places: Longs, seen: int) -> tuple[int, int]:
     """The place whose tokens most occurrences say, one after another, and how many say the first.
 
     Where as many say one token as another, the later occurrence decides.
@@ -389,18 +378,18 @@ def _followed(tokens: int, places: NDArray[np.int64], seen: int) -> tuple[int, i
     for step in range(LONGEST_COPY):
         chosen, most = -1, 0
         for at in range(alive):
-            token = load(tokens, places[at] + step)
+            token = tokens[places[at] + step]
             if token >= 0:
                 count = 0
                 for other in range(alive):
-                    count += load(tokens, places[other] + step) == token
+                    count += tokens[places[other] + step] == token
                 if count > most:
                     chosen, most = token, count
         if chosen < 0:
             break
         kept = 0
         for at in range(alive):
-            if load(tokens, places[at] + step) == chosen:
+            if tokens[places[at] + step] == chosen:
                 places[kept] = places[at]
                 kept += 1
         alive = kept
@@ -412,13 +401,36 @@ def _followed(tokens: int, places: NDArray[np.int64], seen: int) -> tuple[int, i
 
 
 @compiled
+def match_answers(text: Ints, answers: int, owner: int, match: Ints) -> None:
+    """Put a match in earlier answers, if it is better, in the place of the text's own.
+
+    `answers` is the address of their index, 0 where there is none.
+    """
+    if answers == 0 or match[LENGTH] >= LONGEST_MATCH:
+        return
+    length, place, agree, seen, available = find_answer(answers, owner, text, match[LENGTH])
+    if length > 0 and is_better(match[LENGTH], length, agree, seen):
+        match[LENGTH], match[START] = length, IN_ANSWERS + place
+        match[AGREE], match[SEEN], match[AVAILABLE] = agree, seen, available
+
+
+@compiled
+def copy_tokens(text: Ints, answers: int, start: int, tokens: Ints) -> None:
+    """Fill in the tokens from `start` on, -1 behind the end of the text or of the answer."""
+    tokens[:] = -1
+    if start >= IN_ANSWERS:
+        said, place = _ring_at(answers).tokens, start - IN_ANSWERS
+    else:
+        said, place = text, start
+    if place >= 0:
+        for step in range(min(len(tokens), len(said) - place)):
+            tokens[step] = said[place + step]
+            if start >= IN_ANSWERS and tokens[step] < 0:
+                return
+
+
+@compiled
 def is_better(own: int, length: int, agree: int, seen: int) -> bool:
     """Whether a match among the answers is taken where the own text's has so many tokens."""
     agreed = seen >= AGREEING and 4 * agree >= 3 * seen
     return length > (own if agreed or own == 0 else own + AHEAD)
-
-
-@compiled
-def answer_token(answers: int, place: int, step: int) -> int:
-    """The token `step` behind a place."""
-    return load(answers + 4 * load(answers, TOKENS), place + step)

@@ -1,6 +1,6 @@
 """Matches in texts that lie in an engine's buffers: by a plain scan, without an index to keep.
 
-A match is what `index.Matches` says it is. This is how an accelerator finds it, too
+A match is what `match.Matches` says it is. This is how an accelerator finds it, too
 (`adaspec/kernels/scan.py`): it has no index, and reads a text faster than it could follow one.
 """
 
@@ -11,15 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import IN_ANSWERS, LONGEST_MATCH, answer_token, find_answer, is_better
-from adaspec.draft.trie import MAX_MATCH, RING
+from adaspec.draft.answers import copy_tokens, match_answers
+from adaspec.draft.match import (
+    AGREE,
+    AVAILABLE,
+    LENGTH,
+    LONGEST_MATCH,
+    OCCURRENCES,
+    SEEN,
+    START,
+    Ints,
+    common_end,
+)
 from adaspec.jit import compiled
 
-Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-
-LENGTH, START, AGREE, SEEN, AVAILABLE, FACTS = range(6)
-"""The facts about a match, as rows of an array; FACTS is how many there are."""
 
 
 class Texts(NamedTuple):
@@ -47,9 +53,8 @@ def match_rows(texts: Texts, drafts: Ints, depth: int, facts: Ints, copied: Ints
         text, owner = _text(texts, row, drafts, depth), texts.owners[texts.slots[row]]
         match = facts[:, row]
         _match_own(text, match)
-        if texts.answers != 0 and match[LENGTH] < LONGEST_MATCH:
-            _match_answers(text, texts.answers, owner, match)
-        _copy(text, texts.answers, match[START], copied[row])
+        match_answers(text, texts.answers, owner, match)
+        copy_tokens(text, texts.answers, match[START], copied[row])
 
 
 @compiled
@@ -68,7 +73,7 @@ def propose_rows(
         tokens[row] = -1
         tokens[row, :neural] = drafts[row, :neural]
         text = _text(texts, row, drafts, depth)
-        _copy(text, texts.answers, starts[row], tokens[row, neural : neural + ngram])
+        copy_tokens(text, texts.answers, starts[row], tokens[row, neural : neural + ngram])
 
 
 @compiled
@@ -83,38 +88,11 @@ def _match_own(text: Ints, match: Ints) -> None:
     """Fill in the facts about the latest places where the text's last tokens came before."""
     known, longest, start, agree, seen = len(text), 0, -1, 0, 0
     for place in range(known - 1, 0, -1):
-        most, length = min(MAX_MATCH, place), 0
-        while length < most and text[place - 1 - length] == text[known - 1 - length]:
-            length += 1
+        length = common_end(text, place, text, known, LONGEST_MATCH)
         if length > longest:
             longest, start, agree, seen = length, place, 0, 0
-        if length > 0 and length == longest and seen < RING:
+        if length > 0 and length == longest and seen < OCCURRENCES:
             agree += text[place] == text[start]
             seen += 1
     match[LENGTH], match[START], match[AGREE], match[SEEN] = longest, start, agree, seen
     match[AVAILABLE] = known - start if start >= 0 else 0
-
-
-@compiled
-def _match_answers(text: Ints, answers: int, owner: int, match: Ints) -> None:
-    """Fill in the facts about a match in earlier answers, if it is better than the own one."""
-    last = text[::-1][:LONGEST_MATCH].copy()
-    length, place, agree, seen, available = find_answer(
-        answers, owner, last, len(last), match[LENGTH]
-    )
-    if length > 0 and is_better(match[LENGTH], length, agree, seen):
-        match[LENGTH], match[START] = length, IN_ANSWERS + place
-        match[AGREE], match[SEEN], match[AVAILABLE] = agree, seen, available
-
-
-@compiled
-def _copy(text: Ints, answers: int, start: int, tokens: Ints) -> None:
-    """Fill in the tokens from `start` on, -1 behind the end of the text or of the answer."""
-    tokens[:] = -1
-    for step in range(len(tokens)):
-        if start >= IN_ANSWERS:
-            tokens[step] = answer_token(answers, start - IN_ANSWERS, step)
-            if tokens[step] < 0:
-                return
-        elif start >= 0 and start + step < len(text):
-            tokens[step] = text[start + step]

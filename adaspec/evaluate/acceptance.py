@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.index import accepted_runs, match_positions
+from adaspec.draft.positions import accepted_runs, match_positions
 from adaspec.trace.schema import LoggedStep, Request
 
 NGRAM_CAP = 20
@@ -19,9 +19,8 @@ def ngram_accepted(request: Request) -> NDArray[np.int64]:
     """Tokens that the default n-gram look-up would get accepted per position, up to NGRAM_CAP."""
     matches = match_positions(request.prompt_tokens, request.output_tokens)
     context = np.concatenate([request.prompt_tokens, request.output_tokens])
-    runs = accepted_runs(
-        context.astype(np.int32, copy=False), matches.start, len(request.prompt_tokens)
-    )
+    context = context.astype(np.int32, copy=False)
+    runs = accepted_runs(context, matches.start, len(request.prompt_tokens), context[:0])
     return np.minimum(runs, NGRAM_CAP).astype(np.int64)
 
 

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import LONGEST_MATCH
+from adaspec.draft.match import LONGEST_MATCH
 from adaspec.policy.spec import FORMS, Field, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.recording import Recording

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from adaspec.draft import trie
+from adaspec.draft import match
 from adaspec.policy.planner import memory
 from adaspec.predict import features
 
-MAX_MATCH = tl.constexpr(trie.MAX_MATCH)
-RING = tl.constexpr(trie.RING)
+MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
+RING = tl.constexpr(match.OCCURRENCES)
 CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NEURAL = tl.constexpr(memory.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(memory.LONGEST_NGRAM)

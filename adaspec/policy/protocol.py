@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
-from adaspec.draft.index import Matches
+from adaspec.draft.match import Matches
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -69,7 +69,7 @@ class Behind(Protocol):
 
         Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row
         may then be looked up at one length only, once drafting is over, and must verify just that
-        many neural tokens; `start` and `first` are -1. All else is refused.
+        many neural tokens; `start` is -1. All else is refused.
         """
 
 

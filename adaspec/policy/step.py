@@ -24,7 +24,8 @@ from typing import Protocol
 import numpy as np
 
 from adaspec.cost.model import StepShape, batch_shape, step_s
-from adaspec.draft.index import Matches, NgramIndex
+from adaspec.draft.index import NgramIndex
+from adaspec.draft.match import Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
 from adaspec.policy.cut import Cut, checked_lengths, named_starts, trim

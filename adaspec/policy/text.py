@@ -7,19 +7,8 @@ import operator
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.batch import (
-    AGREE,
-    AVAILABLE,
-    EARLIEST,
-    FACTS,
-    LENGTH,
-    SEEN,
-    START,
-    copy_rows,
-)
-from adaspec.draft.behind import lookup_behind_rows
-from adaspec.draft.index import Matches, NgramIndex
+from adaspec.draft.index import NgramIndex
+from adaspec.draft.match import Matches
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Bools, Floats, Ints
@@ -95,11 +84,8 @@ class BehindDrafts:
 
         They are (forwards, facts, rows) and (forwards, rows), -1 where nothing is copied.
         """
-        rows = len(self._slots)
-        facts = np.empty((self._count, FACTS, rows), np.int32)
-        copied = np.empty((self._count, rows), np.int32)
-        _look_behind_every(self._index.bases, self._slots, self._tokens, self._holds, facts, copied)
-        return facts, copied
+        lengths = np.where(self._holds, self._count, 0)
+        return self._index.lookup_behind_every(self._slots, self._tokens[:, : self._count], lengths)
 
     def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
         """Where copying behind `neural_len` tokens starts, and how many tokens there are to copy.
@@ -117,7 +103,6 @@ class BehindDrafts:
             self._tokens,
             matches.length,
             matches.start,
-            matches.first,
             matches.agree,
             matches.seen,
             matches.available,
@@ -176,7 +161,6 @@ def clear_undrafted(
     tokens: Ints,
     length: Ints,
     start: Ints,
-    first: Ints,
     agree: Ints,
     seen: Ints,
     available: Ints,
@@ -185,7 +169,7 @@ def clear_undrafted(
     for row in range(lengths.shape[0]):
         if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
             length[row] = agree[row] = seen[row] = available[row] = 0
-            start[row] = first[row] = -1
+            start[row] = -1
 
 
 @compiled
@@ -212,38 +196,3 @@ def store_forward(
             drafted[row, depth] = tokens[engine_rows[row]]
             shown[row, depth] = confidences[engine_rows[row]]
     return True
-
-
-@compiled
-def _look_behind_every(
-    bases: Longs, slots: Longs, tokens: Ints, holds: Bools, facts: Ints, copied: Ints
-) -> None:
-    """Fill in the matches behind the first 1, 2, .. tokens of each row, and the token they copy.
-
-    That is one of the known text, or of the draft itself.
-    """
-    rows = slots.shape[0]
-    lengths, known = np.empty(rows, np.int32), np.empty((rows, 1), np.int32)
-    for depth in range(1, facts.shape[0] + 1):
-        found = facts[depth - 1]
-        for row in range(rows):
-            lengths[row] = depth if holds[row] else 0
-        lookup_behind_rows(bases, slots, tokens, lengths, found)
-        clear_undrafted(
-            lengths,
-            tokens,
-            found[LENGTH],
-            found[START],
-            found[EARLIEST],
-            found[AGREE],
-            found[SEEN],
-            found[AVAILABLE],
-        )
-        known[:] = -1
-        copy_rows(bases, slots, found[START], known)
-        for row in range(rows):
-            copied[depth - 1, row] = known[row, 0]
-            # What is there to copy ends with the draft, so this is how far into it a match starts.
-            inside = depth - found[AVAILABLE, row]
-            if found[LENGTH, row] > 0 and found[START, row] < IN_ANSWERS and inside >= 0:
-                copied[depth - 1, row] = tokens[row, inside]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Costs, batch_shape, deciding_s, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
+from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, SEEN, START
 from adaspec.jit import compiled
 from adaspec.policy.base import deciding_of
 from adaspec.policy.learned import LearnedPolicy
@@ -34,16 +35,7 @@ from adaspec.replay.closed_loop import (
     take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
-from adaspec.replay.recording import (
-    AGREE,
-    AVAILABLE,
-    LENGTH,
-    SEEN,
-    START,
-    RecordedArrays,
-    Recording,
-    copied_token,
-)
+from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]

@@ -7,21 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.index import Matches, NgramIndex
+from adaspec.draft.index import NgramIndex
+from adaspec.draft.match import AVAILABLE, FACTS, START, Matches
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
 from adaspec.policy.step import ShownDrafts, Step
 from adaspec.policy.text import lengths_behind
-from adaspec.replay.recording import (
-    AVAILABLE,
-    FACTS,
-    FIRST,
-    START,
-    RecordedArrays,
-    Recording,
-    copied_token,
-)
+from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
@@ -134,7 +127,7 @@ class _Committing:
         np.maximum(earlier, lengths, out=earlier)
         facts = _chosen(self._facts, lengths)
         np.minimum(facts[AVAILABLE], self._cap, out=facts[AVAILABLE])
-        facts[START][:] = facts[FIRST][:] = -1
+        facts[START][:] = -1
         return Matches(*facts)
 
 
@@ -159,7 +152,7 @@ def _behind_true_tokens(facts: Ints, place: Longs, left: Longs, count: int) -> I
     """(FACTS, rows, count) the look-ups behind 1..count true tokens; none at the output's end."""
     rows = place.shape[0]
     behind = np.zeros((FACTS, rows, count), np.int32)
-    behind[1:3] = -1
+    behind[START] = -1
     for row in range(rows):
         for k in range(min(count, left[row] - 1)):
             behind[:, row, k] = facts[:, place[row] + k + 1]
@@ -167,15 +160,15 @@ def _behind_true_tokens(facts: Ints, place: Longs, left: Longs, count: int) -> I
 
 
 @compiled
-def _chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+def _chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """The facts behind `lengths` tokens per row."""
     rows = lengths.shape[0]
     out = np.zeros((FACTS, rows), np.int32)
-    out[1:3] = -1
+    out[START] = -1
     for row in range(rows):
         if lengths[row] > 0:
             out[:, row] = facts[:, row, lengths[row] - 1]
-    return out[0], out[1], out[2], out[3], out[4], out[5]
+    return out[0], out[1], out[2], out[3], out[4]
 
 
 class Verification(NamedTuple):

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
-from adaspec.draft.index import (
-    Matches,
+from adaspec.draft.match import Matches
+from adaspec.draft.positions import (
     accepted_runs,
     match_positions,
     matches_behind_drafts,
-    runs_of_answers,
     vllm_positions,
 )
 from adaspec.errors import EvaluationError
@@ -91,10 +90,6 @@ def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) ->
         return arrays.answers[start - IN_ANSWERS + step]
     return arrays.text[arrays.text_start[request] + start + step]
 
-
-LENGTH, START, FIRST, AGREE, SEEN, AVAILABLE = range(6)
-"""The facts of a match, in the order of `Matches`."""
-FACTS = 6
 
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
@@ -310,9 +305,7 @@ def _lookup(request: Request, start: Ints, length: Ints, available: Ints, answer
     prompt = len(request.prompt_tokens)
     context = np.concatenate([request.prompt_tokens, request.output_tokens])
     available = np.where(length > 0, np.minimum(available, LONGEST), 0)
-    runs = accepted_runs(context, start, prompt)
-    if len(answers):
-        runs_of_answers(runs, context, start, prompt, answers)
+    runs = accepted_runs(context, start, prompt, answers)
     run = np.minimum(runs, available)
     return Lookup(length.astype(np.int16), available.astype(np.int16), run.astype(np.int16))
 

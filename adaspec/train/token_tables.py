@@ -8,16 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.match import AVAILABLE, LENGTH, START
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recording import (
-    AVAILABLE,
-    LENGTH,
-    START,
-    RecordedArrays,
-    Recording,
-    copied_token,
-)
+from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.trace.dialogues import prompt_hashes
 
 SHRINKAGE = 5.0

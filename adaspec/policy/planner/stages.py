@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.batch import AGREE, AVAILABLE, LENGTH, SEEN
+from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, SEEN
 from adaspec.jit import compiled, inlined
 from adaspec.policy.planner.address import model_at, planner_at
 from adaspec.policy.planner.budget import (

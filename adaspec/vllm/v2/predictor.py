@@ -16,17 +16,8 @@ from torch import Tensor
 
 from adaspec.cost.model import line
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.scan import (
-    AGREE,
-    AVAILABLE,
-    FACTS,
-    LENGTH,
-    SEEN,
-    START,
-    Texts,
-    match_rows,
-    propose_rows,
-)
+from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
+from adaspec.draft.scan import Texts, match_rows, propose_rows
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned

@@ -1,0 +1,67 @@
+"""What a match is: its facts, and how far texts are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+
+Ints = NDArray[np.int32]
+
+LENGTH, START, AGREE, SEEN, AVAILABLE, FACTS = range(6)
+"""The facts about a match, as rows of an array in the order of `Matches`; how many there are."""
+LONGEST_MATCH = 32
+"""So many tokens before two places are compared."""
+OCCURRENCES = 8
+"""So many of the latest occurrences count, in the own text or in earlier answers."""
+
+
+@dataclass(slots=True)
+class Matches:
+    """The match of each context in question; every array has one entry per slot.
+
+    An occurrence is an earlier end of the context's longest repeated suffix, which it may overlap.
+    """
+
+    length: Ints
+    """The length in tokens of the longest match of the context's suffix, 0 to `LONGEST_MATCH`."""
+    start: Ints
+    """The index of the token that follows the most recent occurrence, -1 if none.
+
+    Where the match is in an earlier answer, `IN_ANSWERS` + its place there."""
+    agree: Ints
+    """How many of the latest 8 occurrences are followed by the same token as the most recent."""
+    seen: Ints
+    """The number of occurrences that `agree` is about, 0 to 8."""
+    available: Ints
+    """The number of known tokens from `start` on, 0 if there is no match."""
+
+
+@compiled
+def common_end(tokens: Ints, place: int, text: Ints, known: int, most: int) -> int:
+    """How many tokens before a place are the last of a text's `known` tokens, up to `most`."""
+    length, most = 0, min(most, place, known)
+    while length < most and tokens[place - 1 - length] == text[known - 1 - length]:
+        length += 1
+    return length
+
+
+@compiled
+def earliest_match(text: Ints, min_n: int, max_n: int) -> tuple[int, int]:
+    """(start, length) of the match that vLLM's own look-up copies from; (-1, 0) if there is none.
+
+    It is the earliest occurrence of the longest match of min_n to max_n tokens. As vLLM does, this
+    scans the text.
+    """
+    known, start, longest = len(text), -1, min_n - 1
+    for place in range(min_n, known):
+        if text[place - 1 - longest] == text[known - 1 - longest]:
+            length = common_end(text, place, text, known, max_n)
+            if length > longest:
+                start, longest = place, length
+                if length == max_n:
+                    break
+    return (start, longest) if start >= 0 else (-1, 0)

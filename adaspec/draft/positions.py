@@ -1,0 +1,120 @@
+"""Matches at every position of recorded requests, by what finds those of running ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
+from adaspec.draft.chains import append, new_words, text_in
+from adaspec.draft.index import find_behind, find_match
+from adaspec.draft.match import FACTS, START, Ints, Matches, earliest_match
+from adaspec.jit import compiled
+
+
+def match_positions(
+    prompt: ArrayLike, output: ArrayLike, answers: AnswerIndex | None = None
+) -> Matches:
+    """The look-ups at all positions: entry p knows prompt + output[:p], up to len(output) - 1.
+
+    All of them also know these `answers`, of owner 1.
+    """
+    context, known = _context(prompt, output)
+    facts = np.empty((FACTS, len(context) - known), np.int32)
+    _match_positions(new_words(len(context)), context, known, _address(answers), facts)
+    return Matches(*facts)
+
+
+def vllm_positions(
+    prompt: ArrayLike, output: ArrayLike, min_n: int, max_n: int
+) -> tuple[Ints, Ints]:
+    """(start, length) of `earliest_match` at every position."""
+    context, known = _context(prompt, output)
+    found = np.empty((2, len(context) - known), np.int32)
+    _vllm_positions(context, known, min_n, max_n, found)
+    return found[0], found[1]
+
+
+def matches_behind_drafts(
+    prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, answers: AnswerIndex | None = None
+) -> Matches:
+    """The look-ups behind drafts; entry [p, K-1] is behind the first K drafted tokens at p.
+
+    `drafted` is [len(output), most drafted], with -1 for no token; there the match has length 0.
+    """
+    context, known = _context(prompt, output)
+    drafts = np.ascontiguousarray(drafted, np.int32)
+    facts = np.zeros((FACTS, *drafts.shape), np.int32)
+    facts[START] = -1
+    room = len(context) + drafts.shape[1]
+    _match_behind(new_words(room), room, context, known, drafts, _address(answers), facts)
+    return Matches(*facts)
+
+
+def _context(prompt: ArrayLike, output: ArrayLike) -> tuple[Ints, int]:
+    """Prompt and output in one, and how many tokens the prompt has."""
+    prompt_tokens, output_tokens = np.asarray(prompt, np.int32), np.asarray(output, np.int32)
+    return np.concatenate([prompt_tokens, output_tokens]), len(prompt_tokens)
+
+
+def _address(answers: AnswerIndex | None) -> int:
+    return 0 if answers is None else answers.address
+
+
+@compiled
+def _match_positions(words: Ints, context: Ints, prompt: int, answers: int, facts: Ints) -> None:
+    text = text_in(words, len(context))
+    for known in range(len(context)):
+        if known >= prompt:
+            find_match(text, known, 1, answers, facts[:, known - prompt])
+        append(text, known, context[known])
+
+
+@compiled
+def _match_behind(
+    words: Ints, room: int, context: Ints, prompt: int, drafts: Ints, answers: int, facts: Ints
+) -> None:
+    text = text_in(words, room)
+    for known in range(len(context)):
+        if known >= prompt:
+            tail, drafted = drafts[known - prompt], 0
+            while drafted < len(tail) and tail[drafted] >= 0:
+                drafted += 1
+            find_behind(text, known, 1, answers, tail[:drafted], facts[:, known - prompt])
+        append(text, known, context[known])
+
+
+@compiled
+def _vllm_positions(context: Ints, prompt: int, min_n: int, max_n: int, found: Ints) -> None:
+    for known in range(prompt, len(context)):
+        start, length = earliest_match(context[:known], min_n, max_n)
+        found[0, known - prompt], found[1, known - prompt] = start, length
+
+
+@compiled
+def copied_run(context: Ints, start: int, position: int) -> int:
+    """How many tokens from `position` on equal those from `start` on; these end at `position`."""
+    length = 0
+    known = min(position - start, len(context) - position)
+    while length < known and context[start + length] == context[position + length]:
+        length += 1
+    return length
+
+
+@compiled
+def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int, answers: Ints) -> Ints:
+    """How many tokens from starts[p] on are those from prompt_tokens + p on, per position p.
+
+    It is 0 where starts[p] is -1. Matches in earlier answers are in `answers`, by place.
+    """
+    runs = np.zeros(len(starts), np.int32)
+    for position in range(len(starts)):
+        start, at = starts[position], prompt_tokens + position
+        place, length = start - IN_ANSWERS, 0
+        if place >= 0:
+            while at + length < len(context) and answers[place + length] == context[at + length]:
+                length += 1
+        elif start >= 0:
+            length = copied_run(context, start, at)
+        runs[position] = length
+    return runs
