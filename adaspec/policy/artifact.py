@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +33,6 @@ MAX_BYTES = {
 }
 """The files of a policy's folder, all of them, and how large each may be."""
 
-_FORESTS = "forest.npz"
-"""What earlier policies held in place of `NETWORKS`."""
 _SUMMED = sorted(set(MAX_BYTES) - {CHECKSUMS})
 _RECOVER = "restore the folder from a copy"
 
@@ -50,7 +47,6 @@ class Artifact:
     manifest: PolicyManifest
     networks: Arrays
     tables: Arrays
-    card: str
     path: Path
     files: dict[str, int]
     """Size in bytes of each file, by name."""
@@ -63,7 +59,7 @@ class Artifact:
 
 def write_artifact(
     folder: Path,
-    manifest: PolicyManifest | Mapping[str, Any],
+    manifest: PolicyManifest,
     networks: Mapping[str, NDArray[Any]],
     tables: Mapping[str, NDArray[Any]],
     model_text: str,
@@ -74,14 +70,12 @@ def write_artifact(
 
     `force` only replaces a folder that holds a policy and nothing else.
     """
-    if not isinstance(manifest, PolicyManifest):
-        manifest = PolicyManifest.from_record(manifest)
     contents = {
         MANIFEST: manifest.to_json().encode(),
         NETWORKS: npz_bytes(networks, f"{folder / NETWORKS}"),
         TABLES: npz_bytes(tables, f"{folder / TABLES}"),
-        MODEL: _encoded(model_text, folder / MODEL),
-        CARD: _encoded(card, folder / CARD),
+        MODEL: model_text.encode(),
+        CARD: card.encode(),
     }
     for name, content in contents.items():
         if len(content) > MAX_BYTES[name]:
@@ -120,7 +114,6 @@ def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifac
         manifest=manifest,
         networks=npz_arrays(contents[NETWORKS], str(path / NETWORKS)),
         tables=npz_arrays(contents[TABLES], str(path / TABLES)),
-        card=_decoded(contents[CARD], path / CARD),
         path=path,
         files={name: len(content) for name, content in sorted(contents.items())},
     )
@@ -132,7 +125,7 @@ def checksums(contents: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-_KIND = Kind("a policy", CHECKSUMS, {*MAX_BYTES, _FORESTS}.__contains__, PolicyError)
+_KIND = Kind("a policy", CHECKSUMS, MAX_BYTES.__contains__, PolicyError)
 
 
 def _read(path: Path) -> dict[str, bytes]:
@@ -152,45 +145,22 @@ def _check_names(path: Path) -> None:
         names = {file.name for file in path.iterdir()}
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read ({error.strerror}): {_RECOVER}") from error
-    if _FORESTS in names:
-        raise PolicyError(
-            f"{path}: holds {_FORESTS}, so an older adaspec trained it, whose policies predict by "
-            "trees: retrain it with 'adaspec train'"
-        )
     for name in sorted(names - MAX_BYTES.keys()):
         raise PolicyError(
-            f"{path}: holds {name!r}, which no policy does{nearest(name, MAX_BYTES)}: {_RECOVER}, "
-            "or update adaspec if a newer one wrote it"
+            f"{path}: holds {name!r}, which no policy of this build does"
+            f"{nearest(name, MAX_BYTES)}: {_RECOVER}, or train it again with 'adaspec train'"
         )
     for name in sorted(MAX_BYTES.keys() - names):
         raise PolicyError(f"{path / name}: is missing: {_RECOVER}")
 
 
 def _check_sums(contents: Mapping[str, bytes], path: Path) -> None:
-    lines = "".join(rf"([0-9a-f]{{64}})  {re.escape(name)}\n" for name in _SUMMED)
-    match = re.fullmatch(lines.encode(), contents[CHECKSUMS])
-    if match is None:
+    stated = contents[CHECKSUMS].splitlines(keepends=True)
+    actual = checksums({name: contents[name] for name in _SUMMED}).splitlines(keepends=True)
+    if stated != actual:
+        pairs = zip(_SUMMED, actual, strict=True)
+        name = next((name for name, line in pairs if line not in stated), CHECKSUMS)
         raise PolicyError(
-            f"{path / CHECKSUMS}: not the checksums of {', '.join(_SUMMED)}: {_RECOVER}"
+            f"{path / name}: does not pass the SHA-256 check of {CHECKSUMS}: {_RECOVER}, nothing in "
+            "it can be trusted"
         )
-    for name, digits in zip(_SUMMED, match.groups(), strict=True):
-        stated, actual = digits.decode(), hashlib.sha256(contents[name]).hexdigest()
-        if actual != stated:
-            raise PolicyError(
-                f"{path / name}: its SHA-256 is {actual[:12]}..., {CHECKSUMS} says "
-                f"{stated[:12]}...: {_RECOVER}, nothing in it can be trusted"
-            )
-
-
-def _encoded(text: str, path: Path) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PolicyError(f"{path}: its text cannot be written as UTF-8 ({error})") from None
-
-
-def _decoded(content: bytes, path: Path) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise PolicyError(f"{path}: not a text in UTF-8: {_RECOVER}") from None

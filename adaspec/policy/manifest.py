@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
@@ -17,6 +16,7 @@ from adaspec.documents import (
     Rules,
     check_keys,
     check_values,
+    is_json,
     matching,
     or_null,
     parse_json,
@@ -39,7 +39,6 @@ EVIDENCE = ("tokens", "confidences")
 """What a drafter may show of a draft: which tokens, and how sure it was of each."""
 
 MAX_CAP = 1000
-_MAX_METRICS_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +115,19 @@ class PolicyManifest:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> PolicyManifest:
-        """The manifest in `text`; a `PolicyError` that starts with `where` if it is not one."""
-        return cls.from_record(
-            parse_json(text, where, PolicyError, "restore it from a copy"), where
-        )
+        """The manifest in `text`, which must have every key and no other.
 
-    @classmethod
-    def from_record(cls, record: object, where: str = "manifest of a policy") -> PolicyManifest:
-        """The manifest in a JSON object, which must have every key and no other."""
+        Raises a `PolicyError` that starts with `where` if it is not one.
+        """
+        record = parse_json(text, where, PolicyError, "restore it from a copy")
         values = upgraded(record, "a policy's manifest", SCHEMA, where, PolicyError)
-        if record["schema"] != SCHEMA:  # type: ignore[index]
+        if record["schema"] != SCHEMA:
             raise PolicyError(
-                f"{where}: schema {shown(record['schema'])} is of another adaspec, whose features "  # type: ignore[index]
+                f"{where}: schema {shown(record['schema'])} is of another adaspec, whose features "
                 "differ: train the policy again with 'adaspec train'"
             )
         check_keys(values, _RULES, where, PolicyError)
-        tables = {name: _by_number(values[name]) for name in _BY_CONCURRENCY if name in values}
+        tables = {name: _by_number(values[name]) for name in _BY_CONCURRENCY}
         return cls(**{**values, **tables}, where=where)
 
     def _contradiction(self) -> str | None:
@@ -171,38 +167,15 @@ def _by_number(table: object) -> object:
     }
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 1000 and value.isprintable()
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= 2**63 if isinstance(value, int) else math.isfinite(value)
-
-
-def _are_metrics(value: object, depth: int = 0) -> bool:
-    if depth > _MAX_METRICS_DEPTH:
-        return False
-    if isinstance(value, Mapping):
-        return all(
-            isinstance(name, str) and _are_metrics(each, depth + 1) for name, each in value.items()
-        )
-    if isinstance(value, list | tuple):
-        return all(_are_metrics(each, depth + 1) for each in value)
-    return value is None or isinstance(value, str | bool) or _is_number(value)
-
-
-def _are_tuned(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        whole(1, 10**9).holds(load) and _is_text(spec) for load, spec in value.items()
-    )
-
-
-def _are_forwards(value: object) -> bool:
-    forwards = whole(0, MAX_CAP)
-    return isinstance(value, Mapping) and all(
-        whole(1, 10**9).holds(load) and forwards.holds(count) for load, count in value.items()
+def _by_load(rule: Rule) -> Rule:
+    """A rule: an object of such values by concurrency."""
+    load = whole(1, 10**9)
+    return Rule(
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(load.holds(key) and rule.holds(each) for key, each in value.items())
+        ),
+        f"an object by concurrency, each {rule.expected}",
     )
 
 
@@ -210,12 +183,15 @@ def _are_hashes(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
         and all(isinstance(each, str) and re.fullmatch("[0-9a-f]{16}", each) for each in value)
-        and all(value[i] < value[i + 1] for i in range(len(value) - 1))
+        and list(value) == sorted(set(value))
     )
 
 
 _BY_CONCURRENCY = ("static_tuned", "async_static_tuned", "forwards")
-_TEXT = Rule(_is_text, "a text")
+_TEXT = Rule(
+    lambda value: isinstance(value, str) and 0 < len(value) <= 1000 and value.isprintable(),
+    "a text",
+)
 _CAP = whole(1, MAX_CAP)
 _SOURCES = some_of(SOURCES)
 _RULES: Rules = {
@@ -231,15 +207,15 @@ _RULES: Rules = {
     "tokenizer": or_null(_TEXT),
     "vocabulary_hash": or_null(VOCABULARY_HASH),
     "drafter": or_null(_TEXT),
-    "static_tuned": Rule(_are_tuned, "an object of specs by concurrency"),
+    "static_tuned": _by_load(_TEXT),
     "training_requests": Rule(_are_hashes, "an ascending list of 16 hex digits each"),
     "seed": whole(0, 2**63 - 1),
     "engine": Rule(ENGINES.__contains__, " or ".join(ENGINES)),
-    "forwards": Rule(_are_forwards, "an object of forwards by concurrency"),
-    "async_static_tuned": Rule(_are_tuned, "an object of specs by concurrency"),
+    "forwards": _by_load(whole(0, MAX_CAP)),
+    "async_static_tuned": _by_load(_TEXT),
     "step_costs": or_null(OBJECT),
     "metrics": Rule(
-        lambda value: isinstance(value, Mapping) and _are_metrics(value),
+        lambda value: isinstance(value, Mapping) and is_json(value),
         "an object of finite numbers and texts",
     ),
 }

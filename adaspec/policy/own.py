@@ -25,20 +25,15 @@ def own_policy(text: str) -> Policy:
         raise SpecError(f"malformed policy spec '{text}': write python:MODULE:NAME")
     if "" not in sys.path:
         sys.path.insert(0, "")
+    module = None
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise SpecError(
-            f"policy '{text}' cannot be made: {_reason(error)} (MODULE must import without error; "
-            "the folder you are in is searched first)"
-        ) from error
-    try:
         policy = getattr(module, name)()
     except (Exception, SystemExit) as error:
-        guess = "" if hasattr(module, name) else nearest(name, dir(module))
+        guess = "" if module is None or hasattr(module, name) else nearest(name, dir(module))
         raise SpecError(
-            f"policy '{text}' cannot be made: {_reason(error)}{guess} (NAME must be a class, or a "
-            "function, that takes no arguments)"
+            f"policy '{text}' cannot be made: {_reason(error)}{guess} (MODULE is searched in the "
+            "folder you are in first, and NAME must be what takes no arguments)"
         ) from error
     return guarded(text, policy)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -51,15 +52,18 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of static rule: the fields of its spec in order, and the rule that they make."""
+    """A kind of spec whose fields are whole numbers, in order, and what they make."""
 
     head: str
     fields: tuple[Field, ...]
-    build: Callable[..., StaticRule]
+    build: Callable[..., Any]
+    """The fields' values -> the rule, or rival."""
+    policy: Callable[[str, Any], Policy] = StaticPolicy
+    """(the spec, the rule) -> the policy."""
 
     @property
     def kind(self) -> Kind:
-        """The kind of spec that names such rules."""
+        """The kind of spec that this is."""
         return Kind(
             head=self.head,
             usage=":".join([self.head, *(field.name for field in self.fields)]),
@@ -67,11 +71,26 @@ class Form:
             parse=self._parse,
         )
 
-    def _parse(self, text: str, words: list[str]) -> StaticPolicy:
-        values = _numbers(text, self.head, self.fields, words)
+    def _parse(self, text: str, words: list[str]) -> Policy:
+        values = self._numbers(text, words)
         if self.head == "fixed:ngram-vllm" and values[1] > values[2]:
             raise _malformed(text, self.head, f"MIN={values[1]} exceeds MAX={values[2]}")
-        return StaticPolicy(text, self.build(*values))
+        return self.policy(text, self.build(*values))
+
+    def _numbers(self, text: str, words: list[str]) -> list[int]:
+        known = len(self.fields)
+        if len(words) > known:
+            raise _malformed(text, self.head, f"{len(words)} values, at most {known} are known")
+        values = [field.default for field in self.fields]
+        for i, (word, field) in enumerate(zip(words, self.fields, strict=False)):
+            limits = f"{field.low}..{field.high}"
+            if not re.fullmatch(_NUMBER, word):
+                why = f"{field.name} is '{word}', not a whole number in {limits}"
+                raise _malformed(text, self.head, why)
+            values[i] = int(word)
+            if not field.low <= values[i] <= field.high:
+                raise _malformed(text, self.head, f"{field.name}={word} is outside {limits}")
+        return values
 
 
 def rule_spec(head: str, *values: int) -> str:
@@ -134,13 +153,7 @@ FORMS = {
 }
 
 BUDGET = Field("K", 5, 1, 8)
-EMA_TIERS = (1, 3, 5)
-EMA_ALPHA = 0.2
-
-
-def ema_spec(tiers: tuple[int, ...], alpha: float) -> str:
-    """The spec of an ema policy."""
-    return f"ema:{','.join(map(str, tiers))}:{alpha:g}"
+_EMA = ("1,3,5", "0.2")
 
 
 def parse_policy(text: str) -> Policy:
@@ -172,48 +185,25 @@ def _malformed(text: str, head: str, why: str) -> SpecError:
     return SpecError(f"malformed policy spec '{text}': {why}. Write {KINDS[head].usage}")
 
 
-def _numbers(text: str, head: str, fields: tuple[Field, ...], words: list[str]) -> list[int]:
-    if len(words) > len(fields):
-        raise _malformed(text, head, f"{len(words)} values, at most {len(fields)} are known")
-    values = [field.default for field in fields]
-    for i, (word, field) in enumerate(zip(words, fields, strict=False)):
-        if not re.fullmatch(_NUMBER, word):
-            what = f"not a whole number from {field.low} to {field.high}"
-            raise _malformed(text, head, f"{field.name} is '{word}', {what}")
-        values[i] = int(word)
-        if not field.low <= values[i] <= field.high:
-            raise _malformed(
-                text, head, f"{field.name}={word} is outside {field.low}..{field.high}"
-            )
-    return values
-
-
 def _ema(text: str, words: list[str]) -> Adaptive:
-    if len(words) > 2:
+    if len(words) > len(_EMA):
         raise _malformed(text, "ema", "too many values")
-    tiers: tuple[int, ...] = EMA_TIERS
-    alpha = EMA_ALPHA
-    if words:
-        if not re.fullmatch(rf"{_NUMBER}(,{_NUMBER})*", words[0]):
-            raise _malformed(text, "ema", f"the tiers are '{words[0]}', not K1,K2,..")
-        tiers = tuple(map(int, words[0].split(",")))
-        if list(tiers) != sorted(set(tiers)) or not 1 <= tiers[0] <= tiers[-1] <= LONGEST_DRAFT:
-            raise _malformed(text, "ema", "tiers must be positive and ascend")
-    if len(words) == 2:
-        if not re.fullmatch(r"[0-9]*\.?[0-9]+", words[1]) or not 0 < float(words[1]) <= 1:
-            raise _malformed(text, "ema", f"ALPHA is '{words[1]}', not a number in (0, 1]")
-        alpha = float(words[1])
-    return Adaptive(text, Rival(np.array(tiers), alpha, is_budget=False))
+    levels, alpha = *words, *_EMA[len(words) :]
+    if not re.fullmatch(rf"{_NUMBER}(,{_NUMBER})*", levels):
+        raise _malformed(text, "ema", f"the tiers are '{levels}', not K1,K2,..")
+    tiers = list(map(int, levels.split(",")))
+    if tiers != sorted(set(tiers)) or not 1 <= tiers[0] <= tiers[-1] <= LONGEST_DRAFT:
+        raise _malformed(text, "ema", "tiers must be positive and ascend")
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", alpha) or not 0 < float(alpha) <= 1:
+        raise _malformed(text, "ema", f"ALPHA is '{alpha}', not a number in (0, 1]")
+    return Adaptive(text, Rival(np.array(tiers), float(alpha), is_budget=False))
 
 
-def _budget(text: str, words: list[str]) -> Adaptive:
-    return Adaptive(text, Rival(np.array(_numbers(text, "budget", (BUDGET,), words))))
-
-
+_BUDGETS = Form("budget", (BUDGET,), lambda k: Rival(np.array([k])), Adaptive)
 KINDS: dict[str, Kind] = {
     **{head: form.kind for head, form in FORMS.items()},
-    "budget": Kind("budget", "budget:K", f"budget:{BUDGET.default}", _budget),
-    "ema": Kind("ema", "ema:K1,K2,..:ALPHA", ema_spec(EMA_TIERS, EMA_ALPHA), _ema),
+    "budget": _BUDGETS.kind,
+    "ema": Kind("ema", "ema:K1,K2,..:ALPHA", ":".join(["ema", *_EMA]), _ema),
 }
 FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
 """What specs begin with, up to the first colon."""

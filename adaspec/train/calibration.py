@@ -19,7 +19,7 @@ from adaspec.predict.model import ACCEPTED_NEXT, BEFORE_HEADS, Model
 from adaspec.predict.network import predict
 from adaspec.predict.survival import fill_survivals
 from adaspec.train.outcomes import Recorded
-from adaspec.train.rows import Array, Floats, Members, survey, survey_drafts
+from adaspec.train.rows import Array, Floats, Members, survey
 
 DEPTHS = 4
 """The survival probabilities S(1) to S(4) are judged."""
@@ -41,7 +41,7 @@ def calibration_of(
     }
     tokens: list[_Predictions] = [[] for _ in range(DEPTHS)]
     for policy, members in judged:
-        rows = survey(recorded.recording, policy, members)["before"]
+        rows = survey(recorded.recording, policy, members, drafts=False)["before"]
         copies = recorded.recording.columns.match[rows.at] > 0
         neural, copied = recorded.neural(rows.at), recorded.copied(rows.at)
         for source, outcomes, usable in (("ngram", copied, copies), ("neural", neural, True)):
@@ -89,7 +89,7 @@ def _add_drafted(
 
     Tokens behind a wrong one are left out.
     """
-    rows = survey_drafts(recorded.recording, policy, members)["evidence"]
+    rows = survey(recorded.recording, policy, members, drafts=True)["evidence"]
     outcomes = recorded.neural(rows.at)
     after = predict(policy.model.networks["evidence"], rows.x)[:, ACCEPTED_NEXT]
     predicted = np.stack([rows.x[:, EXPECTED].astype(np.float64), after], axis=1)

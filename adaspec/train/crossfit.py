@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,12 @@ def cross_fit(
             for each in histories
         ]
     progress("folds", 0, folds)
-    policies: tuple[LearnedPolicy, ...] = ()
-    for policy in _each_fold(trainers, others, workers):
-        policies += (policy,)
+    # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
+    # compiled code would have to be compiled again for those.
+    pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
+    policies: list[LearnedPolicy] = []
+    for policy in pool(delayed(_train)(*each) for each in zip(trainers, others, strict=True)):
+        policies.append(policy)
         progress("folds", len(policies), folds)
 
     def tuned(engine: str) -> dict[int, tuple[str, ...]]:
@@ -94,7 +97,7 @@ def cross_fit(
         return {load: tuple(each[load] for each in rules) for load in options.concurrency}
 
     async_tuned = tuned(ASYNC) if options.engine == ASYNC else {}
-    panel = CrossfitPolicy(f"crossfit:{folds}", policies, member, tuned(SYNC), async_tuned)
+    panel = CrossfitPolicy(f"crossfit:{folds}", tuple(policies), member, tuned(SYNC), async_tuned)
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
@@ -116,24 +119,8 @@ def cross_fit(
     return report
 
 
-def _each_fold(
-    trainers: Sequence[Trainer], groups: Sequence[Members], workers: int
-) -> Iterator[LearnedPolicy]:
-    """Each group's policy, in order."""
-    pairs = zip(trainers, groups, strict=True)
-    if workers == 1:
-        return (_train(trainer, members) for trainer, members in pairs)
-    # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
-    # compiled code would have to be compiled again for those.
-    pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
-    results: Iterator[LearnedPolicy] = pool(
-        delayed(_train)(trainer, members) for trainer, members in pairs
-    )
-    return results
-
-
 def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
-    return trainer.train(members).policy("fold")
+    return trainer.train(members).policy
 
 
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:

@@ -38,7 +38,7 @@ from adaspec.train.card import card_of
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.heads import Settings, grow, model_text
-from adaspec.train.metrics import cells_of, crossfit_metrics, read_crossfit_report
+from adaspec.train.metrics import metrics_of, read_crossfit_report
 from adaspec.train.outcomes import Recorded, recorded_log
 from adaspec.train.trainer import Trained, Trainer
 
@@ -55,8 +55,8 @@ class Product:
     manifest: PolicyManifest
     corpus: Corpus
     """Requests that it was trained and judged on."""
-    report: dict[str, Any] | None = None
-    """Evaluation on the requests kept back; None for logged traces, which cannot be replayed."""
+    report: dict[str, Any]
+    """Evaluation on the requests kept back; of logged traces, the calibration alone."""
 
     def document(self) -> dict[str, Any]:
         """The result in JSON's own types."""
@@ -101,22 +101,24 @@ def train_policy(
     requests as well, and is judged where it knows those that it was trained on.
     """
     check_destination(folder, force)
-    metrics: dict[str, Any] = {}
-    earlier = None if crossfit_report is None else read_crossfit_report(crossfit_report)
     progress("reading", 0, 1)
     corpus = gather(traces, exclude_workloads, allow_mixed, exclude_requests)
     dense = corpus.logged is None
-    if earlier is not None and crossfit_report is not None:
+    metrics: dict[str, Any] = {}
+    judged: dict[str, dict[str, Any]] = {}
+    if crossfit_report is not None:
         contents = contents_of(corpus.trained, corpus.held_out)
-        metrics["cross_fitted"] = crossfit_metrics(
-            earlier, crossfit_report, cost, options, contents, memory
-        )
+        crossed = read_crossfit_report(crossfit_report, cost, options, contents, memory)
+        metrics["cross_fitted"] = metrics_of(crossed)
+        count = sum(metrics["cross_fitted"]["requests"].values())
+        judged[f"Cross-fitted, all {count:,} requests"] = crossed
     recorded = recorded_of(corpus, corpus.trained)
     plain = recorded.recording
     if memory:
         recorded = Recorded(remembering(corpus.trained, options.seed, fresh=FRESH))
     progress("reading", 1, 1)
     check_learnable(plain)
+    everyone = np.ones(len(plain), np.bool_)
     trained = Trainer(
         recorded,
         cost,
@@ -128,32 +130,34 @@ def train_policy(
         grow=grow if cluster is None else cluster.grow,
         engine=options.engine,
         texts=texts_of(corpus.trained),
-    ).train_all()
+    ).train(everyone)
     rules: dict[str, dict[int, str]] = {engine: {} for engine in ENGINES}
     if dense:
-        everyone = [np.ones(len(plain), np.bool_)]
         rules = {
-            engine: tuned_rules(plain, everyone, cost, options, progress, engine)[0]
+            engine: tuned_rules(plain, [everyone], cost, options, progress, engine)[0]
             for engine in ENGINES
         }
     manifest = manifest_of(corpus, recorded.recording, trained, cost, options, rules)
-    networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
+    model = trained.policy.model
+    networks, tables = model.network_arrays(), model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
-    known, report = corpus.trained.requests if memory else (), None
+    known = corpus.trained.requests if memory else ()
+    report: dict[str, Any] = {"traces": {"requests": corpus.held_out.counts}}
     if dense:
         report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
-        metrics["held_out"] = cells_of(report)
-    metrics["held_out_requests"] = corpus.held_out.counts
     progress("calibration", 0, 1)
-    judging = recorded_of(corpus, corpus.held_out, trained.neural_cap)
+    judging = recorded_of(corpus, corpus.held_out, policy.neural_cap)
     if memory:
         judging = Recorded(remembering(corpus.held_out, options.seed, known))
-    judged = [(policy, np.ones(len(judging.recording), np.bool_))]
-    metrics["calibration"] = calibration_of(judging, judged)
+    everything = np.ones(len(judging.recording), np.bool_)
+    report["calibration"] = calibration_of(judging, [(policy, everything)])
     progress("calibration", 1, 1)
+    metrics["held_out"] = metrics_of(report)
+    count = sum(corpus.held_out.counts.values())
+    judged[f"This very model, on the {count:,} requests kept back"] = report
     manifest = dataclasses.replace(manifest, metrics=metrics)
-    card = card_of(manifest, corpus, options, len(tables["keys"]))
+    card = card_of(manifest, corpus, options, len(tables["keys"]), judged)
     text = model_text(trained.boosters)
     write_artifact(folder, manifest, networks, tables, text, card, force)
     return Product(folder, policy, manifest, corpus, report)
@@ -240,25 +244,26 @@ def manifest_of(
     rules: dict[str, dict[int, str]],
 ) -> PolicyManifest:
     """The manifest of a policy; `rules` has the tuned static rules by engine and load."""
-    sources = ("ngram", "neural", "splice") if trained.neural_cap else ("ngram",)
+    policy = trained.policy
+    sources = ("ngram", "neural", "splice") if policy.neural_cap else ("ngram",)
     evidence: tuple[str, ...] = ()
-    if trained.model.reads_evidence:
+    if policy.model.reads_evidence:
         evidence = ("tokens", "confidences") if recording.shows_confidences else ("tokens",)
     return PolicyManifest(
         fingerprint=feature_fingerprint(),
-        sources=(*sources, "memory") if trained.memory else sources,
-        neural_cap=trained.neural_cap or None,
+        sources=(*sources, "memory") if policy.memory else sources,
+        neural_cap=policy.neural_cap or None,
         cost=cost.name,
         step_costs=cost_document(cost),
         training_requests=content_hashes((*corpus.trained.requests, *corpus.trained.unpaired)),
-        cap=trained.cap,
+        cap=policy.cap,
         static_tuned=rules[SYNC],
-        seed=trained.seed,
+        seed=options.seed,
         evidence=evidence,
         target=corpus.trained.target,
         tokenizer=corpus.tokenizer,
         vocabulary_hash=corpus.vocabulary_hash,
-        drafter=corpus.trained.drafter if trained.neural_cap else None,
+        drafter=corpus.trained.drafter if policy.neural_cap else None,
         engine=options.engine,
         forwards=trained.forwards,
         async_static_tuned=rules[ASYNC],

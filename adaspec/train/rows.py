@@ -43,17 +43,11 @@ Table = dict[str, Rows]
 """Rows by the group of heads that reads them."""
 
 
-def survey(recording: Recording, policy: LearnedPolicy, members: Members) -> Table:
-    """What the policy sees before drafting at every position of the marked requests."""
-    return _surveyed(recording, policy, members, drafts=False)
+def survey(recording: Recording, policy: LearnedPolicy, members: Members, drafts: bool) -> Table:
+    """What the policy sees before drafting at every position of the marked requests.
 
-
-def survey_drafts(recording: Recording, policy: LearnedPolicy, members: Members) -> Table:
-    """What drafts of all lengths there, and the matches behind them, show the policy."""
-    return _surveyed(recording, policy, members, drafts=True)
-
-
-def _surveyed(recording: Recording, policy: LearnedPolicy, members: Members, drafts: bool) -> Table:
+    With `drafts`, what drafts of all lengths there, and the matches behind them, show it instead.
+    """
     requests = np.flatnonzero(members).astype(np.int32)
     size = int((recording.columns.length[requests] - 1).sum())
     behind = size * min(policy.neural_cap, LONGEST_NEURAL) if drafts else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +61,6 @@ def _keys_of(
     return np.concatenate(keys), np.concatenate(requests), np.concatenate(positions)
 
 
-def _depth(accepted: NDArray[np.signedinteger[Any]]) -> NDArray[np.float64]:
-    return np.log1p(accepted.astype(np.float64))
-
-
 class TableMaker:
     """Makes the tables of any subset of a recording's requests.
 
@@ -76,10 +71,7 @@ class TableMaker:
     def __init__(self, recording: Recording, seed: int, texts: Recording | None = None) -> None:
         recordings = [recording] if texts is None else [recording, texts]
         self.salt = int(np.random.default_rng([seed, 0x7AB1E5]).integers(1, 1 << 63))
-        keys, request, position = _keys_of(recordings, self.salt)
-        self._request = request
-        self.request = request[: len(recording.columns.neural)]
-        """The request of each flat position of the recording."""
+        keys, self._request, position = _keys_of(recordings, self.salt)
         self.distinct, self.place = [], []
         for level in range(LEVELS):
             distinct, place = np.unique(keys[:, level], return_inverse=True)
@@ -100,24 +92,24 @@ class TableMaker:
         others = self._dialogue[~members]
         members = np.concatenate([members, ~np.isin(self._dialogue_of_text, others)])
         mine = members[self._request]
-        bases, depth_bases = [], []
+        seen, bases, depth_bases = [], [], []
         for accepted, usable in self.targets:
             inside = usable & mine
             some = inside & (accepted >= 1)
-            bases.append(float((accepted[inside] >= 1).mean()) if inside.any() else 0.0)
-            depth_bases.append(float(_depth(accepted[some]).mean()) if some.any() else 0.0)
+            tokens = np.log1p(accepted[some].astype(np.float64))
+            seen.append((inside, some, tokens))
+            bases.append(float(some[inside].mean()) if inside.any() else 0.0)
+            depth_bases.append(float(tokens.mean()) if some.any() else 0.0)
         keys, means, counts, depths = [], [], [], []
         shrunk: list[NDArray[np.float64]] = []
         deep: list[NDArray[np.float64]] = []
         for level in range(LEVELS):
-            accepted, usable = self.targets[SOURCE[level]]
-            inside = usable & mine
-            some = inside & (accepted >= 1)
+            inside, some, tokens = seen[SOURCE[level]]
             distinct, place = self.distinct[level], self.place[level]
             size = len(distinct)
             mass = np.bincount(place[inside], minlength=size).astype(np.float64)
             hits = np.bincount(place[some], minlength=size).astype(np.float64)
-            logs = np.bincount(place[some], weights=_depth(accepted[some]), minlength=size)
+            logs = np.bincount(place[some], weights=tokens, minlength=size)
             parent = self._parents(level, shrunk, bases)
             deep_parent = self._parents(level, deep, depth_bases)
             mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,38 +61,12 @@ def in_threads(workers: int) -> Spread:
     return spread
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """What was learned for one group of heads."""
+class Trained(NamedTuple):
+    """A policy, the forwards tuned for it, and the trees that its networks were fitted to."""
 
-    boosters: Boosters
-    network: Network
-    curves: Mapping[str, Curves]
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A model, the forwards tuned for it, and the boosters that its networks were fitted to."""
-
-    model: Model
-    boosters: Mapping[str, Boosters]
-    cap: int
-    neural_cap: int
-    seed: int
+    policy: LearnedPolicy
     forwards: Forwards
-    memory: bool
-    """Whether it was trained to copy from earlier answers as well."""
-
-    def policy(self, name: str) -> LearnedPolicy:
-        """A policy that decides by this model."""
-        return LearnedPolicy(
-            name,
-            self.model,
-            self.cap,
-            self.neural_cap,
-            forwards=self.forwards,
-            memory=self.memory,
-        )
+    boosters: dict[str, Boosters]
 
 
 @dataclass(slots=True)
@@ -132,10 +106,6 @@ class Trainer:
         """The recording, without what is known of its outcomes."""
         return self.recorded.recording
 
-    def train_all(self) -> Trained:
-        """Train on every request of the recording."""
-        return self.train(np.ones(len(self.recording), np.bool_))
-
     def train(self, members: Members) -> Trained:
         """Train on the marked requests."""
         with one_torch_thread():
@@ -147,35 +117,25 @@ class Trainer:
         others = [members & ~fold for fold in folds]
         spread = self.spread or in_threads(self.settings.threads)
         models = [_blank(self.maker.make(other)) for other in others]
-        table = rows.pooled(spread(self._survey, models, folds))
+        before, after = [False] * FOLDS, [True] * FOLDS
+        table = rows.pooled(spread(self._survey, models, folds, before))
         models = self._fold_models(models, table, others)
         self.progress("training", 1, STAGES)
         # Features of splices and evidence include what is expected before they are seen.
         if self.recording.shows_tokens and self.recording.neural_cap > 0:
             models = [_with_constant(model, "evidence", 0.6) for model in models]
-            drafts = rows.pooled(spread(self._survey_drafts, models, folds))
+            drafts = rows.pooled(spread(self._survey, models, folds, after))
             models = self._fold_models(models, {"evidence": drafts["evidence"]}, others)
         self.progress("training", 2, STAGES)
-        drafts = rows.pooled(spread(self._survey_drafts, models, folds))
+        drafts = rows.pooled(spread(self._survey, models, folds, after))
         models = self._fold_models(models, drafts, others)
         self.progress("training", 3, STAGES)
-        most = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
-        forwards = self._tuned_forwards(spread, models, folds, most)
+        forwards = self._tuned_forwards(spread, models, folds)
         self.progress("training", 4, STAGES)
-        tables = self.maker.make(members)
-        ((model, boosters),) = self._models(
-            [_blank(tables)], [table | drafts], self.settings, self.grow
-        )
+        blank = _blank(self.maker.make(members))
+        (model,), (boosters,) = self._models([blank], [table | drafts], self.settings, self.grow)
         self.progress("training", STAGES, STAGES)
-        return Trained(
-            model,
-            boosters,
-            self.cap,
-            most,
-            self.settings.seed,
-            forwards,
-            self.recording.knows_answers,
-        )
+        return Trained(self._policy(model, forwards), forwards, boosters)
 
     def _some(self, members: Members, most: int) -> Members:
         """The members, or a random part of each workload, of about `most` positions in total."""
@@ -211,7 +171,7 @@ class Trainer:
     ) -> list[Model]:
         """Each fold's model, the table's groups fitted on the rows of the other folds."""
         seen = [rows.of_members(table, other, self.recorded.request) for other in others]
-        return [model for model, _ in self._models(models, seen, self.settings.rough(), grow)]
+        return self._models(models, seen, self.settings.rough(), grow)[0]
 
     def _models(
         self,
@@ -219,7 +179,7 @@ class Trainer:
         tables: Sequence[Table],
         settings: Settings,
         growing: Grow,
-    ) -> list[tuple[Model, dict[str, Boosters]]]:
+    ) -> tuple[list[Model], list[dict[str, Boosters]]]:
         """The models, each with the groups of its table fitted anew; and their boosters."""
         at_once = settings.threads
         if at_once > 1:
@@ -227,52 +187,54 @@ class Trainer:
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(job: tuple[int, str]) -> Fitted:
+        def fit(job: tuple[int, str]) -> tuple[Boosters, Mapping[str, Curves], Network]:
             number, group = job
             return self._fit(group, tables[number][group], settings, growing)
 
         jobs = [(number, group) for number, table in enumerate(tables) for group in table]
-        fitted = dict(zip(jobs, in_threads(at_once)(fit, jobs), strict=True))
-        made = []
-        for number, (model, table) in enumerate(zip(models, tables, strict=True)):
-            mine = {group: fitted[number, group] for group in table}
-            networks = {group: each.network for group, each in mine.items()}
-            curves = dict(model.curves)
-            for each in mine.values():
-                curves |= each.curves
-            made.append(
-                (
-                    replace(model, networks={**model.networks, **networks}, curves=curves),
-                    {group: each.boosters for group, each in mine.items()},
-                )
+        made, boosters = list(models), [dict[str, Boosters]() for _ in models]
+        for (number, group), fitted in zip(jobs, in_threads(at_once)(fit, jobs), strict=True):
+            boosters[number][group], curves, network = fitted
+            model = made[number]
+            made[number] = replace(
+                model,
+                networks={**model.networks, group: network},
+                curves={**model.curves, **curves},
             )
-        return made
+        return made, boosters
 
-    def _fit(self, group: str, seen: Rows, settings: Settings, growing: Grow) -> Fitted:
+    def _fit(
+        self, group: str, seen: Rows, settings: Settings, growing: Grow
+    ) -> tuple[Boosters, Mapping[str, Curves], Network]:
         rng = np.random.default_rng([settings.seed, 0x7815])
         seen = rows.thinned(seen, settings.max_rows, rng)
         boosters, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings, growing))
         fitting = replace(settings.fitting, seed=settings.seed)
-        network = distilled(group, boosters, seen.x, fitting, settings.threads)
-        return Fitted(boosters, network, curves)
+        return boosters, curves, distilled(group, boosters, seen.x, fitting, settings.threads)
 
     def _policy(self, model: Model, forwards: Forwards | None = None) -> LearnedPolicy:
-        neural_cap = self.recording.neural_cap
-        return LearnedPolicy("training", model, self.cap, neural_cap, forwards=forwards)
+        # Drafts reach no further than what is verified.
+        neural_cap = min(self.recording.neural_cap, self.cap)
+        return LearnedPolicy(
+            "training",
+            model,
+            self.cap,
+            neural_cap,
+            forwards=forwards,
+            memory=self.recording.knows_answers,
+        )
 
-    def _survey(self, model: Model, fold: Members) -> Table:
-        return rows.survey(self.recording, self._policy(model), fold)
-
-    def _survey_drafts(self, model: Model, fold: Members) -> Table:
-        return rows.survey_drafts(self.recording, self._policy(model), fold)
+    def _survey(self, model: Model, fold: Members, drafts: bool) -> Table:
+        return rows.survey(self.recording, self._policy(model), fold, drafts)
 
     def _tuned_forwards(
-        self, spread: Spread, models: list[Model], folds: list[Members], most: int
+        self, spread: Spread, models: list[Model], folds: list[Members]
     ) -> Forwards:
         """Forwards by load, by what comes of them in replays of each fold under the others' model.
 
         0 is tried last: it is taken where the drafter does not pay for its prompts and forwards.
         """
+        most = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
         if most == 0:
             return {}
         tuned = {}

@@ -84,7 +84,6 @@ def same(one, other):
 
     return (
         one.manifest == other.manifest
-        and one.card == other.card
         and arrays(one.networks) == arrays(other.networks)
         and arrays(one.tables) == arrays(other.tables)
     )

@@ -66,7 +66,7 @@ SENSELESS = {
     "evidence": [["confidences"], ["prefix"]],
     "target": [3, "two\nlines"],
     "vocabulary_hash": [3, "0123456789abcdef"],
-    "metrics": [3, {"a": {"b": 10**19}}],
+    "metrics": [3, []],
     "forwards": [{"a": 1}, {"1": True}, [1], {"1": 9}, {"1": -1}],
     "adaspec_version": [1],
 }
@@ -78,10 +78,6 @@ def test_a_field_that_makes_no_sense_is_named(key):
         assert key in refused(record(**{key: value})), value
 
 
-def test_metrics_too_deep_or_not_finite_are_refused():
-    deep = value = {}
-    for _ in range(20):
-        value["a"] = value = {}
-    assert "metrics" in refused(record(metrics=deep))
+def test_metrics_that_are_not_finite_are_refused():
     with pytest.raises(PolicyError, match="metrics"):
         fakes.manifest(metrics={"auc": float("nan")})

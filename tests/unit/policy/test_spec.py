@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from adaspec.errors import SpecError
 from adaspec.policy.adaptive import Adaptive
-from adaspec.policy.spec import (
-    FORMS,
-    KINDS,
-    ema_spec,
-    parse_policy,
-    rule_spec,
-)
+from adaspec.policy.spec import FORMS, KINDS, parse_policy, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import ORACLES, parse_contender
 from adaspec.replay.oracles import Oracle
@@ -120,7 +114,7 @@ def test_specs_survive_a_round_trip(data: st.DataObject, head: str) -> None:
     policy = parse_policy(rule_spec(head, *values))
     assert isinstance(policy, StaticPolicy)
     assert policy.rule == FORMS[head].build(*values)
-    ema = parse_policy(ema_spec((1, 4, 7), 0.25))
+    ema = parse_policy("ema:1,4,7:0.25")
     assert isinstance(ema, Adaptive)
     assert (ema.rival.tiers.tolist(), ema.rival.alpha) == ([1, 4, 7], 0.25)
 

@@ -118,14 +118,14 @@ def test_a_report_about_something_else_is_refused(seen, trace, tmp_path):
     for changes, said in (
         (None, "there is no such file"),
         ({"cross_fitted": None}, "is no cross-fitted report"),
-        ({"schema": 9}, "no report that this build reads"),
+        ({"schema": 9}, "schema 9 is not"),
         ({"cost": "another"}, r"its cost model \(another\)"),
         ({"engine": "async"}, r"its engine \(async\)"),
         (
             {"cross_fitted": report["cross_fitted"] | {"memory": True}},
             r"its --memory \(True\)",
         ),
-        ({"headline": [{}]}, "lacks what a card shows"),
+        ({"headline": [{}]}, "is no report of adaspec"),
         ({}, "its requests"),
     ):
         if changes is not None:
