@@ -31,13 +31,16 @@ from adaspec.draft.match import (
     Ints,
     common_end,
 )
-from adaspec.draft.words import words_at
+from adaspec.draft.words import prefetch, words_at
 from adaspec.jit import compiled
 
 SIZES = (1, 2, 4)
 """The numbers of tokens that are hashed. With 8 as well, the fewer places that look-ups read save
 less than the longer appends take."""
 LEVELS = len(SIZES)
+BUCKETS = 2
+"""Hashes per token of room: fewer lead more look-ups to places of other tokens."""
+_LINK, _UNLINK, _FETCH = range(3)
 
 
 class Text(NamedTuple):
@@ -56,7 +59,7 @@ def new_words(room: int) -> Ints:
 
 @compiled
 def _words_for(room: int) -> int:
-    return room + (room + 1) * LEVELS + room * LEVELS
+    return room + (room + 1) * LEVELS + room * BUCKETS * LEVELS
 
 
 @compiled
@@ -76,34 +79,59 @@ def text_at(address: int, room: int) -> Text:
 def append(text: Text, known: int, token: int) -> None:
     """Append a token to a text of so many, which has room for it."""
     text.tokens[known] = token
-    _link(text, known + 1, False)
+    _visit(text, known + 1, _LINK)
 
 
 @compiled
 def take_back(text: Text, known: int) -> None:
     """Undo the latest `append`, after which the text had `known` tokens."""
-    _link(text, known, True)
+    _visit(text, known, _UNLINK)
 
 
 @compiled
-def _link(text: Text, place: int, undo: bool) -> None:
-    """Make a place the latest behind each number of tokens before it, or undo that."""
+def fetch(text: Text, known: int, token: int) -> None:
+    """Have the buckets that appending a token changes in the cache soon."""
+    text.tokens[known] = token
+    _visit(text, known + 1, _FETCH)
+
+
+@compiled
+def _visit(text: Text, place: int, what: int) -> None:
+    """Link a place as the latest behind each number of tokens before it, or undo that, or fetch."""
     tokens, previous, latest = text.tokens, text.previous, text.latest
-    room = len(tokens)
+    buckets = BUCKETS * len(tokens)
     key, factor, level = np.uint64(0), np.uint64(1), 0
     for back in range(min(place, SIZES[-1])):
         factor *= np.uint64(0x9E3779B97F4A7C15)
         key += np.uint64(tokens[place - 1 - back]) * factor
         if back + 1 == SIZES[level]:
-            bucket = np.int64(((key >> np.uint64(32)) * np.uint64(room)) >> np.uint64(32))
-            at, link = level * room + bucket, place * LEVELS + level
-            if undo:
+            bucket = np.int64(((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
+            at, link = level * buckets + bucket, place * LEVELS + level
+            if what == _LINK:
+                previous[link], latest[at] = latest[at], place
+            elif what == _UNLINK:
                 latest[at] = previous[link]
             else:
-                previous[link], latest[at] = latest[at], place
+                prefetch(latest, at)
             level += 1
-    for missing in range(level, LEVELS):
-        previous[place * LEVELS + missing] = 0
+    if what == _LINK:
+        previous[place * LEVELS + level : (place + 1) * LEVELS] = 0
+
+
+@compiled
+def fetch_place(text: Text, known: int, ahead: int) -> None:
+    """Have the place that a look-up reads after so many others in the cache soon."""
+    tokens, previous = text.tokens, text.previous
+    for down in range(LEVELS):
+        level = LEVELS - 1 - down
+        size, latest = SIZES[level], previous[known * LEVELS + level]
+        place = latest
+        for _ in range(ahead):
+            place = previous[place * LEVELS + level]
+        prefetch(tokens, place - 1)
+        prefetch(previous, place * LEVELS + level)
+        if ahead > 0 and latest > 0 and tokens[latest - size] == tokens[known - size]:
+            return
 
 
 @compiled

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adaspec.draft.answers import AnswerIndex, copy_tokens, match_answers
-from adaspec.draft.chains import Text, append, look_up, new_words, take_back, text_at
+from adaspec.draft.chains import (
+    Text,
+    append,
+    fetch,
+    fetch_place,
+    look_up,
+    new_words,
+    take_back,
+    text_at,
+)
 from adaspec.draft.match import (
     FACTS,
     LONGEST_MATCH,
@@ -30,6 +39,11 @@ ADDRESS, ROOM, KNOWN, OWNER, ANSWERS, FIELDS = range(6)
 whose answers are looked up as well, and the address of all answers, 0 where there are none."""
 
 SPARE = 64
+"""Room that a text has for tokens to come, besides half of what it has."""
+FETCHED = 4
+"""Memory is waited for at each place that a look-up reads, and the texts of a large batch do not
+fit the cache. So the first places are fetched for all rows before any row is looked up: with a
+hundred requests that takes a third off a look-up."""
 
 
 class NgramIndex:
@@ -94,10 +108,14 @@ class NgramIndex:
         return Matches(*facts), tails, copied
 
     def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
-        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]]."""
+        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
+
+        There is none where that is no token, or -1 the last one.
+        """
         rows = _rows(slots)
         behind, lengths = self._tails(rows, tails, tail_lengths)
-        facts = np.empty((FACTS, len(rows)), np.int32)
+        facts = np.zeros((FACTS, len(rows)), np.int32)
+        facts[START] = -1
         _look_behind_rows(self._requests, rows, behind, lengths, facts)
         return Matches(*facts)
 
@@ -254,8 +272,42 @@ def _append_all(request: Longs, tokens: Ints) -> None:
 def _extend_rows(requests: Longs, slots: Longs, tokens: Ints, counts: Longs) -> None:
     taken = 0
     for row in range(len(slots)):
+        _fetch(requests[slots[row]], tokens[taken : taken + counts[row]])
+        taken += counts[row]
+    taken = 0
+    for row in range(len(slots)):
         _append_all(requests[slots[row]], tokens[taken : taken + counts[row]])
         taken += counts[row]
+
+
+@compiled
+def _fetch(request: Longs, tokens: Ints) -> None:
+    text, known = _text_of(request), request[KNOWN]
+    for at in range(len(tokens)):
+        fetch(text, known + at, tokens[at])
+
+
+@compiled
+def _find_rows(requests: Longs, slots: Longs, facts: Ints) -> None:
+    for ahead in range(FETCHED):
+        for row in range(len(slots)):
+            request = requests[slots[row]]
+            fetch_place(_text_of(request), request[KNOWN], ahead)
+    for row in range(len(slots)):
+        request = requests[slots[row]]
+        find_match(
+            _text_of(request), request[KNOWN], request[OWNER], request[ANSWERS], facts[:, row]
+        )
+
+
+@compiled
+def _take_back_rows(requests: Longs, slots: Longs, counts: Longs) -> None:
+    for row in range(len(slots)):
+        request = requests[slots[row]]
+        text = _text_of(request)
+        for _ in range(counts[row]):
+            take_back(text, request[KNOWN])
+            request[KNOWN] -= 1
 
 
 @compiled
@@ -263,20 +315,6 @@ def find_match(text: Text, known: int, owner: int, answers: int, match: Ints) ->
     """Fill in the facts about the match of a text, in itself or in earlier answers."""
     look_up(text, known, match)
     match_answers(text.tokens[:known], answers, owner, match)
-
-
-@compiled
-def find_behind(text: Text, known: int, owner: int, answers: int, tail: Ints, facts: Ints) -> None:
-    """Fill each column of `facts` with the match behind the first 1, 2, .. tokens of a tail.
-
-    Behind a token of -1 nothing is filled in.
-    """
-    for at in range(len(tail)):
-        append(text, known + at, tail[at])
-        if tail[at] >= 0:
-            find_match(text, known + at + 1, owner, answers, facts[:, at])
-    for at in range(len(tail), 0, -1):
-        take_back(text, known + at)
 
 
 @compiled
@@ -300,11 +338,7 @@ def _tail_rows(requests: Longs, slots: Longs, tail: Ints) -> None:
 
 @compiled
 def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied: Ints) -> None:
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        find_match(
-            _text_of(request), request[KNOWN], request[OWNER], request[ANSWERS], facts[:, row]
-        )
+    _find_rows(requests, slots, facts)
     _tail_rows(requests, slots, tail)
     _copy_rows(requests, slots, facts[START], copied)
 
@@ -314,14 +348,15 @@ def _look_behind_rows(
     requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints
 ) -> None:
     for row in range(len(slots)):
-        request, tail = requests[slots[row]], tails[row, : lengths[row]]
-        text, known = _text_of(request), request[KNOWN]
-        for at in range(len(tail)):
-            append(text, known + at, tail[at])
-        end = known + len(tail)
-        find_match(text, end, request[OWNER], request[ANSWERS], facts[:, row])
-        for at in range(len(tail), 0, -1):
-            take_back(text, known + at)
+        _fetch(requests[slots[row]], tails[row, : lengths[row]])
+    for row in range(len(slots)):
+        _append_all(requests[slots[row]], tails[row, : lengths[row]])
+    _find_rows(requests, slots, facts)
+    for row in range(len(slots)):
+        if lengths[row] == 0 or tails[row, lengths[row] - 1] < 0:
+            facts[:, row] = 0
+            facts[START, row] = -1
+    _take_back_rows(requests, slots, lengths)
 
 
 @compiled
@@ -329,12 +364,18 @@ def _look_behind_every(
     requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints, copied: Ints
 ) -> None:
     for row in range(len(slots)):
-        request, tail = requests[slots[row]], tails[row, : lengths[row]]
-        text, known, answers = _text_of(request), request[KNOWN], request[ANSWERS]
-        find_behind(text, known, request[OWNER], answers, tail, facts[:, :, row].T)
-        for at in range(len(tail)):
-            said = text.tokens[: known + at + 1]
-            copy_tokens(said, answers, facts[at, START, row], copied[at, row : row + 1])
+        _fetch(requests[slots[row]], tails[row, : lengths[row]])
+    for depth in range(tails.shape[1]):
+        for row in range(len(slots)):
+            if depth < lengths[row]:
+                _append_all(requests[slots[row]], tails[row, depth : depth + 1])
+        _find_rows(requests, slots, facts[depth])
+        for row in range(len(slots)):
+            if depth >= lengths[row] or tails[row, depth] < 0:
+                facts[depth, :, row] = 0
+                facts[depth, START, row] = -1
+        _copy_rows(requests, slots, facts[depth, START], copied[depth].reshape(-1, 1))
+    _take_back_rows(requests, slots, lengths)
 
 
 @compiled

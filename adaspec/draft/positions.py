@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
-from adaspec.draft.chains import append, new_words, text_in
-from adaspec.draft.index import find_behind, find_match
+from adaspec.draft.chains import append, new_words, take_back, text_in
+from adaspec.draft.index import find_match
 from adaspec.draft.match import FACTS, START, Ints, Matches, earliest_match
 from adaspec.jit import compiled
 
@@ -79,8 +79,11 @@ def _match_behind(
         if known >= prompt:
             tail, drafted = drafts[known - prompt], 0
             while drafted < len(tail) and tail[drafted] >= 0:
+                append(text, known + drafted, tail[drafted])
                 drafted += 1
-            find_behind(text, known, 1, answers, tail[:drafted], facts[:, known - prompt])
+                find_match(text, known + drafted, 1, answers, facts[:, known - prompt, drafted - 1])
+            for taken in range(drafted):
+                take_back(text, known + drafted - taken)
         append(text, known, context[known])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import Matches
+from adaspec.draft.match import FACTS, START, Matches
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Bools, Floats, Ints
@@ -69,6 +69,8 @@ class BehindDrafts:
         """Of `tokens`, the first `count` per row are drafted; no policy may hold these arrays."""
         self._index, self._slots, self._tokens = index, slots, tokens
         self._count, self._holds = count, holds
+        self._facts: Ints | None = None
+        """What `every` found."""
         self._answered: bytes | None = None
         """The lengths that the matches below are of."""
 
@@ -85,7 +87,9 @@ class BehindDrafts:
         They are (forwards, facts, rows) and (forwards, rows), -1 where nothing is copied.
         """
         lengths = np.where(self._holds, self._count, 0)
-        return self._index.lookup_behind_every(self._slots, self._tokens[:, : self._count], lengths)
+        tokens = self._tokens[:, : self._count]
+        self._facts, copied = self._index.lookup_behind_every(self._slots, tokens, lengths)
+        return self._facts, copied
 
     def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
         """Where copying behind `neural_len` tokens starts, and how many tokens there are to copy.
@@ -97,16 +101,10 @@ class BehindDrafts:
         return self._start, self._available
 
     def _look_up(self, lengths: Ints) -> None:
-        matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
-        clear_undrafted(
-            lengths,
-            self._tokens,
-            matches.length,
-            matches.start,
-            matches.agree,
-            matches.seen,
-            matches.available,
-        )
+        if self._facts is None:
+            matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
+        else:
+            matches = Matches(*chosen(self._facts, lengths))
         self._answered, self._matches = lengths.tobytes(), matches
         self._start, self._available = matches.start.copy(), matches.available.copy()
 
@@ -156,20 +154,14 @@ def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
 
 
 @compiled
-def clear_undrafted(
-    lengths: Ints,
-    tokens: Ints,
-    length: Ints,
-    start: Ints,
-    agree: Ints,
-    seen: Ints,
-    available: Ints,
-) -> None:
-    """Leave no match where the length is 0, or the last of the tokens was not drafted."""
-    for row in range(lengths.shape[0]):
-        if lengths[row] == 0 or tokens[row, lengths[row] - 1] < 0:
-            length[row] = agree[row] = seen[row] = available[row] = 0
-            start[row] = -1
+def chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Of facts behind the first 1, 2, .. tokens, those behind `lengths` tokens of each row."""
+    out = np.zeros((FACTS, len(lengths)), np.int32)
+    out[START] = -1
+    for row in range(len(lengths)):
+        if lengths[row] > 0:
+            out[:, row] = facts[lengths[row] - 1, :, row]
+    return out[0], out[1], out[2], out[3], out[4]
 
 
 @compiled

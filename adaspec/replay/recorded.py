@@ -13,7 +13,7 @@ from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
 from adaspec.policy.step import ShownDrafts, Step
-from adaspec.policy.text import lengths_behind
+from adaspec.policy.text import chosen, lengths_behind
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.trace.schema import CONFIDENCES
 
@@ -101,7 +101,7 @@ class HiddenDrafts:
 
     def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
         """What the look-up gives behind the true tokens."""
-        facts = _chosen(self._behind, neural_len)
+        facts = chosen(self._behind, neural_len)
         return facts[START], facts[AVAILABLE]
 
 
@@ -118,14 +118,14 @@ class _Committing:
         self._facts, self._holds, self._committed, self._cap = facts, holds, committed, cap
 
     def __call__(self, neural_len: Ints) -> Matches:
-        lengths = lengths_behind(neural_len, self._facts.shape[2], self._holds)
+        lengths = lengths_behind(neural_len, len(self._facts), self._holds)
         earlier = self._committed
         if ((lengths > 0) & (earlier > 0) & (lengths != earlier)).any():
             raise PolicyFault(
                 f"a second look behind another number of neural tokens is made: {_COMMITS}"
             )
         np.maximum(earlier, lengths, out=earlier)
-        facts = _chosen(self._facts, lengths)
+        facts = chosen(self._facts, lengths)
         np.minimum(facts[AVAILABLE], self._cap, out=facts[AVAILABLE])
         facts[START][:] = -1
         return Matches(*facts)
@@ -149,26 +149,14 @@ def _drafted(
 
 @compiled
 def _behind_true_tokens(facts: Ints, place: Longs, left: Longs, count: int) -> Ints:
-    """(FACTS, rows, count) the look-ups behind 1..count true tokens; none at the output's end."""
+    """(count, FACTS, rows) the look-ups behind 1..count true tokens; none at the output's end."""
     rows = place.shape[0]
-    behind = np.zeros((FACTS, rows, count), np.int32)
-    behind[START] = -1
+    behind = np.zeros((count, FACTS, rows), np.int32)
+    behind[:, START] = -1
     for row in range(rows):
         for k in range(min(count, left[row] - 1)):
-            behind[:, row, k] = facts[:, place[row] + k + 1]
+            behind[k, :, row] = facts[:, place[row] + k + 1]
     return behind
-
-
-@compiled
-def _chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """The facts behind `lengths` tokens per row."""
-    rows = lengths.shape[0]
-    out = np.zeros((FACTS, rows), np.int32)
-    out[START] = -1
-    for row in range(rows):
-        if lengths[row] > 0:
-            out[:, row] = facts[:, row, lengths[row] - 1]
-    return out[0], out[1], out[2], out[3], out[4]
 
 
 class Verification(NamedTuple):
