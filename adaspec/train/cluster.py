@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import Any
 
@@ -22,6 +22,8 @@ from adaspec.train.rows import Array, Floats
 
 CONNECT_S = 10.0
 """Seconds within which a scheduler must answer and have workers."""
+ATTEMPTS = 3
+"""How often Dask's client is started anew."""
 GONE_S = 30.0
 """Seconds without workers after which the cluster is given up."""
 LEAST_ROWS = 50_000
@@ -38,9 +40,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._sent: tuple[Any, Any] = None, None
         """The trainer whose methods were called last, and where it is on the workers."""
         try:
-            from dask.distributed import Client
-
-            self._client = Client(address, timeout=CONNECT_S, set_as_default=False)
+            self._client = _connected(address)
             self._client.wait_for_workers(1, timeout=CONNECT_S)
         except ImportError as error:
             raise TrainingError(
@@ -129,6 +129,16 @@ class Cluster(AbstractContextManager["Cluster"]):
     def _workers(self) -> set[str]:
         running = self._client.status == "running"
         return set(self._client.scheduler_info()["workers"]) if running else set()
+
+
+def _connected(address: str) -> Any:
+    from dask.distributed import Client
+
+    for _ in range(ATTEMPTS):
+        # Dask asserts that a thread of its own has started in 10 s, which a busy machine can miss.
+        with suppress(AssertionError):
+            return Client(address, timeout=CONNECT_S, set_as_default=False)
+    raise TimeoutError(f"Dask's client did not start, tried {ATTEMPTS} times")
 
 
 def _in_short(error: Exception) -> str:

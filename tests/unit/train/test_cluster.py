@@ -61,6 +61,20 @@ def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
         assert "\n" not in str(error.value)
 
 
+def test_a_client_that_starts_too_slowly_is_started_again(two_workers, monkeypatch):
+    real, calls = distributed.Client, []
+
+    def slow_at_first(*arguments, **named):
+        calls.append(arguments)
+        assert len(calls) > 1
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(distributed, "Client", slow_at_first)
+    with Cluster(two_workers) as cluster:
+        assert cluster.address == two_workers
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("objective", ["binary", "regression"])
 def test_trees_grown_by_all_workers_say_what_those_grown_here_say(
     two_workers, heard, monkeypatch, objective
