@@ -50,7 +50,7 @@ class Settings:
 
     def rough(self) -> Settings:
         """Settings for models that only say which forwards are best."""
-        fitting = replace(self.fitting, width=32, steps=1500)
+        fitting = replace(self.fitting, width=32, steps=500)
         return replace(self, rounds=60, rate=0.1, max_rows=60_000, parts=0, fitting=fitting)
 
     def parameters(self, objective: str, rows: int) -> dict[str, object]:

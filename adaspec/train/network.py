@@ -52,9 +52,9 @@ class Fitting:
     """How a network is fitted, by Adam."""
 
     width: int = 64
-    steps: int = 6000
+    steps: int = 2000
     """At least so many, in whole passes over the rows."""
-    rate: float = 3e-3
+    rate: float = 1e-2
     """The step size at first; it falls to 0 in a straight line."""
     seed: int = 0
 
