@@ -141,6 +141,6 @@ def test_too_few_requests_and_a_report_of_no_crossfit_are_refused(trace, mistake
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "report.json").write_text(json.dumps({"schema": 1}))
-    assert "is no cross-fitted report" in mistake(
+    assert "is no report of adaspec" in mistake(
         "train", trace, "-o", out, "--crossfit-report", plain
     )
