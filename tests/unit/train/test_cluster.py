@@ -69,7 +69,7 @@ def test_a_client_that_starts_too_slowly_is_started_again(two_workers, monkeypat
         assert len(calls) > 1
         return real(*arguments, **named)
 
-    monkeypatch.setattr(distributed, "Client", slow_at_first)
+    monkeypatch.setattr("dask.distributed.Client", slow_at_first)
     with Cluster(two_workers) as cluster:
         assert cluster.address == two_workers
     assert len(calls) == 2
