@@ -251,12 +251,12 @@ def _bucket(ring: _Ring, level: int, key: int) -> int:
     """Where the bucket of a hash lies in the tables."""
     capacity = len(ring.tokens)
     spread = (np.uint64(key) >> np.uint64(32)) * np.uint64(capacity)
-    return (level * capacity + np.int64(spread >> np.uint64(32))) * WORDS_OF_BUCKET
+    return (level * capacity + int(spread >> np.uint64(32))) * WORDS_OF_BUCKET
 
 
 @compiled
 def _add(ring: _Ring, answer: Ints, owner: int) -> None:
-    capacity, head = len(ring.tokens), np.int64(ring.header[HEAD])
+    capacity, head = len(ring.tokens), int(ring.header[HEAD])
     if head + len(answer) >= capacity:
         # Answers are never cut in two: the end of the ring stays empty.
         _leave(ring, head, capacity)

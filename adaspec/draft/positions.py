@@ -19,10 +19,8 @@ def match_positions(
 
     All of them also know these `answers`, of owner 1.
     """
-    context, known = _context(prompt, output)
-    facts = np.empty((FACTS, len(context) - known), np.int32)
-    _match_positions(new_words(len(context)), context, known, _address(answers), facts)
-    return Matches(*facts)
+    facts = _matches(prompt, output, np.empty((np.size(output), 0), np.int32), answers)
+    return Matches(*facts[:, :, 0])
 
 
 def vllm_positions(
@@ -42,13 +40,21 @@ def matches_behind_drafts(
 
     `drafted` is [len(output), most drafted], with -1 for no token; there the match has length 0.
     """
+    return Matches(*_matches(prompt, output, np.asarray(drafted, np.int32), answers)[:, :, 1:])
+
+
+def _matches(
+    prompt: ArrayLike, output: ArrayLike, drafted: Ints, answers: AnswerIndex | None
+) -> Ints:
+    """The facts at every position behind the first 0, 1, .. drafted tokens there."""
     context, known = _context(prompt, output)
-    drafts = np.ascontiguousarray(drafted, np.int32)
-    facts = np.zeros((FACTS, *drafts.shape), np.int32)
+    positions, width = drafted.shape
+    facts = np.zeros((FACTS, positions, width + 1), np.int32)
     facts[START] = -1
-    room = len(context) + drafts.shape[1]
-    _match_behind(new_words(room), room, context, known, drafts, _address(answers), facts)
-    return Matches(*facts)
+    address, room = 0 if answers is None else answers.address, len(context) + width
+    drafts = np.ascontiguousarray(drafted)
+    _match_positions(new_words(room), room, context, known, drafts, address, facts)
+    return facts
 
 
 def _context(prompt: ArrayLike, output: ArrayLike) -> tuple[Ints, int]:
@@ -57,31 +63,19 @@ def _context(prompt: ArrayLike, output: ArrayLike) -> tuple[Ints, int]:
     return np.concatenate([prompt_tokens, output_tokens]), len(prompt_tokens)
 
 
-def _address(answers: AnswerIndex | None) -> int:
-    return 0 if answers is None else answers.address
-
-
 @compiled
-def _match_positions(words: Ints, context: Ints, prompt: int, answers: int, facts: Ints) -> None:
-    text = text_in(words, len(context))
-    for known in range(len(context)):
-        if known >= prompt:
-            find_match(text, known, 1, answers, facts[:, known - prompt])
-        append(text, known, context[known])
-
-
-@compiled
-def _match_behind(
+def _match_positions(
     words: Ints, room: int, context: Ints, prompt: int, drafts: Ints, answers: int, facts: Ints
 ) -> None:
     text = text_in(words, room)
     for known in range(len(context)):
         if known >= prompt:
-            tail, drafted = drafts[known - prompt], 0
+            matches, tail, drafted = facts[:, known - prompt], drafts[known - prompt], 0
+            find_match(text, known, 1, answers, matches[:, 0])
             while drafted < len(tail) and tail[drafted] >= 0:
                 append(text, known + drafted, tail[drafted])
                 drafted += 1
-                find_match(text, known + drafted, 1, answers, facts[:, known - prompt, drafted - 1])
+                find_match(text, known + drafted, 1, answers, matches[:, drafted])
             for taken in range(drafted):
                 take_back(text, known + drafted - taken)
         append(text, known, context[known])

@@ -15,15 +15,15 @@ def common_suffix(context: tuple[int, ...], end: int, limit: int) -> int:
 
 
 def look_up(context: tuple[int, ...], max_match: int = MAX_MATCH) -> tuple[int, ...]:
-    """(length, start, first, agree, seen, available) of the context as it stands."""
+    """(length, start, agree, seen, available) of the context as it stands."""
     lengths = [common_suffix(context, end, max_match) for end in range(len(context))]
     longest = max(lengths, default=0)
     if longest == 0:
-        return 0, -1, -1, 0, 0, 0
+        return 0, -1, 0, 0, 0
     ends = [end for end, length in enumerate(lengths) if length >= longest]
     latest = ends[-8:]
     agree = sum(context[end] == context[latest[-1]] for end in latest)
-    return longest, ends[-1], ends[0], agree, len(latest), len(context) - ends[-1]
+    return longest, ends[-1], agree, len(latest), len(context) - ends[-1]
 
 
 def vllm_match(context: tuple[int, ...], min_n: int, max_n: int) -> tuple[int, int]:
@@ -36,4 +36,4 @@ def vllm_match(context: tuple[int, ...], min_n: int, max_n: int) -> tuple[int, i
     return -1, 0
 
 
-FACTS = ("length", "start", "first", "agree", "seen", "available")
+FACTS = ("length", "start", "agree", "seen", "available")

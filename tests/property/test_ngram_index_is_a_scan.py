@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_scan import FACTS, MAX_MATCH, look_up, vllm_match
 
-from adaspec.draft.index import (
-    Matches,
-    NgramIndex,
-    match_positions,
-    matches_behind_drafts,
-    vllm_positions,
-)
+from adaspec.draft.index import NgramIndex
+from adaspec.draft.match import Matches
+from adaspec.draft.positions import match_positions, matches_behind_drafts, vllm_positions
 
 MOST_TOKENS = 140
 
@@ -73,7 +69,7 @@ def test_every_fact_is_what_a_scan_finds(
     drawn, at = batch
     index, slots = open_all(drawn, at)
     while True:
-        matches = index.lookup(slots)
+        matches, _, _ = index.survey(slots, 0, 0)
         for row, context in enumerate(drawn):
             assert facts_of(matches, row) == look_up(context[: at[row]])
         counts = [
@@ -104,22 +100,26 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
         for step in range(lengths[row]):
             coming = context[prompts[row] + step : prompts[row] + step + 1]
             tails[row, step] = random.choice((coming or context or (3,)) + (context or (3,))[-1:])
-    before = [facts_of(index.lookup(slots), row) for row in range(len(slots))]
+    found, _, _ = index.survey(slots, 0, 0)
+    before = [facts_of(found, row) for row in range(len(slots))]
 
     behind = index.lookup_behind(slots, tails, lengths)
     drafts = index.propose(slots, behind.start, np.full(len(slots), 20), tails, lengths)
 
-    assert [facts_of(index.lookup(slots), row) for row in range(len(slots))] == before
+    again, _, _ = index.survey(slots, 0, 0)
+    assert [facts_of(again, row) for row in range(len(slots))] == before
     for row, length in enumerate(lengths):
         extended = drawn[row][: prompts[row]] + tuple(tails[row, :length].tolist())
-        assert facts_of(behind, row) == look_up(extended)
+        assert facts_of(behind, row) == (look_up(extended) if length else (0, -1, 0, 0, 0))
         start = int(behind.start[row])
         copied = extended[start : start + 20] if start >= 0 else ()
         assert tuple(drafts[row]) == copied + (-1,) * (20 - len(copied))
     index.extend(slots, [t for row, n in enumerate(lengths) for t in tails[row, :n]], lengths)
-    after = index.lookup(slots)
+    after, _, _ = index.survey(slots, 0, 0)
     for row in range(len(slots)):
-        assert facts_of(behind, row) == facts_of(after, row)
+        assert facts_of(after, row) == look_up(
+            drawn[row][: prompts[row]] + tuple(tails[row, : lengths[row]].tolist())
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -184,7 +184,7 @@ def test_offline_rows_are_what_the_running_index_says(
         assert (starts[position], lengths[position]) == vllm_match(known, min_n, max_n)
         for step in range(4):
             tail = tuple(drafted[position, : step + 1].tolist())
-            expected = (0, -1, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)
+            expected = (0, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)
             assert facts_of(behind, position, step) == expected
 
 

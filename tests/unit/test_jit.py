@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 CHECKOUT = Path(__file__).parents[2]
 
 LOOP = """
-from adaspec.draft import index  # any module that compiles at its import
+from adaspec.draft import positions  # any module that compiles at its import
 from adaspec.jit import compiled
 
 @compiled
@@ -158,7 +158,7 @@ def test_code_is_kept_where_neither_the_package_nor_a_home_can_be_written(
     }
     # What one process compiles, the next one finds.
     code = (
-        "import numpy as np; from adaspec.draft.index import copied_run as run;"
+        "import numpy as np; from adaspec.draft.positions import copied_run as run;"
         "print(run(np.array([1, 2, 1, 2], np.int32), 0, 2), sum(run.stats.cache_hits.values()))"
     )
     compiled, found = (run(["-c", code], temporary, **there) for _ in range(2))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from adaspec.draft.answers import LONGEST_COPY, LONGEST_MATCH, OCCURRENCES, SIZES
+from adaspec.draft.answers import LONGEST_COPY, SIZES
+from adaspec.draft.match import LONGEST_MATCH, OCCURRENCES
 
 
 def plain_search(

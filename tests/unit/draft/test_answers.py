@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from adaspec.draft.answers import (
     BYTES_PER_TOKEN,
     IN_ANSWERS,
-    LONGEST_MATCH,
     AnswerIndex,
     find_answer,
     is_better,
 )
-from adaspec.draft.index import NgramIndex, match_positions, matches_behind_drafts
+from adaspec.draft.index import NgramIndex
+from adaspec.draft.positions import match_positions, matches_behind_drafts
 from adaspec.errors import DraftError
 
 ROOMY = 50_000 * BYTES_PER_TOKEN
@@ -25,9 +25,8 @@ tokens = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
 def found(index: AnswerIndex, text: list[int], owner: int = 1, least: int = 0):
-    tail = np.array(text[::-1][:LONGEST_MATCH], np.int32)
     length, place, agree, seen, available = find_answer(
-        index.address, owner, tail, len(tail), least
+        index.address, owner, np.array(text, np.int32), least
     )
     if length == 0:
         assert (place, agree, seen, available) == (-1, 0, 0, 0)

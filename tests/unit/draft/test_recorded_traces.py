@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.draft.index import accepted_runs, vllm_positions
+from adaspec.draft.positions import accepted_runs, vllm_positions
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces" / "specdecode-bench"
 WORKLOADS = ("gsm8k", "instructcoder", "sharegpt", "cnn")
@@ -27,7 +27,7 @@ def test_the_recorded_ngram_acceptance_is_reproduced() -> None:
             output = np.array(request["generated_token_ids"], np.int32)
             recorded = np.array(request["acc_ngram"]["acc_len"][: len(output)]) - 1
             starts, _ = vllm_positions(prompt, output, MIN_N, MAX_N)
-            runs = accepted_runs(np.concatenate([prompt, output]), starts, len(prompt))
+            runs = accepted_runs(np.concatenate([prompt, output]), starts, len(prompt), prompt[:0])
             accepted = np.minimum(runs[: len(recorded)], MOST_DRAFTED)
             positions += len(recorded)
             for position in np.flatnonzero(accepted != recorded):

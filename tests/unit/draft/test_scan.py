@@ -9,17 +9,8 @@ from hypothesis import strategies as st
 from made_answers import OWNERS, empty_index, random_answers
 
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.scan import (
-    AGREE,
-    AVAILABLE,
-    FACTS,
-    LENGTH,
-    SEEN,
-    START,
-    Texts,
-    match_rows,
-    propose_rows,
-)
+from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
+from adaspec.draft.scan import Texts, match_rows, propose_rows
 
 ROWS = 4
 
@@ -51,7 +42,9 @@ def test_it_finds_what_the_index_finds(remembers: bool, seed: int) -> None:
     for depth in range(depths + 1):
         match_rows(texts, drafts, depth, facts, copied)
         counts = np.full(ROWS, depth)
-        wanted = index.lookup_behind(opened, drafts, counts)
+        wanted, _, _ = index.survey(opened, 0, 0)
+        if depth:
+            wanted = index.lookup_behind(opened, drafts, counts)
         for fact, column in {
             LENGTH: wanted.length,
             START: wanted.start,

@@ -13,7 +13,7 @@ from recorded_states import Recorded, recorded_requests
 from v2_fakes import no_tables
 
 from adaspec.draft.answers import HEAD, AnswerIndex
-from adaspec.draft.scan import FACTS
+from adaspec.draft.match import FACTS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
     AGREED,

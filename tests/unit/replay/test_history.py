@@ -20,8 +20,9 @@ from test_learned_loops import assert_one  # noqa: E402
 from test_suffix import LookUp  # noqa: E402
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B  # noqa: E402
-from adaspec.draft.answers import BYTES_PER_TOKEN, OWNERS, AnswerIndex, is_better  # noqa: E402
-from adaspec.draft.index import NgramIndex, match_positions  # noqa: E402
+from adaspec.draft.answers import BYTES_PER_TOKEN, AnswerIndex, is_better  # noqa: E402
+from adaspec.draft.index import NgramIndex  # noqa: E402
+from adaspec.draft.positions import match_positions  # noqa: E402
 from adaspec.evaluate.evaluation import evaluate  # noqa: E402
 from adaspec.evaluate.options import Options  # noqa: E402
 from adaspec.evaluate.selection import Selection  # noqa: E402
@@ -51,8 +52,7 @@ def request(prompt: list[int], output: list[int], name: str = "r") -> Request:
 def outputs(index: AnswerIndex) -> list[list[int]]:
     """The answers that an index knows, the oldest first."""
     held: list[list[int]] = [[]]
-    first = int(index._words[OWNERS])
-    owners = index._words[first : first + index.capacity]
+    owners = index._ring.owners
     for token, owner in zip(index.stored.tolist(), owners.tolist(), strict=True):
         if owner > 0:
             held[-1].append(token)

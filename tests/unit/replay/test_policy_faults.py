@@ -160,7 +160,7 @@ def test_looking_behind_true_tokens_commits_a_row_to_verifying_as_many() -> None
 
     def look(batch: Batch) -> Proposal:
         behind = batch.drafts.behind(np.array([2, 2]))
-        found.extend([behind.length.tolist(), behind.start.tolist(), behind.first.tolist()])
+        found.extend([behind.length.tolist(), behind.start.tolist()])
         return Proposal(np.array([2, 2]), np.array([3, 3]))
 
     drive(Deciding(look), tokens=False)
