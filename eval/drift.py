@@ -17,6 +17,7 @@ import statistics
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from written_report import write_report
@@ -28,9 +29,9 @@ from adaspec.errors import AdaspecError, EvaluationError
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.planner.memory import RECALIBRATE
-from adaspec.policy.protocol import Policy
+from adaspec.policy.protocol import Policy, Report
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.loop import SeenStep, run_policy
+from adaspec.replay.loop import run_policy
 from adaspec.replay.recording import Recording, build_recording
 
 CAP = 48
@@ -43,6 +44,24 @@ SERVING, TRAINED, STATIC = "serving", "trained on it", "static rule of before"
 
 class _Enough(Exception):
     """A run has taken the steps that it shall take."""
+
+
+class _Watched:
+    """A policy, of whose first steps it is noted how long each took and what it emitted."""
+
+    def __init__(self, policy: Policy, last: int) -> None:
+        self.policy, self.last = policy, last
+        self.steps: list[tuple[float, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+    def learn(self, report: Report) -> None:
+        """Note the step, and let the policy learn of it."""
+        self.steps.append((report.step_s, int(report.emitted_tokens.sum())))
+        if len(self.steps) == self.last:
+            raise _Enough
+        self.policy.learn(report)
 
 
 def unadapted(policy: LearnedPolicy) -> LearnedPolicy:
@@ -77,20 +96,14 @@ def tokens_per_s(
 ) -> float:
     """What a policy emits behind the first steps, in one random order of the requests."""
     first, last = STEPS[load]
-    steps: list[tuple[float, int]] = []
-
-    def watch(seen: SeenStep) -> None:
-        steps.append((seen.step_s, int(seen.verified.emitted_tokens.sum())))
-        if len(steps) == last:
-            raise _Enough
-
+    watched = _Watched(policy, last)
     rng = np.random.default_rng([order, load])
     # A request takes a step or more, so that requests do not run out.
     rounds = -(-last * load // len(recording)) + 1
     entries = np.concatenate([rng.permutation(len(recording)) for _ in range(rounds)])
     with suppress(_Enough):
-        run_policy(recording, policy, entries.astype(np.int32), load, cost, CAP, observer=watch)
-    counted = np.array(steps[first:])
+        run_policy(recording, watched, entries.astype(np.int32), load, cost, CAP)
+    counted = np.array(watched.steps[first:])
     return float(counted[:, 1].sum() / counted[:, 0].sum())
 
 

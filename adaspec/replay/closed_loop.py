@@ -7,12 +7,13 @@ reading prompts is charged, the prompts of those that enter are tokens of the st
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, step_s, verify_s
+from adaspec.cost.model import Costs, StepShape, deciding_s, step_s, verify_s
 from adaspec.jit import compiled
 from adaspec.replay.recording import Columns
 from adaspec.replay.result import Result
@@ -20,18 +21,7 @@ from adaspec.replay.result import Result
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
-TOTALS = np.dtype(
-    [
-        ("tokens", "f8"),
-        ("time_s", "f8"),
-        ("steps", "f8"),
-        ("row_steps", "f8"),
-        ("accepted", "f8"),
-        ("drafted", "f8"),
-        ("neural_steps", "f8"),
-        ("deciding_s", "f8"),
-    ]
-)
+TOTALS = np.dtype([(each.name, "f8") for each in fields(Result) if each.type == "float"])
 """What a `Result` sums over the steps of a run."""
 
 _STATE = np.dtype(
@@ -163,33 +153,25 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
 
 
 @compiled
-def count_step(
-    loop: ClosedLoop, shape: StepShape, seconds: float, deciding_s: float, accepted: int
-) -> None:
-    """Add a step to the totals; `loop.emitted` says what it emitted.
+def finish_step(
+    loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int, holds_neural: bool
+) -> bool:
+    """Charge and count a step, and move every row on by what it emitted; whether any has ended.
 
-    `deciding_s` says which part of its seconds deciding took.
+    `loop.emitted` says what it emitted. Others enter in the place of those that have ended, with
+    the neural drafter if `holds_neural`.
     """
     totals, rows = loop.totals[0], loop.state[0].rows
     totals.tokens += loop.emitted[:rows].sum()
-    totals.time_s += seconds
-    totals.deciding_s += deciding_s
+    totals.time_s += step_seconds(loop, costs, shape)
+    totals.deciding_s += deciding_s(costs, shape)
     totals.steps += 1
     totals.row_steps += rows
     totals.accepted += accepted
     totals.drafted += shape.drafted
     totals.neural_steps += shape.forwards > 0
-
-
-@compiled
-def advance(loop: ClosedLoop, holds_neural: bool) -> bool:
-    """Move every row on by what it emitted, and replace those that have ended; whether any has."""
-    rows = loop.state[0].rows
-    ended = np.zeros(rows, np.bool_)
-    request, position, length = loop.request, loop.position, loop.columns.length
-    for row in range(rows):
-        position[row] += loop.emitted[row]
-        ended[row] = position[row] >= length[request[row]]
+    loop.position[:rows] += loop.emitted[:rows]
+    ended = loop.position[:rows] >= loop.columns.length[loop.request[:rows]]
     if ended.any():
         replace_ended(loop, ended, holds_neural)
         return True
@@ -243,7 +225,7 @@ def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
     done = ~np.isnan(loop.decoding_s)
     token_s = seconds_per_token(loop.columns, loop.order[done], loop.decoding_s[done])
-    sums = {name: float(loop.totals[name][0]) for name in TOTALS.fields or ()}
+    sums = dict(zip(TOTALS.names or (), map(float, loop.totals[0]), strict=True))
     return Result(**sums, token_s=token_s, request_s=loop.request_s[done])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, Costs, batch_shape, deciding_s, line, step_s
+from adaspec.cost.model import CostModel, Costs, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
 from adaspec.policy.base import deciding_of
@@ -23,20 +23,19 @@ from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches, RowFacts
 from adaspec.replay.closed_loop import (
     ClosedLoop,
-    advance,
     context_tokens,
-    count_step,
+    finish_step,
     goes_on,
     read_beside,
     result_of,
     start,
-    step_seconds,
     take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.recording import (
     AGREE,
     AVAILABLE,
+    FACTS,
     LENGTH,
     SEEN,
     START,
@@ -48,8 +47,6 @@ from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Bools = NDArray[np.bool_]
 
 
 @compiled
@@ -82,7 +79,7 @@ def _run(
             _draft(arrays, loop, address, forwards)
         neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
         if stages.choose(address, forwards, neural_len, ngram_len):
-            behind = _behind(arrays, loop, rows, neural_len, cap, False)
+            behind = _behind(arrays, loop, planner, neural_len, cap)
             stages.splice(address, neural_len, behind, ngram_len)
         accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
@@ -96,10 +93,8 @@ def _run(
         )
         counts = loop.emitted[:count].astype(np.int32)
         stages.learn(address, counts, drafted, neural_len, accepted, step_s(planner.costs, shape))
-        charged = step_seconds(loop, planner.costs, shape)
-        count_step(loop, shape, charged, deciding_s(planner.costs, shape), taken)
         following = loop.state[0].following
-        if advance(loop, False):
+        if finish_step(loop, planner.costs, shape, taken, False):
             _admit(loop, following, address)
     return loop
 
@@ -116,7 +111,7 @@ def _admit(loop: ClosedLoop, first_entry: int, address: int) -> None:
 @compiled
 def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, of: Longs) -> None:
     """Show the planner positions `at` of requests `of`, a batch at a time, with their drafts."""
-    planner, cap = planner_at(address), 0
+    planner = planner_at(address)
     limits, most = planner.limits[0], planner.limits[0].neural_cap
     model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
     for first in range(0, at.shape[0], loop.request.shape[0]):
@@ -128,15 +123,12 @@ def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, o
         stages.plan(address)
         if limits.reads_drafts > 0:
             _draft(arrays, loop, address, most)
-            continue
-        if planner.recorder.splice_at.shape[0] == 0:
-            continue
-        rows, ngram_len = stages.rows_of(planner), np.zeros(count, np.int32)
-        for depth in range(1, most + 1):
-            depths = np.full(count, depth, np.int32)
-            cap = limits.cap - depth
-            behind = _behind(arrays, loop, rows, depths, cap, False)
-            stages.splice(address, depths, behind, ngram_len)
+        elif planner.recorder.splice_at.shape[0] > 0:
+            ngram_len = np.zeros(count, np.int32)
+            for depth in range(1, most + 1):
+                depths = np.full(count, depth, np.int32)
+                behind = _behind(arrays, loop, planner, depths, limits.cap - depth)
+                stages.splice(address, depths, behind, ngram_len)
 
 
 @compiled
@@ -170,66 +162,52 @@ def _take_in(
 def _draft(arrays: RecordedArrays, loop: ClosedLoop, address: int, forwards: int) -> None:
     """Run so many forwards, their tokens shown to the planner."""
     planner = planner_at(address)
-    rows = stages.rows_of(planner)
-    count = rows.slots.shape[0]
+    holds = stages.rows_of(planner).holds_neural
+    count = holds.shape[0]
     tokens = np.full((count, forwards), -1, np.int32)
     confidences = np.full((count, forwards, arrays.confidences.shape[2]), np.nan, np.float32)
+    for row in range(count):
+        if holds[row]:
+            i = loop.columns.offset[loop.request[row]] + loop.position[row]
+            tokens[row] = arrays.drafted[i, :forwards]
+            if arrays.confidences.shape[0] > 0:
+                confidences[row] = arrays.confidences[i, :forwards]
     for depth in range(1, forwards + 1):
-        for row in range(count):
-            if rows.holds_neural[row]:
-                i = loop.columns.offset[loop.request[row]] + loop.position[row]
-                tokens[row, depth - 1] = arrays.drafted[i, depth - 1]
-                if arrays.confidences.shape[0] > 0:
-                    confidences[row, depth - 1] = arrays.confidences[i, depth - 1]
-        depths = np.full(count, depth, np.int32)
         # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
-        behind = _behind(arrays, loop, rows, depths, 0, True)
+        behind = _behind(arrays, loop, planner, np.full(count, depth, np.int32), 0)
         stages.revise(address, depth, tokens, confidences, behind)
 
 
 @compiled
 def _behind(
-    arrays: RecordedArrays,
-    loop: ClosedLoop,
-    rows: RowFacts,
-    neural_len: Ints,
-    cap: int,
-    tokens: bool,
+    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, neural_len: Ints, cap: int
 ) -> BehindMatches:
     """The matches behind so many drafted tokens per row; true ones where none are recorded.
 
-    `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
+    A policy that reads drafts sees which token would be copied.
     """
-    columns, facts = arrays.columns, arrays.facts
-    count = rows.slots.shape[0]
-    length, agree = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    seen, available = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    copied = np.full(count, -1, np.int32)
+    columns, holds = arrays.columns, stages.rows_of(planner).holds_neural
+    count, reads_drafts = holds.shape[0], planner.limits[0].reads_drafts > 0
+    found, copied = np.zeros((FACTS, count), np.int32), np.full(count, -1, np.int32)
     for row in range(count):
         k = neural_len[row]
-        if k == 0 or not rows.holds_neural[row]:
+        if k == 0 or not holds[row]:
             continue
         r, p = loop.request[row], loop.position[row]
         i = columns.offset[r] + p
-        if arrays.drafted.shape[1] > 0:
-            if arrays.drafted[i, k - 1] >= 0:
-                length[row] = columns.behind_match[i, k - 1]
-                agree[row] = columns.behind_agree[i, k - 1]
-                seen[row] = columns.behind_seen[i, k - 1]
-                available[row] = columns.behind_available[i, k - 1]
-                begin, known = arrays.behind_start[i, k - 1], columns.prompt[r] + p
-                if tokens and length[row] > 0 and (begin < known or begin >= IN_ANSWERS):
+        if arrays.drafted.shape[1] == 0:
+            if p + k < columns.length[r]:
+                found[:, row] = arrays.facts[:, i + k]
+                found[AVAILABLE, row] = min(found[AVAILABLE, row], cap)
+        elif arrays.drafted[i, k - 1] >= 0:
+            found[:, row] = arrays.behind[:, i, k - 1]
+            begin, known = found[START, row], columns.prompt[r] + p
+            if reads_drafts and found[LENGTH, row] > 0:
+                if begin < known or begin >= IN_ANSWERS:
                     copied[row] = copied_token(arrays, r, begin, 0)
-                elif tokens and length[row] > 0:
+                else:
                     copied[row] = arrays.drafted[i, begin - known]
-        elif p + k < columns.length[r]:
-            length[row], agree[row], seen[row] = (
-                facts[LENGTH, i + k],
-                facts[AGREE, i + k],
-                facts[SEEN, i + k],
-            )
-            available[row] = min(facts[AVAILABLE, i + k], cap)
-    return BehindMatches(length, agree, seen, available, copied)
+    return BehindMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
 
 
 @compiled

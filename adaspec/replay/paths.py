@@ -180,20 +180,13 @@ def run_paths(
 
 
 class RuleCosts(NamedTuple):
-    """What steps cost under rules of a grid."""
+    """What steps cost under rules of a grid, by what they do."""
 
     reading: Costs
     """Of a rule that reads each forward: it has a threshold."""
     copying: Costs
-    """With the look-ups of a rule that copies."""
     drafting: Costs
-    """Of a rule that drafts, or does nothing."""
-
-
-def rule_costs(cost: CostModel) -> RuleCosts:
-    """The costs in an engine, by what a rule does."""
-    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
-    return RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
+    """Of a rule that drafts alone, or does nothing."""
 
 
 @compiled
@@ -250,12 +243,14 @@ def rule_speeds(
     cap: int,
     orders: list[Ints],
     concurrency: list[int],
-    costs: RuleCosts,
-    late: bool = False,
+    cost: CostModel,
+    late: bool,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
+    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
+    costs = RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
     speeds = np.zeros((len(rules), len(orders)))
-    starts = np.concatenate([[0], np.cumsum([len(order) for order in orders])]).astype(np.int64)
+    starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
     _grid(columns, rules, cap, flat, starts, loads, costs, speeds, late)

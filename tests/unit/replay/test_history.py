@@ -29,11 +29,15 @@ from adaspec.policy.static import StaticPolicy  # noqa: E402
 from adaspec.replay import loop  # noqa: E402
 from adaspec.replay.contender import parse_contender  # noqa: E402
 from adaspec.replay.crossfit import CrossfitRule  # noqa: E402
-from adaspec.replay.history import Answers, History, answered_before  # noqa: E402
+from adaspec.replay.history import (  # noqa: E402
+    Answers,
+    History,
+    RememberedRecordings,
+    answered_before,
+)
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.replay.player import Player  # noqa: E402
-from adaspec.replay.recording import build_recording  # noqa: E402
-from adaspec.replay.remembered import RememberedRecordings  # noqa: E402
+from adaspec.replay.recording import START, build_recording  # noqa: E402
 from adaspec.replay.suffix import Memory, why_not_here  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
 from adaspec.train.token_tables import TableMaker  # noqa: E402
@@ -272,7 +276,7 @@ def test_the_compiled_loop_and_the_class_are_one_with_answers(
         policy = random_policy(rng, tables, evidence=tokens, cap=12, neural_cap=5)
         order = rng.integers(0, len(recording), 14).astype(np.int32)
         assert_one(recording, policy, order, 3, random_cost(rng), 12)
-        assert (recording.matches.start >= 1 << 30).mean() > 0.02
+        assert (recording.arrays.facts[START] >= 1 << 30).mean() > 0.02
 
 
 def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
