@@ -33,7 +33,7 @@ def _run(
         left = columns.length[loop.request] - loop.position
         loop.emitted[:] = np.minimum(accepted + 1, left)
         shape = StepShape(concurrency, context, lengths.sum(), depth, True, 0, 0, 0)
-        closed_loop.finish_step(loop, costs, shape, np.minimum(accepted, left).sum(), True)
+        closed_loop.finish_step(loop, costs, shape, np.minimum(accepted, left).sum())
     return loop
 
 

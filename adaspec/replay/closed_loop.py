@@ -32,6 +32,7 @@ _STATE = np.dtype(
         ("prompt_tokens", "i8"),
         ("draft_prompt_tokens", "i8"),
         ("reads_alone", "i8"),
+        ("gives_drafter", "i8"),
     ]
 )
 
@@ -56,8 +57,8 @@ class ClosedLoop(NamedTuple):
     """Tokens that the present step emits; whoever runs the loop fills them in."""
     state: NDArray[Any]
     """How many requests run, the next entry of the order, whether a slot stayed empty that should
-    have been refilled, and the prompt tokens that the target and the drafter read in the next step,
-    or before it alone."""
+    have been refilled; the prompt tokens that the target and the drafter read in the next step, or
+    before it alone; and whether whoever enters holds the neural drafter."""
     totals: NDArray[Any]
     request_s: NDArray[np.float64]
     """Seconds from entry to end per entry of the order, NaN until it has finished."""
@@ -66,8 +67,11 @@ class ClosedLoop(NamedTuple):
 
 
 @compiled
-def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -> ClosedLoop:
-    """The first requests of the order at position 1."""
+def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) -> ClosedLoop:
+    """The first requests of the order at position 1.
+
+    Whoever enters holds the neural drafter, or nobody until `take_drafter`.
+    """
     loop = ClosedLoop(
         columns,
         order,
@@ -77,7 +81,7 @@ def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -
         np.zeros(concurrency),
         np.zeros(concurrency),
         np.arange(concurrency).astype(np.int32),
-        np.full(concurrency, holds_neural),
+        np.full(concurrency, gives_drafter),
         np.zeros(concurrency, np.int64),
         np.zeros(1, _STATE),
         np.zeros(1, TOTALS),
@@ -85,9 +89,9 @@ def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -
         np.full(order.shape[0], np.nan),
     )
     loop.state[0].rows = loop.state[0].following = concurrency
-    loop.state[0].reads_alone = 1
+    loop.state[0].reads_alone, loop.state[0].gives_drafter = 1, gives_drafter
     for row in range(concurrency):
-        _await_prompt(loop, loop.request[row], holds_neural)
+        _await_prompt(loop, loop.request[row])
     return loop
 
 
@@ -98,12 +102,12 @@ def goes_on(loop: ClosedLoop) -> bool:
 
 
 @compiled
-def _await_prompt(loop: ClosedLoop, request: int, holds_neural: bool) -> None:
+def _await_prompt(loop: ClosedLoop, request: int) -> None:
     """Have the next step read a prompt, the drafter too if the request holds it."""
     if loop.columns.charges_prompts:
         tokens = loop.columns.prompt[request]
         loop.state[0].prompt_tokens += tokens
-        loop.state[0].draft_prompt_tokens += tokens if holds_neural else 0
+        loop.state[0].draft_prompt_tokens += tokens * loop.state[0].gives_drafter
 
 
 @compiled
@@ -153,13 +157,10 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
 
 
 @compiled
-def finish_step(
-    loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int, holds_neural: bool
-) -> bool:
+def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int) -> bool:
     """Charge and count a step, and move every row on by what it emitted; whether any has ended.
 
-    `loop.emitted` says what it emitted. Others enter in the place of those that have ended, with
-    the neural drafter if `holds_neural`.
+    `loop.emitted` says what it emitted. Others enter in the place of those that have ended.
     """
     totals, rows = loop.totals[0], loop.state[0].rows
     totals.tokens += loop.emitted[:rows].sum()
@@ -173,17 +174,14 @@ def finish_step(
     loop.position[:rows] += loop.emitted[:rows]
     ended = loop.position[:rows] >= loop.columns.length[loop.request[:rows]]
     if ended.any():
-        replace_ended(loop, ended, holds_neural)
+        replace_ended(loop, ended)
         return True
     return False
 
 
 @compiled
-def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_], holds_neural: bool) -> None:
-    """Let rows that have ended go, and others enter in their place.
-
-    They enter with the neural drafter if `holds_neural`. Rows keep their order.
-    """
+def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
+    """Let rows that have ended go, and others enter in their place. Rows keep their order."""
     state, now, kept = loop.state[0], loop.totals[0].time_s, 0
     if ended[: state.rows].all():
         state.reads_alone = 1
@@ -195,11 +193,11 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_], holds_neural: bool
                 state.slot_left_empty = 1
                 continue
             entering = loop.order[state.following]
-            _await_prompt(loop, entering, holds_neural)
+            _await_prompt(loop, entering)
             loop.request[row], loop.position[row] = entering, 1
             loop.entry[row], loop.entered_s[row] = state.following, now
             loop.began_s[row] = now
-            loop.holds_neural[row] = holds_neural
+            loop.holds_neural[row] = state.gives_drafter > 0
             state.following += 1
         if kept < row:
             for column in (loop.request, loop.entry, loop.position):

@@ -39,11 +39,6 @@ class CrossfitPolicy:
         """What each of them needs."""
         return self.policies[0].needs
 
-    @property
-    def deciding(self) -> Deciding:
-        """What each of them does."""
-        return self.policies[0].deciding
-
     def of_entries(self, order: Ints) -> CrossfitPolicy:
         """The same for a recording of the entries of an order."""
         return replace(self, policy_of_request=self.policy_of_request[order])

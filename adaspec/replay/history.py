@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_BYTES, LEAST_TOKENS, AnswerIndex, Stored
-from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.dialogues import Dialogues
 from adaspec.trace.schema import Request
 
@@ -139,31 +138,6 @@ class History:
             for place, number in zip(turns, numbers, strict=True):
                 order[place] = number
         return order
-
-
-class RememberedRecordings:
-    """Requests as a server gets them that remembers what it answered to others."""
-
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        neural_cap: int,
-        warm: Iterable[Request] = (),
-        prefill: bool = False,
-    ) -> None:
-        """`prefill`: whether reading prompts is charged."""
-        self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
-        given = tuple(warm)
-        self.before = tuple(answered_before(given, self.requests))
-        """The answers of other traces that every request knows."""
-        self.left_out = len(given) - len(self.before)
-
-    def at(self, order: Ints, running: int) -> Recording:
-        """A recording of the entries of an order, one after another, where so many run at once."""
-        entries = [self.requests[number] for number in order.tolist()]
-        history = History(self.before, running=running, in_turn=True)
-        recording = build_recording(entries, self._cap, history)
-        return recording.with_prefill() if self._prefill else recording
 
 
 def answered_before(warm: Iterable[Request], requests: Sequence[Request]) -> list[Request]:

@@ -94,7 +94,7 @@ def _run(
         counts = loop.emitted[:count].astype(np.int32)
         stages.learn(address, counts, drafted, neural_len, accepted, step_s(planner.costs, shape))
         following = loop.state[0].following
-        if finish_step(loop, planner.costs, shape, taken, False):
+        if finish_step(loop, planner.costs, shape, taken):
             _admit(loop, following, address)
     return loop
 

@@ -152,7 +152,7 @@ class Run:
             self.index.close(slot)
         loop.emitted[: len(counts)] = counts
         following = int(loop.state["following"][0])
-        if finish_step(loop, costs, shape, int(np.minimum(accepted, left).sum()), False):
+        if finish_step(loop, costs, shape, int(np.minimum(accepted, left).sum())):
             self._admit(following)
 
     def _admit(self, first_entry: int) -> None:

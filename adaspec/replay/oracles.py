@@ -189,7 +189,7 @@ def _run(
         recent_tokens += rows + total - oldest[0]
         recent_time += seconds - oldest[1]
         oldest[0], oldest[1] = rows + total, seconds
-        finish_step(loop, costs, shape, total, bounds.holds)
+        finish_step(loop, costs, shape, total)
     return loop
 
 

@@ -22,12 +22,12 @@ from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.closed_loop import result_of
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
-from adaspec.replay.history import Answers, RememberedRecordings
+from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.paths import Paths, run_paths, walk_rule
-from adaspec.replay.recording import Recording
+from adaspec.replay.recording import Recording, RememberedRecordings
 from adaspec.replay.result import Result
 from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
 

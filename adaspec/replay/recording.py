@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,8 @@ from adaspec.draft.index import (
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.static import ranking
+from adaspec.replay.history import History, answered_before
 from adaspec.trace.schema import CONFIDENCES, Request
-
-if TYPE_CHECKING:
-    from adaspec.replay.history import History
 
 Ints = NDArray[np.int32]
 Shorts = NDArray[np.int16]
@@ -150,14 +148,13 @@ class Recording:
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
-        parts = []
-        for request in self.requests:
-            start, length = vllm_positions(
-                request.prompt_tokens, request.output_tokens, min_match, max_match
-            )
-            known = len(request.prompt_tokens) + np.arange(len(request.output_tokens))
-            parts.append(_lookup(request, start, length, known - start, NO_ANSWERS))
-        return _joined(parts)
+        found = [
+            vllm_positions(each.prompt_tokens, each.output_tokens, min_match, max_match)
+            for each in self.requests
+        ]
+        start, length = (np.concatenate(part) for part in zip(*found, strict=True))
+        known = [len(r.prompt_tokens) + np.arange(len(r.output_tokens)) for r in self.requests]
+        return _lookup(self.requests, start, length, np.concatenate(known) - start, NO_ANSWERS)
 
 
 def build_recording(
@@ -195,20 +192,18 @@ def build_recording(
             behind[number] = matches_behind_drafts(prompt, output, drafted[number], known)
         if known is not None:  # one may know less, but a place means the same in all of them
             answers = max(answers, known.stored, key=len)
-    lookup = _joined(
-        [
-            _lookup(request, found.start, found.length, found.available, answers)
-            for request, found in zip(chosen, matches, strict=True)
-        ]
-    )
-    agrees = [
-        (_candidates(request, found, answers) == drafts[:, 0]).astype(np.int8)
-        for request, found, drafts in zip(chosen, matches, drafted, strict=False)
-    ]
+    facts = _facts(matches)
+    lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], answers)
     behind_facts = _facts(behind) if behind else np.empty((FACTS, 0, 0), np.int32)
     np.minimum(behind_facts[AVAILABLE], LONGEST, out=behind_facts[AVAILABLE])
     texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
+    text, text_start = np.concatenate(texts).astype(np.int32), _starts([len(t) for t in texts])
     lengths = [len(r.output_tokens) for r in chosen]
+    flat_drafted = _stacked(drafted, np.int32)
+    agrees = np.empty(0, np.int8)
+    if drafted:
+        candidate = _candidates(facts, text, np.repeat(text_start[:-1], lengths), answers)
+        agrees = (candidate == flat_drafted[:, 0]).astype(np.int8)
     columns = Columns(
         offset=_starts(lengths),
         prompt=np.array([len(r.prompt_tokens) for r in chosen], np.int64),
@@ -217,7 +212,7 @@ def build_recording(
         match=lookup.match,
         available=lookup.available,
         run=lookup.run,
-        agrees=np.concatenate(agrees) if agrees else np.empty(0, np.int8),
+        agrees=agrees,
         behind_match=behind_facts[LENGTH],
         behind_available=behind_facts[AVAILABLE],
         confidence=_stacked([ranking(each).astype(np.float32) for each in confidences], np.float32),
@@ -231,10 +226,10 @@ def build_recording(
         workload=np.array([workloads.index(r.workload) for r in chosen], np.int32),
         arrays=RecordedArrays(
             columns=columns,
-            facts=_facts(matches),
-            text=np.concatenate(texts).astype(np.int32),
-            text_start=_starts([len(text) for text in texts]),
-            drafted=_stacked(drafted, np.int32),
+            facts=facts,
+            text=text,
+            text_start=text_start,
+            drafted=flat_drafted,
             confidences=np.concatenate(confidences) if confidences else none_shown,
             behind=behind_facts,
             answers=answers.copy(),
@@ -243,6 +238,31 @@ def build_recording(
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,
     )
+
+
+class RememberedRecordings:
+    """Requests as a server gets them that remembers what it answered to others."""
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        neural_cap: int,
+        warm: Iterable[Request] = (),
+        prefill: bool = False,
+    ) -> None:
+        """`prefill`: whether reading prompts is charged."""
+        self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
+        given = tuple(warm)
+        self.before = tuple(answered_before(given, self.requests))
+        """The answers of other traces that every request knows."""
+        self.left_out = len(given) - len(self.before)
+
+    def at(self, order: Ints, running: int) -> Recording:
+        """A recording of the entries of an order, one after another, where so many run at once."""
+        entries = [self.requests[number] for number in order.tolist()]
+        history = History(self.before, running=running, in_turn=True)
+        recording = build_recording(entries, self._cap, history)
+        return recording.with_prefill() if self._prefill else recording
 
 
 def _check(requests: Sequence[Request], neural_cap: int) -> None:
@@ -275,29 +295,35 @@ def _facts(matches: Sequence[Matches]) -> Ints:
     return np.stack([np.concatenate([getattr(each, name) for each in matches]) for name in names])
 
 
-def _candidates(request: Request, matches: Matches, answers: Ints) -> Ints:
-    """The first token that would be copied at each position, -2 where there is none."""
-    context = np.concatenate([request.prompt_tokens, request.output_tokens])
-    own = (matches.length > 0) & (matches.start < IN_ANSWERS)
-    candidate = np.where(own, context[np.where(own, matches.start, 0)], -2)
-    there = matches.start >= IN_ANSWERS
-    candidate[there] = answers[matches.start[there] - IN_ANSWERS]
+def _candidates(facts: Ints, text: Ints, begin: NDArray[np.int64], answers: Ints) -> Ints:
+    """The first token that would be copied at each position, -2 where there is none.
+
+    `begin` is where the text of each position's request begins.
+    """
+    start = facts[START]
+    own, others = (start >= 0) & (start < IN_ANSWERS), start >= IN_ANSWERS
+    candidate = np.full(len(start), -2, np.int32)
+    candidate[own] = text[begin[own] + start[own]]
+    candidate[others] = answers[start[others] - IN_ANSWERS]
     return candidate
 
 
-def _lookup(request: Request, start: Ints, length: Ints, available: Ints, answers: Ints) -> Lookup:
-    prompt = len(request.prompt_tokens)
-    context = np.concatenate([request.prompt_tokens, request.output_tokens])
+def _lookup(
+    requests: Sequence[Request], start: Ints, length: Ints, available: Ints, answers: Ints
+) -> Lookup:
+    """A look-up's answers at all positions of these requests."""
+    runs, begin = [], 0
+    for request in requests:
+        prompt, end = len(request.prompt_tokens), begin + len(request.output_tokens)
+        context = np.concatenate([request.prompt_tokens, request.output_tokens])
+        found = accepted_runs(context, start[begin:end], prompt)
+        if len(answers):
+            runs_of_answers(found, context, start[begin:end], prompt, answers)
+        runs.append(found)
+        begin = end
     available = np.where(length > 0, np.minimum(available, LONGEST), 0)
-    runs = accepted_runs(context, start, prompt)
-    if len(answers):
-        runs_of_answers(runs, context, start, prompt, answers)
-    run = np.minimum(runs, available)
+    run = np.minimum(np.concatenate(runs), available)
     return Lookup(length.astype(np.int16), available.astype(np.int16), run.astype(np.int16))
-
-
-def _joined(parts: list[Lookup]) -> Lookup:
-    return Lookup(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _stacked(parts: Sequence[NDArray[Number]], dtype: type[Number]) -> NDArray[Number]:

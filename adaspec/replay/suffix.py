@@ -208,7 +208,7 @@ def run_suffix(
             accepted += right
         drafted = sum(map(len, drafts))
         shape = StepShape(len(batch), context_tokens(loop), drafted, 0, False, 0, 0, 0)
-        finish_step(loop, costs, shape, accepted, False)
+        finish_step(loop, costs, shape, accepted)
     return result_of(loop)
 
 
