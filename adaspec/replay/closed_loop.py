@@ -26,7 +26,6 @@ TOTALS = np.dtype([(each.name, "f8") for each in fields(Result) if each.type == 
 
 _STATE = np.dtype(
     [
-        ("rows", "i8"),
         ("following", "i8"),
         ("slot_left_empty", "i8"),
         ("prompt_tokens", "i8"),
@@ -38,7 +37,7 @@ _STATE = np.dtype(
 
 
 class ClosedLoop(NamedTuple):
-    """Arrays of running requests keep their length; the first `rows` of the state are running."""
+    """What runs, one row per request; the loop ends as a row is left without one."""
 
     columns: Columns
     order: Ints
@@ -56,9 +55,9 @@ class ClosedLoop(NamedTuple):
     emitted: Longs
     """Tokens that the present step emits; whoever runs the loop fills them in."""
     state: NDArray[Any]
-    """How many requests run, the next entry of the order, whether a slot stayed empty that should
-    have been refilled; the prompt tokens that the target and the drafter read in the next step, or
-    before it alone; and whether whoever enters holds the neural drafter."""
+    """The next entry of the order; whether a slot stayed empty that should have been refilled; the
+    prompt tokens that the target and the drafter read in the next step, or before it alone; and
+    whether whoever enters holds the neural drafter."""
     totals: NDArray[Any]
     request_s: NDArray[np.float64]
     """Seconds from entry to end per entry of the order, NaN until it has finished."""
@@ -88,8 +87,8 @@ def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) 
         np.full(order.shape[0], np.nan),
         np.full(order.shape[0], np.nan),
     )
-    loop.state[0].rows = loop.state[0].following = concurrency
-    loop.state[0].reads_alone, loop.state[0].gives_drafter = 1, gives_drafter
+    state = loop.state[0]
+    state.following, state.reads_alone, state.gives_drafter = concurrency, 1, gives_drafter
     for row in range(concurrency):
         _await_prompt(loop, loop.request[row])
     return loop
@@ -98,7 +97,7 @@ def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) 
 @compiled
 def goes_on(loop: ClosedLoop) -> bool:
     """Whether there is another step: the loop ends with the first one that leaves a slot empty."""
-    return loop.state[0].rows > 0 and not loop.state[0].slot_left_empty
+    return loop.state[0].slot_left_empty == 0
 
 
 @compiled
@@ -150,7 +149,7 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
         )
         reading_s = step_s(costs, reading) - seconds
     now = loop.totals[0].time_s
-    for row in range(state.rows):
+    for row in range(loop.request.shape[0]):
         if loop.entered_s[row] == now:
             loop.began_s[row] = now + reading_s
     return seconds + reading_s
@@ -162,17 +161,17 @@ def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int)
 
     `loop.emitted` says what it emitted. Others enter in the place of those that have ended.
     """
-    totals, rows = loop.totals[0], loop.state[0].rows
-    totals.tokens += loop.emitted[:rows].sum()
+    totals = loop.totals[0]
+    totals.tokens += loop.emitted.sum()
     totals.time_s += step_seconds(loop, costs, shape)
     totals.deciding_s += deciding_s(costs, shape)
     totals.steps += 1
-    totals.row_steps += rows
+    totals.row_steps += shape.rows
     totals.accepted += accepted
     totals.drafted += shape.drafted
     totals.neural_steps += shape.forwards > 0
-    loop.position[:rows] += loop.emitted[:rows]
-    ended = loop.position[:rows] >= loop.columns.length[loop.request[:rows]]
+    loop.position[:] += loop.emitted
+    ended = loop.position >= loop.columns.length[loop.request]
     if ended.any():
         replace_ended(loop, ended)
         return True
@@ -181,42 +180,28 @@ def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int)
 
 @compiled
 def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
-    """Let rows that have ended go, and others enter in their place. Rows keep their order."""
-    state, now, kept = loop.state[0], loop.totals[0].time_s, 0
-    if ended[: state.rows].all():
+    """Let rows that have ended go, and others enter in their place, as long as there are any."""
+    state, now = loop.state[0], loop.totals[0].time_s
+    if ended.all():
         state.reads_alone = 1
-    for row in range(state.rows):
-        if ended[row]:
-            loop.request_s[loop.entry[row]] = now - loop.entered_s[row]
-            loop.decoding_s[loop.entry[row]] = now - loop.began_s[row]
-            if state.following == loop.order.shape[0]:
-                state.slot_left_empty = 1
-                continue
-            entering = loop.order[state.following]
-            _await_prompt(loop, entering)
-            loop.request[row], loop.position[row] = entering, 1
-            loop.entry[row], loop.entered_s[row] = state.following, now
-            loop.began_s[row] = now
-            loop.holds_neural[row] = state.gives_drafter > 0
-            state.following += 1
-        if kept < row:
-            for column in (loop.request, loop.entry, loop.position):
-                column[kept] = column[row]
-            loop.entered_s[kept], loop.began_s[kept] = loop.entered_s[row], loop.began_s[row]
-            loop.slot[kept] = loop.slot[row]
-            loop.holds_neural[kept] = loop.holds_neural[row]
-        kept += 1
-    state.rows = kept
+    for row in np.flatnonzero(ended):
+        loop.request_s[loop.entry[row]] = now - loop.entered_s[row]
+        loop.decoding_s[loop.entry[row]] = now - loop.began_s[row]
+        if state.following == loop.order.shape[0]:
+            state.slot_left_empty = 1
+            continue
+        loop.request[row], loop.position[row] = loop.order[state.following], 1
+        loop.entry[row], loop.entered_s[row] = state.following, now
+        loop.began_s[row] = now
+        loop.holds_neural[row] = state.gives_drafter > 0
+        _await_prompt(loop, loop.request[row])
+        state.following += 1
 
 
 @compiled
 def context_tokens(loop: ClosedLoop) -> int:
     """Known tokens, summed over the running rows."""
-    request, position, prompt = loop.request, loop.position, loop.columns.prompt
-    total = 0
-    for row in range(loop.state[0].rows):
-        total += prompt[request[row]] + position[row]
-    return total
+    return loop.columns.prompt[loop.request].sum() + loop.position.sum()
 
 
 def result_of(loop: ClosedLoop) -> Result:

@@ -29,7 +29,6 @@ from adaspec.replay.closed_loop import (
     read_beside,
     result_of,
     start,
-    take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.recording import (
@@ -65,47 +64,29 @@ def _run(
     planner = planner_at(address)
     limits = planner.limits[0]
     reads_drafts, late = limits.reads_drafts > 0, limits.is_late > 0
-    loop = start(arrays.columns, order, concurrency, False)
-    _admit(loop, 0, address)
+    # How many run, and so whether requests hold the drafter, stays the same.
+    limits.rows, holds = concurrency, stages.holds_drafter(address, concurrency)
+    loop = start(arrays.columns, order, concurrency, holds)
     while goes_on(loop):
-        count, context = loop.state[0].rows, context_tokens(loop)
-        if not stages.holds_drafter(address, count):
-            loop.holds_neural[:count] = False
+        context = context_tokens(loop)
         _take_in(arrays, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
         limits.prompt_tokens = read_beside(loop)
         forwards = stages.plan(address)
         if reads_drafts and forwards > 0:
             _draft(arrays, loop, address, forwards)
-        neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        neural_len, ngram_len = np.zeros((2, concurrency), np.int32)
         if stages.choose(address, forwards, neural_len, ngram_len):
             behind = _behind(arrays, loop, planner, neural_len, cap)
             stages.splice(address, neural_len, behind, ngram_len)
         accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
-        shape = batch_shape(
-            count,
-            context,
-            drafted,
-            forwards,
-            bool(rows.holds_neural.any()),
-            stages.budget(address) if late else 0,
-        )
-        counts = loop.emitted[:count].astype(np.int32)
-        stages.learn(address, counts, drafted, neural_len, accepted, step_s(planner.costs, shape))
-        following = loop.state[0].following
-        if finish_step(loop, planner.costs, shape, taken):
-            _admit(loop, following, address)
+        budget = stages.budget(address) if late else 0
+        shape = batch_shape(concurrency, context, drafted, forwards, holds, budget)
+        seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
+        stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
+        finish_step(loop, planner.costs, shape, taken)
     return loop
-
-
-@compiled
-def _admit(loop: ClosedLoop, first_entry: int, address: int) -> None:
-    """Let the policy say which of the rows that have just entered hold the drafter."""
-    rows = loop.state[0].rows
-    for row in range(rows):
-        if loop.entry[row] >= first_entry and stages.holds_drafter(address, rows):
-            take_drafter(loop, row)
 
 
 @compiled
@@ -116,7 +97,7 @@ def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, o
     model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
     for first in range(0, at.shape[0], loop.request.shape[0]):
         count = min(at.shape[0] - first, loop.request.shape[0])
-        loop.state[0].rows = count
+        limits.rows = count
         loop.request[:count] = of[first : first + count]
         loop.position[:count] = at[first : first + count]
         _take_in(arrays, loop, planner, model_of_request)
@@ -135,10 +116,9 @@ def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, o
 def _take_in(
     arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
 ) -> None:
-    """Show the planner the running rows as they are before drafting."""
+    """Show the planner as many rows as its limits say, as they are before drafting."""
     columns, rows, facts = arrays.columns, planner.rows, arrays.facts
-    planner.limits[0].rows = loop.state[0].rows
-    for row in range(loop.state[0].rows):
+    for row in range(planner.limits[0].rows):
         r, p = loop.request[row], loop.position[row]
         i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p

@@ -87,27 +87,20 @@ class Run:
             self.step()
         return result_of(self.loop)
 
-    @property
-    def running(self) -> tuple[Longs, Longs, Ints]:
-        """Request, position and slot of every running row."""
-        loop, rows = self.loop, int(self.loop.state["rows"][0])
-        return loop.request[:rows], loop.position[:rows], loop.slot[:rows]
-
     def step(self) -> None:
         """Take all running requests on by what the policy plans."""
         executor, loop = self.executor, self.loop
-        request, position, slots = self.running
-        prompt, holds = loop.columns.prompt[request], loop.holds_neural[: len(slots)]
+        prompt = loop.columns.prompt[loop.request]
         step = executor.begin(
-            slots,
+            loop.slot,
             prompt.astype(np.int32),
-            position.astype(np.int32),
-            holds,
+            loop.position.astype(np.int32),
+            loop.holds_neural,
             int(read_beside(loop)),
         )
         if not executor.keep(step):
-            holds[:] = False
-        step.source = self._drafts(step, request)
+            loop.holds_neural[:] = False
+        step.source = self._drafts(step)
         wants_forward = executor.plan(step) > 0
         while wants_forward:
             wants_forward = executor.forward_ran(step)
@@ -129,7 +122,7 @@ class Run:
     def verify(self, neural_len: Ints, ngram_len: Ints, start: Ints) -> Verified:
         """What the target makes of these drafts, as `recorded.verify` says."""
         arrays, columns = self.recording.arrays, self.loop.columns
-        request, position, _ = self.running
+        request, position = self.loop.request, self.loop.position
         accepted = verify(arrays, request, position, neural_len, ngram_len, start)
         left = columns.length[request] - position
         counts = np.minimum(accepted + 1, left).astype(np.int32)
@@ -141,7 +134,7 @@ class Run:
 
     def finish(self, shape: StepShape, costs: Costs, verified: Verified) -> None:
         """Charge the step, take in what it emitted, and let others in where requests have ended."""
-        loop, (_, _, slots) = self.loop, self.running
+        loop, slots = self.loop, self.loop.slot
         accepted, counts, emitted, left = verified
         going_on = counts < left
         if going_on.any():
@@ -150,28 +143,28 @@ class Run:
             self.index.extend(slots[going_on], tokens, counts[going_on])
         for slot in slots[~going_on].tolist():
             self.index.close(slot)
-        loop.emitted[: len(counts)] = counts
+        loop.emitted[:] = counts
         following = int(loop.state["following"][0])
         if finish_step(loop, costs, shape, int(np.minimum(accepted, left).sum())):
             self._admit(following)
 
     def _admit(self, first_entry: int) -> None:
         """Let in the requests that have entered, from this entry of the order on."""
-        loop, (requests, _, slots) = self.loop, self.running
-        for row in np.flatnonzero(loop.entry[: len(slots)] >= first_entry).tolist():
-            request = self.recording.requests[requests[row]]
+        loop = self.loop
+        for row in np.flatnonzero(loop.entry >= first_entry).tolist():
+            request = self.recording.requests[loop.request[row]]
             known = np.append(request.prompt_tokens, request.output_tokens[:1]).astype(np.int32)
-            slots[row] = self.index.open(known)
-            if self.gets_drafter(int(slots[row]), len(slots)):
+            loop.slot[row] = self.index.open(known)
+            if self.gets_drafter(int(loop.slot[row])):
                 take_drafter(loop, row)
 
-    def gets_drafter(self, slot: int, running: int) -> bool:
-        """Whether a request that enters, one of so many, holds the neural drafter."""
-        return self.executor.enter(slot, running)
+    def gets_drafter(self, slot: int) -> bool:
+        """Whether a request that enters holds the neural drafter."""
+        return self.executor.enter(slot, len(self.loop.slot))
 
-    def _drafts(self, step: Step, request: Longs) -> DraftSource:
+    def _drafts(self, step: Step) -> DraftSource:
         """What was recorded of the drafter at these positions."""
-        recording, setup = self.recording, self.executor.setup
+        recording, setup, request = self.recording, self.executor.setup, self.loop.request
         if recording.shows_tokens:
             return RecordedDrafts(recording, request, self.index, step, setup.neural_cap)
         return HiddenDrafts(recording, request, step, setup.cap, self.executor.policy.name)

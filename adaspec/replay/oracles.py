@@ -118,7 +118,7 @@ def _plan(
     the best total is none, all, or one that just fills a captured batch size, or at which tokens
     begin to take more time.
     """
-    columns, rows = loop.columns, loop.state[0].rows
+    columns, rows = loop.columns, place.shape[0]
     best_value, best_forwards, best_total = -np.inf, 0, 0
     sizes = np.append(costs.captured_sizes, costs.bends)
     for forwards in range(min(PLAN_NEURAL, bounds.neural_cap, bounds.cap) + 1):
@@ -165,30 +165,28 @@ def _run(
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
     while goes_on(loop):
-        rows, context = loop.state[0].rows, context_tokens(loop)
-        for row in range(rows):
-            r, p = loop.request[row], loop.position[row]
-            place[row] = columns.offset[r] + p
-            left[row] = columns.length[r] - p - 1
+        context = context_tokens(loop)
+        place[:] = columns.offset[loop.request] + loop.position
+        left[:] = columns.length[loop.request] - loop.position - 1
         forwards = 0
         if kind >= PLAN:
-            rate = rows / plain_step_s(costs, rows, context)
+            rate = concurrency / plain_step_s(costs, concurrency, context)
             if loop.totals[0].steps > 0:
                 rate = recent_tokens / recent_time
             forwards = _plan(loop, place, left, context, rate, bounds, costs, take)
         else:
-            for row in range(rows):
+            for row in range(concurrency):
                 take[row], drafted = _span(columns, place[row], left[row], kind, bounds)
                 forwards = max(forwards, drafted)
-        total = take[:rows].sum()
-        loop.emitted[:rows] = take[:rows] + 1
+        total = take.sum()
+        loop.emitted[:] = take + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = StepShape(rows, context, total, forwards, bounds.holds, 0, 0, 0)
+        shape = StepShape(concurrency, context, total, forwards, bounds.holds, 0, 0, 0)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
-        recent_tokens += rows + total - oldest[0]
+        recent_tokens += concurrency + total - oldest[0]
         recent_time += seconds - oldest[1]
-        oldest[0], oldest[1] = rows + total, seconds
+        oldest[0], oldest[1] = concurrency + total, seconds
         finish_step(loop, costs, shape, total)
     return loop
 

@@ -187,7 +187,7 @@ def run_suffix(
     running: dict[int, _Running] = {}
     while goes_on(loop):
         batch = _let_in_and_out(recording, loop, running, memory)
-        positions = loop.position[: len(batch)].tolist()
+        positions = loop.position.tolist()
         # All drafts first: no row knows yet what this step brings another.
         drafts: list[Sequence[int]] = [
             memory.cache.speculate(
@@ -216,12 +216,11 @@ def _let_in_and_out(
     recording: Recording, loop: ClosedLoop, running: dict[int, _Running], memory: Memory
 ) -> list[_Running]:
     """Who runs now, row by row; `running`, by place in the order, has who ran before."""
-    rows = int(loop.state["rows"][0])
-    places = loop.entry[:rows].tolist()
+    places = loop.entry.tolist()
     for place in running.keys() - set(places):
         gone = running.pop(place)
         memory.stop(gone.request, gone.number)
-    for number, place in zip(loop.request[:rows].tolist(), places, strict=True):
+    for number, place in zip(loop.request.tolist(), places, strict=True):
         if place not in running:
             request = recording.requests[number]
             text = _tokens(np.concatenate([request.prompt_tokens, request.output_tokens]))

@@ -49,7 +49,7 @@ class GuardedRun(Run):
         if guard is None:
             super().step()
             return
-        rows, tokens_before = int(loop.state["rows"][0]), float(loop.totals["tokens"][0])
+        rows, tokens_before = len(loop.slot), float(loop.totals["tokens"][0])
         prompt_tokens = int(loop.state["prompt_tokens"][0])
         said = guard.decide(rows, int(context_tokens(loop)), prompt_tokens)
         if said.speculates:
@@ -62,22 +62,22 @@ class GuardedRun(Run):
         guard.note(said, now_s - self._noted_s, round(tokens - tokens_before), rows)
         self._noted_s = now_s
 
-    def gets_drafter(self, slot: int, running: int) -> bool:
+    def gets_drafter(self, slot: int) -> bool:
         """None enters while the policy is held off."""
-        return not self.held_off and super().gets_drafter(slot, running)
+        return not self.held_off and super().gets_drafter(slot)
 
     def _readmit(self) -> None:
         """Let the policy know of requests again that ran while it was held off."""
         self.held_off = False
-        _, _, slots = self.running
-        for slot in slots.tolist():  # none holds the drafter: it has not read what they emitted
+        slots = self.loop.slot.tolist()
+        for slot in slots:  # none holds the drafter: it has not read what they emitted
             self.executor.enter(slot, len(slots))
 
     def _go_without(self, said: Said) -> None:
         """Take all running requests one token on, as an engine without speculation does."""
-        rows = len(self.running[0])
+        rows = len(self.loop.slot)
         if said.word == HOLD and not self.held_off:
-            self.held_off, self.loop.holds_neural[:rows] = True, False
+            self.held_off, self.loop.holds_neural[:] = True, False
         nothing = np.zeros(rows, np.int32)
         shape = StepShape(rows, int(context_tokens(self.loop)), 0, 0, False, 0, 0, 0)
         self.finish(shape, self.plain_costs, self.verify(nothing, nothing, nothing))
