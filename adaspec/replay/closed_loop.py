@@ -184,7 +184,9 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
     state, now = loop.state[0], loop.totals[0].time_s
     if ended.all():
         state.reads_alone = 1
-    for row in np.flatnonzero(ended):
+    for row in range(ended.shape[0]):
+        if not ended[row]:
+            continue
         loop.request_s[loop.entry[row]] = now - loop.entered_s[row]
         loop.decoding_s[loop.entry[row]] = now - loop.began_s[row]
         if state.following == loop.order.shape[0]:
@@ -201,7 +203,11 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
 @compiled
 def context_tokens(loop: ClosedLoop) -> int:
     """Known tokens, summed over the running rows."""
-    return loop.columns.prompt[loop.request].sum() + loop.position.sum()
+    request, position, prompt = loop.request, loop.position, loop.columns.prompt
+    total = 0
+    for row in range(request.shape[0]):
+        total += prompt[request[row]] + position[row]
+    return total
 
 
 def result_of(loop: ClosedLoop) -> Result:
