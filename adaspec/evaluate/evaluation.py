@@ -21,8 +21,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.player import Contender, Player
-from adaspec.replay.recording import build_recording
-from adaspec.replay.remembered import RememberedRecordings
+from adaspec.replay.recording import RememberedRecordings, build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 

@@ -36,7 +36,7 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import BUDGET, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
-from adaspec.replay.paths import rule_costs, rule_speeds
+from adaspec.replay.paths import rule_speeds
 from adaspec.replay.player import Contender, FreshRule, Player
 from adaspec.replay.recording import Columns, Recording
 
@@ -91,10 +91,10 @@ def grid_speeds(
     """Mean tokens per second of every setting over each cell's orders, as (setting, cell)."""
     entering = [order for drawn in orders.values() for order in drawn]
     concurrency = [cell[1] for cell, drawn in orders.items() for _ in drawn]
-    columns, costs = player.recording.columns, rule_costs(player.cost)
+    columns, cost, cap, late = player.recording.columns, player.cost, player.cap, player.is_late
 
     def walk(rules: NDArray[np.int64]) -> Speeds:
-        return rule_speeds(columns, rules, player.cap, entering, concurrency, costs, player.is_late)
+        return rule_speeds(columns, rules, cap, entering, concurrency, cost, late)
 
     speeds = walk_grid(grid, walk, options, progress)
     ends = np.cumsum([len(drawn) for drawn in orders.values()])
@@ -208,7 +208,7 @@ def _memory_speeds(
     grid: Sequence[Setting],
 ) -> Speeds:
     """Mean tokens per second of every setting over orders, each of which knows other answers."""
-    costs, speeds = rule_costs(player.cost), []
+    speeds = []
     for known in recordings:
         columns, entries = known.columns, [np.arange(len(known), dtype=np.int32)]
 
@@ -216,7 +216,7 @@ def _memory_speeds(
             rules: NDArray[np.int64], columns: Columns = columns, entries: list[Ints] = entries
         ) -> Speeds:
             cap, late = player.cap, player.is_late
-            return rule_speeds(columns, rules, cap, entries, [concurrency], costs, late)
+            return rule_speeds(columns, rules, cap, entries, [concurrency], player.cost, late)
 
         speeds.append(walk_grid(grid, walk, options, silent))
     mean: Speeds = np.mean(speeds, axis=0)

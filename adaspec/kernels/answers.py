@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.draft import answers
+from adaspec.draft import answers, match
 from adaspec.kernels.scan import token_at
 
 CAPACITY, HEAD = tl.constexpr(answers.CAPACITY), tl.constexpr(answers.HEAD)
@@ -17,9 +17,9 @@ LEVELS, SMALLEST, LARGEST = (
 """Each level hashes twice as many tokens as the one before."""
 IN_ANSWERS = tl.constexpr(answers.IN_ANSWERS)
 AHEAD, AGREEING = tl.constexpr(answers.AHEAD), tl.constexpr(answers.AGREEING)
-OCCURRENCES, WALK = tl.constexpr(answers.OCCURRENCES), tl.constexpr(answers.WALK)
+OCCURRENCES, WALK = tl.constexpr(match.OCCURRENCES), tl.constexpr(answers.WALK)
 LONGEST_COPY = tl.constexpr(answers.LONGEST_COPY)
-LONGEST_MATCH = tl.constexpr(answers.LONGEST_MATCH)
+LONGEST_MATCH = tl.constexpr(match.LONGEST_MATCH)
 _FIRST_FACTOR, _SECOND_FACTOR = (
     tl.constexpr(number - (1 << 64)) for number in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 )

@@ -161,6 +161,6 @@ def _check_sums(contents: Mapping[str, bytes], path: Path) -> None:
         pairs = zip(_SUMMED, actual, strict=True)
         name = next((name for name, line in pairs if line not in stated), CHECKSUMS)
         raise PolicyError(
-            f"{path / name}: does not pass the SHA-256 check of {CHECKSUMS}: {_RECOVER}, nothing in "
-            "it can be trusted"
+            f"{path / name}: does not pass the SHA-256 check of {CHECKSUMS}: {_RECOVER}, nothing "
+            "in it can be trusted"
         )

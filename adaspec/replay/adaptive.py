@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, Costs, StepShape, deciding_s
+from adaspec.cost.model import CostModel, Costs, StepShape
 from adaspec.jit import compiled
 from adaspec.policy import adaptive
 from adaspec.policy.adaptive import Adaptive, Array, Rival
@@ -33,9 +33,7 @@ def _run(
         left = columns.length[loop.request] - loop.position
         loop.emitted[:] = np.minimum(accepted + 1, left)
         shape = StepShape(concurrency, context, lengths.sum(), depth, True, 0, 0, 0)
-        seconds, deciding = closed_loop.step_seconds(loop, costs, shape), deciding_s(costs, shape)
-        closed_loop.count_step(loop, shape, seconds, deciding, np.minimum(accepted, left).sum())
-        closed_loop.advance(loop, True)
+        closed_loop.finish_step(loop, costs, shape, np.minimum(accepted, left).sum())
     return loop
 
 

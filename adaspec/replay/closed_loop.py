@@ -7,12 +7,13 @@ reading prompts is charged, the prompts of those that enter are tokens of the st
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, step_s, verify_s
+from adaspec.cost.model import Costs, StepShape, deciding_s, step_s, verify_s
 from adaspec.jit import compiled
 from adaspec.replay.recording import Columns
 from adaspec.replay.result import Result
@@ -20,34 +21,23 @@ from adaspec.replay.result import Result
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
-TOTALS = np.dtype(
-    [
-        ("tokens", "f8"),
-        ("time_s", "f8"),
-        ("steps", "f8"),
-        ("row_steps", "f8"),
-        ("accepted", "f8"),
-        ("drafted", "f8"),
-        ("neural_steps", "f8"),
-        ("deciding_s", "f8"),
-    ]
-)
+TOTALS = np.dtype([(each.name, "f8") for each in fields(Result) if each.type == "float"])
 """What a `Result` sums over the steps of a run."""
 
 _STATE = np.dtype(
     [
-        ("rows", "i8"),
         ("following", "i8"),
         ("slot_left_empty", "i8"),
         ("prompt_tokens", "i8"),
         ("draft_prompt_tokens", "i8"),
         ("reads_alone", "i8"),
+        ("gives_drafter", "i8"),
     ]
 )
 
 
 class ClosedLoop(NamedTuple):
-    """Arrays of running requests keep their length; the first `rows` of the state are running."""
+    """What runs, one row per request; the loop ends as a row is left without one."""
 
     columns: Columns
     order: Ints
@@ -65,9 +55,9 @@ class ClosedLoop(NamedTuple):
     emitted: Longs
     """Tokens that the present step emits; whoever runs the loop fills them in."""
     state: NDArray[Any]
-    """How many requests run, the next entry of the order, whether a slot stayed empty that should
-    have been refilled, and the prompt tokens that the target and the drafter read in the next step,
-    or before it alone."""
+    """The next entry of the order; whether a slot stayed empty that should have been refilled; the
+    prompt tokens that the target and the drafter read in the next step, or before it alone; and
+    whether whoever enters holds the neural drafter."""
     totals: NDArray[Any]
     request_s: NDArray[np.float64]
     """Seconds from entry to end per entry of the order, NaN until it has finished."""
@@ -76,8 +66,11 @@ class ClosedLoop(NamedTuple):
 
 
 @compiled
-def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -> ClosedLoop:
-    """The first requests of the order at position 1."""
+def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) -> ClosedLoop:
+    """The first requests of the order at position 1.
+
+    Whoever enters holds the neural drafter, or nobody until `take_drafter`.
+    """
     loop = ClosedLoop(
         columns,
         order,
@@ -87,33 +80,33 @@ def start(columns: Columns, order: Ints, concurrency: int, holds_neural: bool) -
         np.zeros(concurrency),
         np.zeros(concurrency),
         np.arange(concurrency).astype(np.int32),
-        np.full(concurrency, holds_neural),
+        np.full(concurrency, gives_drafter),
         np.zeros(concurrency, np.int64),
         np.zeros(1, _STATE),
         np.zeros(1, TOTALS),
         np.full(order.shape[0], np.nan),
         np.full(order.shape[0], np.nan),
     )
-    loop.state[0].rows = loop.state[0].following = concurrency
-    loop.state[0].reads_alone = 1
+    state = loop.state[0]
+    state.following, state.reads_alone, state.gives_drafter = concurrency, 1, gives_drafter
     for row in range(concurrency):
-        _await_prompt(loop, loop.request[row], holds_neural)
+        _await_prompt(loop, loop.request[row])
     return loop
 
 
 @compiled
 def goes_on(loop: ClosedLoop) -> bool:
     """Whether there is another step: the loop ends with the first one that leaves a slot empty."""
-    return loop.state[0].rows > 0 and not loop.state[0].slot_left_empty
+    return loop.state[0].slot_left_empty == 0
 
 
 @compiled
-def _await_prompt(loop: ClosedLoop, request: int, holds_neural: bool) -> None:
+def _await_prompt(loop: ClosedLoop, request: int) -> None:
     """Have the next step read a prompt, the drafter too if the request holds it."""
     if loop.columns.charges_prompts:
         tokens = loop.columns.prompt[request]
         loop.state[0].prompt_tokens += tokens
-        loop.state[0].draft_prompt_tokens += tokens if holds_neural else 0
+        loop.state[0].draft_prompt_tokens += tokens * loop.state[0].gives_drafter
 
 
 @compiled
@@ -156,77 +149,55 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
         )
         reading_s = step_s(costs, reading) - seconds
     now = loop.totals[0].time_s
-    for row in range(state.rows):
+    for row in range(loop.request.shape[0]):
         if loop.entered_s[row] == now:
             loop.began_s[row] = now + reading_s
     return seconds + reading_s
 
 
 @compiled
-def count_step(
-    loop: ClosedLoop, shape: StepShape, seconds: float, deciding_s: float, accepted: int
-) -> None:
-    """Add a step to the totals; `loop.emitted` says what it emitted.
+def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int) -> bool:
+    """Charge and count a step, and move every row on by what it emitted; whether any has ended.
 
-    `deciding_s` says which part of its seconds deciding took.
+    `loop.emitted` says what it emitted. Others enter in the place of those that have ended.
     """
-    totals, rows = loop.totals[0], loop.state[0].rows
-    totals.tokens += loop.emitted[:rows].sum()
-    totals.time_s += seconds
-    totals.deciding_s += deciding_s
+    totals = loop.totals[0]
+    totals.tokens += loop.emitted.sum()
+    totals.time_s += step_seconds(loop, costs, shape)
+    totals.deciding_s += deciding_s(costs, shape)
     totals.steps += 1
-    totals.row_steps += rows
+    totals.row_steps += shape.rows
     totals.accepted += accepted
     totals.drafted += shape.drafted
     totals.neural_steps += shape.forwards > 0
-
-
-@compiled
-def advance(loop: ClosedLoop, holds_neural: bool) -> bool:
-    """Move every row on by what it emitted, and replace those that have ended; whether any has."""
-    rows = loop.state[0].rows
-    ended = np.zeros(rows, np.bool_)
-    request, position, length = loop.request, loop.position, loop.columns.length
-    for row in range(rows):
-        position[row] += loop.emitted[row]
-        ended[row] = position[row] >= length[request[row]]
+    loop.position[:] += loop.emitted
+    ended = loop.position >= loop.columns.length[loop.request]
     if ended.any():
-        replace_ended(loop, ended, holds_neural)
+        replace_ended(loop, ended)
         return True
     return False
 
 
 @compiled
-def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_], holds_neural: bool) -> None:
-    """Let rows that have ended go, and others enter in their place.
-
-    They enter with the neural drafter if `holds_neural`. Rows keep their order.
-    """
-    state, now, kept = loop.state[0], loop.totals[0].time_s, 0
-    if ended[: state.rows].all():
+def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
+    """Let rows that have ended go, and others enter in their place, as long as there are any."""
+    state, now = loop.state[0], loop.totals[0].time_s
+    if ended.all():
         state.reads_alone = 1
-    for row in range(state.rows):
-        if ended[row]:
-            loop.request_s[loop.entry[row]] = now - loop.entered_s[row]
-            loop.decoding_s[loop.entry[row]] = now - loop.began_s[row]
-            if state.following == loop.order.shape[0]:
-                state.slot_left_empty = 1
-                continue
-            entering = loop.order[state.following]
-            _await_prompt(loop, entering, holds_neural)
-            loop.request[row], loop.position[row] = entering, 1
-            loop.entry[row], loop.entered_s[row] = state.following, now
-            loop.began_s[row] = now
-            loop.holds_neural[row] = holds_neural
-            state.following += 1
-        if kept < row:
-            for column in (loop.request, loop.entry, loop.position):
-                column[kept] = column[row]
-            loop.entered_s[kept], loop.began_s[kept] = loop.entered_s[row], loop.began_s[row]
-            loop.slot[kept] = loop.slot[row]
-            loop.holds_neural[kept] = loop.holds_neural[row]
-        kept += 1
-    state.rows = kept
+    for row in range(ended.shape[0]):
+        if not ended[row]:
+            continue
+        loop.request_s[loop.entry[row]] = now - loop.entered_s[row]
+        loop.decoding_s[loop.entry[row]] = now - loop.began_s[row]
+        if state.following == loop.order.shape[0]:
+            state.slot_left_empty = 1
+            continue
+        loop.request[row], loop.position[row] = loop.order[state.following], 1
+        loop.entry[row], loop.entered_s[row] = state.following, now
+        loop.began_s[row] = now
+        loop.holds_neural[row] = state.gives_drafter > 0
+        _await_prompt(loop, loop.request[row])
+        state.following += 1
 
 
 @compiled
@@ -234,7 +205,7 @@ def context_tokens(loop: ClosedLoop) -> int:
     """Known tokens, summed over the running rows."""
     request, position, prompt = loop.request, loop.position, loop.columns.prompt
     total = 0
-    for row in range(loop.state[0].rows):
+    for row in range(request.shape[0]):
         total += prompt[request[row]] + position[row]
     return total
 
@@ -243,7 +214,7 @@ def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
     done = ~np.isnan(loop.decoding_s)
     token_s = seconds_per_token(loop.columns, loop.order[done], loop.decoding_s[done])
-    sums = {name: float(loop.totals[name][0]) for name in TOTALS.fields or ()}
+    sums = dict(zip(TOTALS.names or (), map(float, loop.totals[0]), strict=True))
     return Result(**sums, token_s=token_s, request_s=loop.request_s[done])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,9 @@ class CrossfitPolicy:
         """What each of them needs."""
         return self.policies[0].needs
 
-    @property
-    def deciding(self) -> Deciding:
-        """What each of them does."""
-        return self.policies[0].deciding
+    def of_entries(self, order: Ints) -> CrossfitPolicy:
+        """The same for a recording of the entries of an order."""
+        return replace(self, policy_of_request=self.policy_of_request[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +57,6 @@ class CrossfitRule:
     """Which of them decides for each request of the recording."""
 
     @property
-    def holds(self) -> bool:
-        """Whether requests hold the neural drafter."""
-        return self.rules[0].neural_len > 0
-
-    @property
     def needs(self) -> Needs:
         """What all rules together need."""
         longest = max(rule.neural_len for rule in self.rules)
@@ -75,13 +69,15 @@ class CrossfitRule:
         said = [rule.deciding for rule in self.rules]
         return next((each for each in said if each is not Deciding.NOTHING), Deciding.NOTHING)
 
+    def of_entries(self, order: Ints) -> CrossfitRule:
+        """The same for a recording of the entries of an order."""
+        return replace(self, rule_of_request=self.rule_of_request[order])
+
     def paths(self, walk: Callable[[StaticRule], Paths]) -> Paths:
         """Every request's path under its own rule, from the rules' paths."""
         walked = [walk(rule) for rule in self.rules]
-        parts = [
-            walked[rule].steps[walked[rule].start[request] : walked[rule].start[request + 1]]
-            for request, rule in enumerate(self.rule_of_request.tolist())
-        ]
-        start = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        least = [walked[rule].least[r] for r, rule in enumerate(self.rule_of_request.tolist())]
-        return Paths(start.astype(np.int64), np.concatenate(parts), np.array(least, np.int64))
+        own = [walked[rule] for rule in self.rule_of_request.tolist()]
+        parts = [each.steps[each.start[r] : each.start[r + 1]] for r, each in enumerate(own)]
+        start = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
+        least = np.array([each.least[r] for r, each in enumerate(own)], np.int64)
+        return Paths(start, np.concatenate(parts), least)

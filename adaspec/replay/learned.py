@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, Costs, batch_shape, deciding_s, line, step_s
+from adaspec.cost.model import CostModel, Costs, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, SEEN, START
+from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.jit import compiled
 from adaspec.policy.base import deciding_of
 from adaspec.policy.learned import LearnedPolicy
@@ -24,15 +24,12 @@ from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches, RowFacts
 from adaspec.replay.closed_loop import (
     ClosedLoop,
-    advance,
     context_tokens,
-    count_step,
+    finish_step,
     goes_on,
     read_beside,
     result_of,
     start,
-    step_seconds,
-    take_drafter,
 )
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
@@ -40,8 +37,6 @@ from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Bools = NDArray[np.bool_]
 
 
 @compiled
@@ -60,85 +55,61 @@ def _run(
     planner = planner_at(address)
     limits = planner.limits[0]
     reads_drafts, late = limits.reads_drafts > 0, limits.is_late > 0
-    loop = start(arrays.columns, order, concurrency, False)
-    _admit(loop, 0, address)
+    # How many run, and so whether requests hold the drafter, stays the same.
+    limits.rows, holds = concurrency, stages.holds_drafter(address, concurrency)
+    loop = start(arrays.columns, order, concurrency, holds)
     while goes_on(loop):
-        count, context = loop.state[0].rows, context_tokens(loop)
-        if not stages.holds_drafter(address, count):
-            loop.holds_neural[:count] = False
+        context = context_tokens(loop)
         _take_in(arrays, loop, planner, model_of_request)
         rows = stages.rows_of(planner)
         limits.prompt_tokens = read_beside(loop)
         forwards = stages.plan(address)
         if reads_drafts and forwards > 0:
             _draft(arrays, loop, address, forwards)
-        neural_len, ngram_len = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        neural_len, ngram_len = np.zeros((2, concurrency), np.int32)
         if stages.choose(address, forwards, neural_len, ngram_len):
-            behind = _behind(arrays, loop, rows, neural_len, cap, False)
+            behind = _behind(arrays, loop, planner, neural_len, cap)
             stages.splice(address, neural_len, behind, ngram_len)
         accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
-        shape = batch_shape(
-            count,
-            context,
-            drafted,
-            forwards,
-            bool(rows.holds_neural.any()),
-            stages.budget(address) if late else 0,
-        )
-        counts = loop.emitted[:count].astype(np.int32)
-        stages.learn(address, counts, drafted, neural_len, accepted, step_s(planner.costs, shape))
-        charged = step_seconds(loop, planner.costs, shape)
-        count_step(loop, shape, charged, deciding_s(planner.costs, shape), taken)
-        following = loop.state[0].following
-        if advance(loop, False):
-            _admit(loop, following, address)
+        budget = stages.budget(address) if late else 0
+        shape = batch_shape(concurrency, context, drafted, forwards, holds, budget)
+        seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
+        stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
+        finish_step(loop, planner.costs, shape, taken)
     return loop
-
-
-@compiled
-def _admit(loop: ClosedLoop, first_entry: int, address: int) -> None:
-    """Let the policy say which of the rows that have just entered hold the drafter."""
-    rows = loop.state[0].rows
-    for row in range(rows):
-        if loop.entry[row] >= first_entry and stages.holds_drafter(address, rows):
-            take_drafter(loop, row)
 
 
 @compiled
 def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, of: Longs) -> None:
     """Show the planner positions `at` of requests `of`, a batch at a time, with their drafts."""
-    planner, cap = planner_at(address), 0
+    planner = planner_at(address)
     limits, most = planner.limits[0], planner.limits[0].neural_cap
     model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
     for first in range(0, at.shape[0], loop.request.shape[0]):
         count = min(at.shape[0] - first, loop.request.shape[0])
-        loop.state[0].rows = count
+        limits.rows = count
         loop.request[:count] = of[first : first + count]
         loop.position[:count] = at[first : first + count]
         _take_in(arrays, loop, planner, model_of_request)
         stages.plan(address)
         if limits.reads_drafts > 0:
             _draft(arrays, loop, address, most)
-            continue
-        if planner.recorder.splice_at.shape[0] == 0:
-            continue
-        rows, ngram_len = stages.rows_of(planner), np.zeros(count, np.int32)
-        for depth in range(1, most + 1):
-            depths = np.full(count, depth, np.int32)
-            cap = limits.cap - depth
-            behind = _behind(arrays, loop, rows, depths, cap, False)
-            stages.splice(address, depths, behind, ngram_len)
+        elif planner.recorder.splice_at.shape[0] > 0:
+            ngram_len = np.zeros(count, np.int32)
+            for depth in range(1, most + 1):
+                depths = np.full(count, depth, np.int32)
+                behind = _behind(arrays, loop, planner, depths, limits.cap - depth)
+                stages.splice(address, depths, behind, ngram_len)
 
 
 @compiled
 def _take_in(
     arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
 ) -> None:
-    """Show the planner the running rows as they are before drafting."""
+    """Show the planner as many rows as its limits say, as they are before drafting."""
     columns, rows, facts = arrays.columns, planner.rows, arrays.facts
-    planner.limits[0].rows = loop.state[0].rows
-    for row in range(loop.state[0].rows):
+    for row in range(planner.limits[0].rows):
         r, p = loop.request[row], loop.position[row]
         i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p
@@ -162,66 +133,52 @@ def _take_in(
 def _draft(arrays: RecordedArrays, loop: ClosedLoop, address: int, forwards: int) -> None:
     """Run so many forwards, their tokens shown to the planner."""
     planner = planner_at(address)
-    rows = stages.rows_of(planner)
-    count = rows.slots.shape[0]
+    holds = stages.rows_of(planner).holds_neural
+    count = holds.shape[0]
     tokens = np.full((count, forwards), -1, np.int32)
     confidences = np.full((count, forwards, arrays.confidences.shape[2]), np.nan, np.float32)
+    for row in range(count):
+        if holds[row]:
+            i = loop.columns.offset[loop.request[row]] + loop.position[row]
+            tokens[row] = arrays.drafted[i, :forwards]
+            if arrays.confidences.shape[0] > 0:
+                confidences[row] = arrays.confidences[i, :forwards]
     for depth in range(1, forwards + 1):
-        for row in range(count):
-            if rows.holds_neural[row]:
-                i = loop.columns.offset[loop.request[row]] + loop.position[row]
-                tokens[row, depth - 1] = arrays.drafted[i, depth - 1]
-                if arrays.confidences.shape[0] > 0:
-                    confidences[row, depth - 1] = arrays.confidences[i, depth - 1]
-        depths = np.full(count, depth, np.int32)
         # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
-        behind = _behind(arrays, loop, rows, depths, 0, True)
+        behind = _behind(arrays, loop, planner, np.full(count, depth, np.int32), 0)
         stages.revise(address, depth, tokens, confidences, behind)
 
 
 @compiled
 def _behind(
-    arrays: RecordedArrays,
-    loop: ClosedLoop,
-    rows: RowFacts,
-    neural_len: Ints,
-    cap: int,
-    tokens: bool,
+    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, neural_len: Ints, cap: int
 ) -> BehindMatches:
     """The matches behind so many drafted tokens per row; true ones where none are recorded.
 
-    `tokens`: whether to tell which token would be copied, as a policy sees it that reads drafts.
+    A policy that reads drafts sees which token would be copied.
     """
-    columns, facts = arrays.columns, arrays.facts
-    count = rows.slots.shape[0]
-    length, agree = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    seen, available = np.zeros(count, np.int32), np.zeros(count, np.int32)
-    copied = np.full(count, -1, np.int32)
+    columns, holds = arrays.columns, stages.rows_of(planner).holds_neural
+    count, reads_drafts = holds.shape[0], planner.limits[0].reads_drafts > 0
+    found, copied = np.zeros((FACTS, count), np.int32), np.full(count, -1, np.int32)
     for row in range(count):
         k = neural_len[row]
-        if k == 0 or not rows.holds_neural[row]:
+        if k == 0 or not holds[row]:
             continue
         r, p = loop.request[row], loop.position[row]
         i = columns.offset[r] + p
-        if arrays.drafted.shape[1] > 0:
-            if arrays.drafted[i, k - 1] >= 0:
-                length[row] = columns.behind_match[i, k - 1]
-                agree[row] = columns.behind_agree[i, k - 1]
-                seen[row] = columns.behind_seen[i, k - 1]
-                available[row] = columns.behind_available[i, k - 1]
-                begin, known = arrays.behind_start[i, k - 1], columns.prompt[r] + p
-                if tokens and length[row] > 0 and (begin < known or begin >= IN_ANSWERS):
+        if arrays.drafted.shape[1] == 0:
+            if p + k < columns.length[r]:
+                found[:, row] = arrays.facts[:, i + k]
+                found[AVAILABLE, row] = min(found[AVAILABLE, row], cap)
+        elif arrays.drafted[i, k - 1] >= 0:
+            found[:, row] = arrays.behind[:, i, k - 1]
+            begin, known = found[START, row], columns.prompt[r] + p
+            if reads_drafts and found[LENGTH, row] > 0:
+                if begin < known or begin >= IN_ANSWERS:
                     copied[row] = copied_token(arrays, r, begin, 0)
-                elif tokens and length[row] > 0:
+                else:
                     copied[row] = arrays.drafted[i, begin - known]
-        elif p + k < columns.length[r]:
-            length[row], agree[row], seen[row] = (
-                facts[LENGTH, i + k],
-                facts[AGREE, i + k],
-                facts[SEEN, i + k],
-            )
-            available[row] = min(facts[AVAILABLE, i + k], cap)
-    return BehindMatches(length, agree, seen, available, copied)
+    return BehindMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
 
 
 @compiled

@@ -51,7 +51,7 @@ class Log(Steps):
     """Requests laid out flat, and all of their steps one after another."""
 
     recording: Recording
-    """The requests; `columns.neural` is censored where a neural draft was verified, else -1."""
+    """The requests as texts: what became of neural drafts is said by the steps."""
     first: NDArray[np.int64]
     """Index of each request's first step, and the number of steps at the end."""
 
@@ -70,21 +70,9 @@ class Log(Steps):
         """Tokens of the output that each step does not know yet."""
         return (self.recording.columns.length[self.request] - self.position).astype(np.int32)
 
-    @property
-    def neural_accepted(self) -> Ints:
-        """Accepted neural tokens of each step."""
-        return np.minimum(self.accepted, self.neural_len)
-
     def reached(self, token: int) -> NDArray[np.bool_]:
         """Whether each step shows what became of its neural token number `token`, from 1 on."""
-        before = token - 1
-        return (self.shown >= token) & (self.right >= before) & (self.left > token)
-
-    @property
-    def ended(self) -> NDArray[np.bool_]:
-        """True where the output ends right after the accepted neural tokens."""
-        length = self.recording.columns.length[self.request]
-        return self.position + self.neural_accepted >= length
+        return (self.shown >= token) & (self.right >= token - 1) & (self.left > token)
 
 
 def are_logged(traces: Paths, error: type[AdaspecError], use: str) -> bool:
@@ -128,18 +116,14 @@ def read_logged(
 
 def log_of(requests: Sequence[LoggedRequest]) -> Log:
     """The requests as flat arrays."""
-    recording = build_recording([each.request for each in requests], 0)
-    log = Log(
-        recording=recording,
+    return Log(
+        recording=build_recording([each.request for each in requests], 0),
         first=np.cumsum([0, *(len(each.position) for each in requests)]),
         **{
             item.name: np.concatenate([getattr(each, item.name) for each in requests])
             for item in fields(Steps)
         },
     )
-    drafted = log.neural_len > 0
-    recording.columns.neural[log.at[drafted]] = log.neural_accepted[drafted]
-    return log
 
 
 def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:

@@ -6,6 +6,7 @@ Frozen code of its own, never the product's planner: it says how much there is t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +20,18 @@ from adaspec.cost.model import (
     step_s,
     verify_s,
 )
+from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
 from adaspec.replay.closed_loop import (
+    TOTALS,
     ClosedLoop,
-    advance,
     context_tokens,
-    count_step,
+    finish_step,
     goes_on,
     result_of,
     seconds_per_token,
     start,
-    step_seconds,
 )
 from adaspec.replay.recording import Columns, Recording
 from adaspec.replay.result import Result
@@ -77,31 +78,37 @@ class Oracle:
         return Needs(drafter=self.kind in ("neural", "combine"), memory=self.memory)
 
 
+class Bounds(NamedTuple):
+    """What an oracle may propose."""
+
+    neural_cap: int
+    cap: int
+    splices: bool
+    holds: bool
+    """Whether requests hold the neural drafter."""
+
+
 @compiled
-def _reach(columns: Columns, i: int, left: int, forwards: int, splices: bool, cap: int) -> int:
+def _reach(columns: Columns, i: int, left: int, forwards: int, bounds: Bounds) -> int:
     """The most right tokens that can be proposed at flat position i with so many forwards."""
-    best = min(columns.run[i], cap, left)
+    best = min(columns.run[i], bounds.cap, left)
     known = min(columns.neural[i], forwards, left) if forwards > 0 else 0
-    best = max(best, min(known, cap))
-    if splices:
+    best = max(best, min(known, bounds.cap))
+    if bounds.splices:
         for k in range(1, known + 1):
             if k < left:
-                best = max(best, min(k + columns.run[i + k], cap, left))
+                best = max(best, min(k + columns.run[i + k], bounds.cap, left))
     return best
 
 
 @compiled
 def _plan(
-    columns: Columns,
-    at: Longs,
+    loop: ClosedLoop,
+    place: Longs,
     left: Longs,
-    rows: int,
     context: int,
     rate: float,
-    neural_cap: int,
-    cap: int,
-    splices: bool,
-    holds: bool,
+    bounds: Bounds,
     costs: Costs,
     take: Longs,
 ) -> int:
@@ -111,37 +118,38 @@ def _plan(
     the best total is none, all, or one that just fills a captured batch size, or at which tokens
     begin to take more time.
     """
+    columns, rows = loop.columns, place.shape[0]
     best_value, best_forwards, best_total = -np.inf, 0, 0
     sizes = np.append(costs.captured_sizes, costs.bends)
-    for forwards in range(min(PLAN_NEURAL, neural_cap, cap) + 1):
+    for forwards in range(min(PLAN_NEURAL, bounds.neural_cap, bounds.cap) + 1):
         most = 0
         for row in range(rows):
-            most += _reach(columns, at[row], left[row], forwards, splices, cap)
+            most += _reach(columns, place[row], left[row], forwards, bounds)
         for tried in range(-2, sizes.shape[0]):
             total = 0 if tried == -2 else most
             if tried >= 0:
                 total = min(most, int(sizes[tried]) - rows)
             if total < 0:
                 continue
-            shape = StepShape(rows, context, total, forwards, holds, 0, 0, 0)
+            shape = StepShape(rows, context, total, forwards, bounds.holds, 0, 0, 0)
             value = rows + total - rate * step_s(costs, shape)
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
     remaining = best_total
     for row in range(rows):
-        reach = _reach(columns, at[row], left[row], best_forwards, splices, cap)
+        reach = _reach(columns, place[row], left[row], best_forwards, bounds)
         take[row] = min(remaining, reach)
         remaining -= take[row]
     return best_forwards
 
 
 @compiled
-def _span(
-    columns: Columns, i: int, left: int, kind: int, neural_cap: int, cap: int
-) -> tuple[int, int]:
+def _span(columns: Columns, i: int, left: int, kind: int, bounds: Bounds) -> tuple[int, int]:
     """Length and forwards of the longer accepted span at flat position i; n-gram on ties."""
-    ngram = min(columns.run[i], cap, left) if kind != NEURAL else 0
-    neural = min(columns.neural[i], cap, neural_cap, left) if kind != NGRAM else 0
+    ngram = min(columns.run[i], bounds.cap, left) if kind != NEURAL else 0
+    neural = 0
+    if kind != NGRAM:
+        neural = min(columns.neural[i], bounds.cap, bounds.neural_cap, left)
     if neural > ngram:
         return neural, neural
     return ngram, 0
@@ -149,95 +157,58 @@ def _span(
 
 @compiled
 def _run(
-    columns: Columns,
-    order: Ints,
-    concurrency: int,
-    kind: int,
-    neural_cap: int,
-    cap: int,
-    costs: Costs,
+    columns: Columns, order: Ints, concurrency: int, kind: int, bounds: Bounds, costs: Costs
 ) -> ClosedLoop:
     """The closed loop under perfect foresight, run to its end."""
-    holds = kind != NGRAM and neural_cap > 0
-    loop = start(columns, order, concurrency, holds)
-    place = np.empty(concurrency, np.int64)
-    left = np.empty(concurrency, np.int64)
-    take = np.empty(concurrency, np.int64)
+    loop = start(columns, order, concurrency, bounds.holds)
+    place, left, take = np.zeros((3, concurrency), np.int64)
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
     while goes_on(loop):
-        rows, context = loop.state[0].rows, context_tokens(loop)
-        for row in range(rows):
-            r, p = loop.request[row], loop.position[row]
-            place[row] = columns.offset[r] + p
-            left[row] = columns.length[r] - p - 1
+        context = context_tokens(loop)
+        place[:] = columns.offset[loop.request] + loop.position
+        left[:] = columns.length[loop.request] - loop.position - 1
         forwards = 0
         if kind >= PLAN:
-            rate = rows / plain_step_s(costs, rows, context)
+            rate = concurrency / plain_step_s(costs, concurrency, context)
             if loop.totals[0].steps > 0:
                 rate = recent_tokens / recent_time
-            splices = kind == PLAN_SPLICE
-            forwards = _plan(
-                columns,
-                place,
-                left,
-                rows,
-                context,
-                rate,
-                neural_cap,
-                cap,
-                splices,
-                holds,
-                costs,
-                take,
-            )
+            forwards = _plan(loop, place, left, context, rate, bounds, costs, take)
         else:
-            for row in range(rows):
-                take[row], drafted = _span(columns, place[row], left[row], kind, neural_cap, cap)
+            for row in range(concurrency):
+                take[row], drafted = _span(columns, place[row], left[row], kind, bounds)
                 forwards = max(forwards, drafted)
-        total = take[:rows].sum()
-        loop.emitted[:rows] = take[:rows] + 1
+        total = take.sum()
+        loop.emitted[:] = take + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = StepShape(rows, context, total, forwards, holds, 0, 0, 0)
+        shape = StepShape(concurrency, context, total, forwards, bounds.holds, 0, 0, 0)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
-        recent_tokens += rows + total - oldest[0]
+        recent_tokens += concurrency + total - oldest[0]
         recent_time += seconds - oldest[1]
-        oldest[0], oldest[1] = rows + total, seconds
-        count_step(loop, shape, step_seconds(loop, costs, shape), 0.0, total)
-        advance(loop, holds)
+        oldest[0], oldest[1] = concurrency + total, seconds
+        finish_step(loop, costs, shape, total)
     return loop
 
 
 @compiled
-def fill_cheapest(
-    columns: Columns,
-    r: int,
-    copies: int,
-    cap: int,
-    neural_cap: int,
-    splices: bool,
-    holds: bool,
-    costs: Costs,
-    best: Array,
-) -> None:
-    """Fill best[p] = least seconds from position p to the end of `copies` of request r."""
+def _fill_cheapest(columns: Columns, r: int, bounds: Bounds, costs: Costs, best: Array) -> None:
+    """Fill best[p] = least seconds from position p to the end of request r."""
     base, end, prompt = columns.offset[r], columns.length[r], columns.prompt[r]
     best[end] = 0.0
     for p in range(end - 1, 0, -1):
         i = base + p
         left = end - p - 1
-        context = copies * (prompt + p)
         least = np.inf
         most = 0
-        if holds:
-            most = min(columns.neural[i], neural_cap, cap, left)
+        if bounds.holds:
+            most = min(columns.neural[i], bounds.neural_cap, bounds.cap, left)
         for k in range(most + 1):
             longest = k
-            if (k == 0 or splices) and k < left:
-                longest = k + min(columns.run[i + k], cap - k, left - k)
+            if (k == 0 or bounds.splices) and k < left:
+                longest = k + min(columns.run[i + k], bounds.cap - k, left - k)
             for taken in range(k, longest + 1):
-                shape = StepShape(copies, context, copies * taken, k, holds, 0, 0, 0)
+                shape = StepShape(1, prompt + p, taken, k, bounds.holds, 0, 0, 0)
                 least = min(least, step_s(costs, shape) + best[p + taken + 1])
         best[p] = least
 
@@ -250,39 +221,17 @@ def cheapest_s(
     The seconds on prompts, and those behind them. A request that never holds the neural drafter
     pays no keep-alive: both ways are tried.
     """
-    columns = recording.columns
+    columns, neural_cap = recording.columns, recording.neural_cap
     costs = cost.charged_to(Deciding.NOTHING).constants()
     prompt = int(columns.prompt[request]) if columns.charges_prompts else 0
     best = np.empty(int(columns.length[request]) + 1)
     seconds = []
-    for holds in (False, True) if recording.neural_cap else (False,):
-        fill_cheapest(columns, request, 1, cap, recording.neural_cap, splices, holds, costs, best)
+    for holds in (False, True) if neural_cap else (False,):
+        _fill_cheapest(columns, request, Bounds(neural_cap, cap, splices, holds), costs, best)
         shape = StepShape(0, 0, 0, 0, False, 0, prompt, 0)
         reading_s = float(verify_s(costs, shape)) + costs.draft_prompt_s * prompt * holds
         seconds.append((reading_s if prompt else 0.0, float(best[1])))
     return min(seconds, key=sum)
-
-
-def run_cheapest(
-    recording: Recording, oracle: Oracle, order: Ints, cost: CostModel, cap: int
-) -> Result:
-    """Requests of `order` one after another, each the cheapest way."""
-    splices = oracle.kind == "dp-splice"
-    seconds = {int(r): cheapest_s(recording, int(r), cost, cap, splices) for r in set(order)}
-    prompts_s, decoding_s = np.array([seconds[int(r)] for r in order]).T
-    time_s = float(prompts_s.sum() + decoding_s.sum())
-    return Result(
-        tokens=float((recording.columns.length[order] - 1).sum()),
-        time_s=time_s,
-        steps=0,
-        row_steps=0,
-        accepted=0,
-        drafted=0,
-        neural_steps=0,
-        deciding_s=0.0,
-        token_s=seconds_per_token(recording.columns, order, decoding_s),
-        request_s=prompts_s + decoding_s,
-    )
 
 
 def run_oracle(
@@ -293,10 +242,36 @@ def run_oracle(
     cost: CostModel,
     cap: int,
 ) -> Result:
-    """The closed loop under an oracle of `LOOPS`."""
-    kind = LOOPS[oracle.kind]
+    """The closed loop under an oracle, or requests one after another, each the cheapest way."""
+    if oracle.kind not in LOOPS:
+        return _run_cheapest(recording, oracle, order, concurrency, cost, cap)
+    kind, neural_cap = LOOPS[oracle.kind], recording.neural_cap
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
+    bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.charged_to(Deciding.NOTHING).constants()
-    return result_of(
-        _run(recording.columns, order, concurrency, kind, recording.neural_cap, cap, costs)
+    return result_of(_run(recording.columns, order, concurrency, kind, bounds, costs))
+
+
+def _run_cheapest(
+    recording: Recording,
+    oracle: Oracle,
+    order: Ints,
+    concurrency: int,
+    cost: CostModel,
+    cap: int,
+) -> Result:
+    if concurrency > 1:
+        raise EvaluationError(
+            f"'{oracle.name}' is the cheapest path of one request: it has no meaning at "
+            f"concurrency {concurrency}"
+        )
+    splices = oracle.kind == "dp-splice"
+    seconds = {int(r): cheapest_s(recording, int(r), cost, cap, splices) for r in set(order)}
+    prompts_s, decoding_s = np.array([seconds[int(r)] for r in order]).T
+    nothing = dict.fromkeys(TOTALS.names or (), 0.0)
+    tokens = float((recording.columns.length[order] - 1).sum())
+    return Result(
+        **nothing | {"tokens": tokens, "time_s": float(prompts_s.sum() + decoding_s.sum())},
+        token_s=seconds_per_token(recording.columns, order, decoding_s),
+        request_s=prompts_s + decoding_s,
     )

@@ -32,14 +32,14 @@ Steps = NDArray[Any]
 STEP = np.dtype(
     [
         ("copied", "i2"),
-        ("neural", "i2"),
-        ("spliced", "i2"),
+        ("drafted", "i2"),
         ("forwards", "i2"),
         ("accepted", "i2"),
         ("emitted", "i2"),
     ]
 )
-"""One step of a path: drafted tokens by source, forwards, accepted and emitted tokens."""
+"""One step of a path: its tokens that are copied in place of neural ones, and all its drafted,
+accepted and emitted tokens."""
 
 
 class Paths(NamedTuple):
@@ -102,7 +102,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
                         if whole:
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
-            step.copied, step.neural, step.spliced = copied, neural, spliced
+            step.copied, step.drafted = copied, copied + neural + spliced
             step.forwards = min(neural_len, cap) if late else forwards
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
@@ -132,19 +132,16 @@ def run_paths(
     # Handing the loop over takes as long as a step does: only where there are prompts to read.
     waiting = loop.state[0].prompt_tokens
     while True:
-        copied = neural = spliced = forwards = emitted = 0
+        drafted = forwards = emitted = 0
         ended = False
         for row in range(concurrency):
             step = steps[step_of[row]]
-            copied += step.copied
-            neural += step.neural
-            spliced += step.spliced
+            drafted += step.drafted
             all_accepted += step.accepted
             forwards = max(forwards, step.forwards)
             emitted += step.emitted
             step_of[row] += 1
             ended |= step_of[row] == end[row]
-        drafted = copied + neural + spliced
         idle = max(least - drafted, 0)
         shape = StepShape(concurrency, context, drafted, forwards, holds, idle, 0, 0)
         if waiting > 0:
@@ -164,7 +161,7 @@ def run_paths(
                     context -= prompt[request[row]] + length[request[row]]
                     least -= paths.least[request[row]]
             totals.time_s, following = time, loop.state[0].following
-            replace_ended(loop, step_of == end, holds)
+            replace_ended(loop, step_of == end)
             if not goes_on(loop):
                 break
             for row in range(concurrency):
@@ -180,20 +177,13 @@ def run_paths(
 
 
 class RuleCosts(NamedTuple):
-    """What steps cost under rules of a grid."""
+    """What steps cost under rules of a grid, by what they do."""
 
     reading: Costs
     """Of a rule that reads each forward: it has a threshold."""
     copying: Costs
-    """With the look-ups of a rule that copies."""
     drafting: Costs
-    """Of a rule that drafts, or does nothing."""
-
-
-def rule_costs(cost: CostModel) -> RuleCosts:
-    """The costs in an engine, by what a rule does."""
-    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
-    return RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
+    """Of a rule that drafts alone, or does nothing."""
 
 
 @compiled
@@ -250,12 +240,14 @@ def rule_speeds(
     cap: int,
     orders: list[Ints],
     concurrency: list[int],
-    costs: RuleCosts,
-    late: bool = False,
+    cost: CostModel,
+    late: bool,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
+    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
+    costs = RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
     speeds = np.zeros((len(rules), len(orders)))
-    starts = np.concatenate([[0], np.cumsum([len(order) for order in orders])]).astype(np.int64)
+    starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
     _grid(columns, rules, cap, flat, starts, loads, costs, speeds, late)
@@ -269,7 +261,4 @@ def rule_columns(recording: Recording, rule: StaticRule) -> Columns:
     """
     if rule.vllm_match is None:
         return recording.columns
-    lookup = recording.vllm_lookup(*rule.vllm_match)
-    return recording.columns._replace(
-        match=lookup.match, available=lookup.available, run=lookup.run
-    )
+    return recording.columns._replace(**recording.vllm_lookup(*rule.vllm_match)._asdict())

@@ -1,20 +1,18 @@
-"""The fastest way to replay whatever can be named in an evaluation.
+"""Replays whatever can be named in an evaluation, each kind in the fastest way there is.
 
-A policy needs no entry here: the loop for any policy replays it, one step at a time. `_PLAYS` has
-the kinds of policy that a faster loop gives the same results for, and what only replays know.
+A policy needs no way of its own: the loop for any policy replays it, one step at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, Deciding
+from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import Needs, needs_of
@@ -27,12 +25,11 @@ from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
-from adaspec.replay.oracles import LOOPS, Oracle, run_cheapest, run_oracle
+from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.paths import Paths, run_paths, walk_rule
-from adaspec.replay.recording import Recording
-from adaspec.replay.remembered import RememberedRecordings
+from adaspec.replay.recording import Recording, RememberedRecordings
 from adaspec.replay.result import Result
-from adaspec.replay.suffix import Memory, SuffixDecoding, run_suffix, why_not_here
+from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
 
 Ints = NDArray[np.int32]
 
@@ -60,13 +57,20 @@ class FreshRule:
 
 Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | FreshRule | SuffixDecoding
 
+_COMPILED = (
+    StaticPolicy,
+    CrossfitRule,
+    FreshRule,
+    LearnedPolicy,
+    CrossfitPolicy,
+    Adaptive,
+    Oracle,
+)
 
-class _Run(NamedTuple):
-    """What is played."""
 
-    recording: Recording
-    order: Ints
-    concurrency: int
+def is_compiled(contender: object) -> bool:
+    """Whether a contender is replayed without calling Python at every step."""
+    return isinstance(contender, _COMPILED)
 
 
 class Player:
@@ -84,8 +88,7 @@ class Player:
         self.recording, self.cap = recording, cap
         self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
         self._answers: Answers | None = None
-        self._paths: dict[tuple[StaticRule, bool], Paths] = {}
-        self._mixed: dict[tuple[CrossfitRule, bool], Paths] = {}
+        self._paths: dict[tuple[StaticRule | CrossfitRule, bool], Paths] = {}
 
     @property
     def is_late(self) -> bool:
@@ -145,118 +148,58 @@ class Player:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
-        play: _Play = _play_of(contender) or Player._play_any
-        seen = _Run(self.recording, order, concurrency)
+        recording = self.recording
         if needs_of(contender).memory:
-            contender, seen = self._remembering(contender, seen, known)
-        return play(self, contender, seen)
+            assert self.remembered is not None  # `refusal` says so
+            recording = self.remembered.at(order, concurrency) if known is None else known
+            # There an order's entries are requests of their own.
+            if isinstance(contender, CrossfitPolicy | CrossfitRule):
+                contender = contender.of_entries(order)
+            order = np.arange(len(order), dtype=np.int32)
+        if isinstance(contender, StaticPolicy | CrossfitRule | FreshRule):
+            return self._play_rule(contender, recording, order, concurrency)
+        run = order, concurrency, self.cost, self.cap
+        if isinstance(contender, LearnedPolicy | CrossfitPolicy):
+            return run_learned(recording, contender, *run, engine=self.engine)
+        if isinstance(contender, Adaptive):
+            return run_adaptive(recording, contender, *run)
+        if isinstance(contender, Oracle):
+            return run_oracle(recording, contender, *run)
+        if isinstance(contender, SuffixDecoding):
+            return run_suffix(recording, contender, *run, self._new_memory())
+        return run_policy(recording, contender, *run)
 
-    def _remembering(
-        self, contender: Contender, seen: _Run, known: Recording | None
-    ) -> tuple[Contender, _Run]:
-        """A contender and a run on the recording with the answers that are known.
-
-        There an order's entries are requests of their own.
-        """
-        assert self.remembered is not None  # `refusal` says so
-        if known is None:
-            known = self.remembered.at(seen.order, seen.concurrency)
-        if isinstance(contender, CrossfitPolicy):
-            deciding = contender.policy_of_request[seen.order]
-            contender = replace(contender, policy_of_request=deciding)
-        elif isinstance(contender, CrossfitRule):
-            contender = replace(contender, rule_of_request=contender.rule_of_request[seen.order])
-        entries = np.arange(len(seen.order), dtype=np.int32)
-        return contender, seen._replace(recording=known, order=entries)
-
-    def _play_rules(self, rules: CrossfitRule, run: _Run) -> Result:
-        return self._play_mixed(rules, self.is_late, run)
-
-    def _play_fresh(self, fresh: FreshRule, run: _Run) -> Result:
-        if isinstance(fresh.rule, CrossfitRule):
-            return self._play_mixed(fresh.rule, False, run)
-        return self._play_rule(fresh.rule.rule, False, run)
-
-    def _play_mixed(self, rules: CrossfitRule, late: bool, run: _Run) -> Result:
-        if (rules, late) not in self._mixed:
-            walked = rules.paths(lambda rule: self._walked(rule, late, run.recording))
-            if run.recording is not self.recording:
-                return self._play_paths(walked, rules.holds, rules.deciding, run)
-            self._mixed[rules, late] = walked
-        return self._play_paths(self._mixed[rules, late], rules.holds, rules.deciding, run)
-
-    def _play_compiled(self, policy: LearnedPolicy | CrossfitPolicy, run: _Run) -> Result:
-        recording, order, concurrency = run
-        cost, cap, engine = self.cost, self.cap, self.engine
-        return run_learned(recording, policy, order, concurrency, cost, cap, engine=engine)
-
-    def _play_adaptive(self, policy: Adaptive, run: _Run) -> Result:
-        recording, order, concurrency = run
-        return run_adaptive(recording, policy, order, concurrency, self.cost, self.cap)
-
-    def _play_oracle(self, oracle: Oracle, run: _Run) -> Result:
-        recording, order, concurrency = run
-        if oracle.kind in LOOPS:
-            return run_oracle(recording, oracle, order, concurrency, self.cost, self.cap)
-        if concurrency > 1:
-            raise EvaluationError(
-                f"'{oracle.name}' is the cheapest path of one request: it has no meaning at "
-                f"concurrency {concurrency}"
-            )
-        return run_cheapest(recording, oracle, order, self.cost, self.cap)
-
-    def _play_suffix(self, suffix: SuffixDecoding, run: _Run) -> Result:
-        recording, order, concurrency = run
+    def _new_memory(self) -> Memory:
+        """What suffix decoding remembers as a run begins."""
         if self._answers is None:
-            self._answers = Answers(recording.requests)
+            self._answers = Answers(self.recording.requests)
         before = () if self.remembered is None else self.remembered.before
-        memory, cost, cap = Memory(self._answers, warm=before), self.cost, self.cap
-        return run_suffix(recording, suffix, order, concurrency, cost, cap, memory)
+        return Memory(self._answers, new_cache(), before)
 
-    def _play_any(self, policy: Policy, run: _Run) -> Result:
-        recording, order, concurrency = run
-        return run_policy(recording, policy, order, concurrency, self.cost, self.cap)
+    def _play_rule(
+        self,
+        contender: StaticPolicy | CrossfitRule | FreshRule,
+        recording: Recording,
+        order: Ints,
+        concurrency: int,
+    ) -> Result:
+        late = self.is_late and not isinstance(contender, FreshRule)
+        rule = contender.rule if isinstance(contender, FreshRule) else contender
+        rules = rule.rule if isinstance(rule, StaticPolicy) else rule
+        costs = self.cost.charged_to(rules.deciding).constants()
+        paths, holds = self._paths_of(rules, late, recording), rules.needs.drafter
+        return result_of(run_paths(recording.columns, paths, order, concurrency, costs, holds))
 
-    def _play_static(self, policy: StaticPolicy, run: _Run) -> Result:
-        return self._play_rule(policy.rule, self.is_late, run)
-
-    def _play_rule(self, rule: StaticRule, late: bool, run: _Run) -> Result:
-        walked = self._walked(rule, late, run.recording)
-        return self._play_paths(walked, rule.neural_len > 0, rule.deciding, run)
-
-    def _walked(self, rule: StaticRule, late: bool, recording: Recording) -> Paths:
-        """A rule's paths, kept where other orders have the same."""
-        if recording is not self.recording:
-            return walk_rule(recording, rule, self.cap, late)
-        if (rule, late) not in self._paths:
-            self._paths[rule, late] = walk_rule(recording, rule, self.cap, late)
-        return self._paths[rule, late]
-
-    def _play_paths(self, walked: Paths, holds: bool, deciding: Deciding, run: _Run) -> Result:
-        recording, order, concurrency = run
-        columns, costs = recording.columns, self.cost.charged_to(deciding).constants()
-        return result_of(run_paths(columns, walked, order, concurrency, costs, holds))
-
-
-_Play: TypeAlias = Callable[[Player, Any, _Run], Result]
-
-_PLAYS: dict[type, _Play] = {
-    StaticPolicy: Player._play_static,
-    Adaptive: Player._play_adaptive,
-    LearnedPolicy: Player._play_compiled,
-    Oracle: Player._play_oracle,
-    CrossfitRule: Player._play_rules,
-    FreshRule: Player._play_fresh,
-    CrossfitPolicy: Player._play_compiled,
-    SuffixDecoding: Player._play_suffix,
-}
-"""How each kind of contender is replayed; what is not here is asked step by step."""
-
-
-def _play_of(contender: object) -> _Play | None:
-    return next((_PLAYS[kind] for kind in type(contender).__mro__ if kind in _PLAYS), None)
-
-
-def is_compiled(contender: object) -> bool:
-    """Whether a contender is replayed without calling Python at every step."""
-    return not isinstance(contender, SuffixDecoding) and _play_of(contender) is not None
+    def _paths_of(
+        self, rules: StaticRule | CrossfitRule, late: bool, recording: Recording
+    ) -> Paths:
+        """Every request's path, kept where other orders have the same."""
+        if recording is self.recording and (rules, late) in self._paths:
+            return self._paths[rules, late]
+        if isinstance(rules, CrossfitRule):
+            paths = rules.paths(lambda rule: self._paths_of(rule, late, recording))
+        else:
+            paths = walk_rule(recording, rules, self.cap, late)
+        if recording is self.recording:
+            self._paths[rules, late] = paths
+        return paths

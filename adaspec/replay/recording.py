@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
-from adaspec.draft.match import Matches
+from adaspec.draft.answers import IN_ANSWERS
+from adaspec.draft.match import AVAILABLE, FACTS, LENGTH, START, Matches
 from adaspec.draft.positions import (
     accepted_runs,
     match_positions,
@@ -20,10 +20,8 @@ from adaspec.draft.positions import (
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.static import ranking
+from adaspec.replay.history import History, answered_before
 from adaspec.trace.schema import CONFIDENCES, Request
-
-if TYPE_CHECKING:
-    from adaspec.replay.history import History
 
 Ints = NDArray[np.int32]
 Shorts = NDArray[np.int16]
@@ -54,11 +52,9 @@ class Columns(NamedTuple):
     run: Shorts
     agrees: NDArray[np.int8]
     """Whether the first drafted token is the candidate's; empty where tokens are not recorded."""
-    behind_match: Shorts
+    behind_match: Ints
     """(positions, draft cap) match behind the first drafted tokens; empty likewise."""
-    behind_available: Shorts
-    behind_agree: Shorts
-    behind_seen: Shorts
+    behind_available: Ints
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
     charges_prompts: bool
@@ -77,10 +73,10 @@ class RecordedArrays(NamedTuple):
     """Where each request's text starts."""
     drafted: Ints
     confidences: NDArray[np.float32]
-    behind_start: Ints
-    """(positions, draft cap) where the match behind the first drafted tokens lies."""
+    behind: Ints
+    """(facts of `Matches`, positions, draft cap) the look-ups behind the first drafted tokens."""
     answers: Ints
-    """The tokens of earlier answers by place; empty where none are looked up."""
+    """The tokens of earlier answers by place, which the look-ups know as well; see `History`."""
 
 
 @compiled
@@ -93,6 +89,8 @@ def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) ->
 
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
+NO_ANSWERS = np.empty(0, np.int32)
+NOT_LOOKED_UP = Matches(*[NO_ANSWERS] * FACTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,57 +101,30 @@ class Recording:
     workloads: tuple[str, ...]
     workload: Ints
     """Index into `workloads` per request."""
-    columns: Columns
-    matches: Matches
-    """The default look-up's full answers, flat over positions."""
-    drafted: Ints
-    """(positions, draft cap) the recorded drafts; empty where they are not recorded."""
-    confidences: NDArray[np.float32]
-    """(positions, draft cap, kinds) of `drafted`; empty likewise."""
-    behind_start: Ints
-    """(positions, draft cap) where the match behind the first drafted tokens lies; likewise."""
+    arrays: RecordedArrays
     neural_cap: int
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
     shows_confidences: bool
-    answers: Ints = field(default_factory=lambda: np.empty(0, np.int32))
-    """The tokens of earlier answers by place, which the look-ups know as well; see `History`."""
-    _arrays: RecordedArrays | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.requests)
 
     @property
-    def arrays(self) -> RecordedArrays:
-        """What replays read, made when it is first wanted."""
-        if self._arrays is None:
-            texts = [np.append(r.prompt_tokens, r.output_tokens) for r in self.requests]
-            ends = np.cumsum([len(text) for text in texts])
-            facts = [getattr(self.matches, each.name) for each in fields(Matches)]
-            arrays = RecordedArrays(
-                columns=self.columns,
-                facts=np.stack(facts),
-                text=np.concatenate(texts).astype(np.int32),
-                text_start=np.concatenate([[0], ends]).astype(np.int64),
-                drafted=self.drafted,
-                confidences=self.confidences,
-                behind_start=self.behind_start,
-                answers=self.answers,
-            )
-            object.__setattr__(self, "_arrays", arrays)
-            return arrays
-        return self._arrays
+    def columns(self) -> Columns:
+        """What each source would give at every position."""
+        return self.arrays.columns
 
     @property
     def shows_probabilities(self) -> bool:
         """Whether the log-probabilities of drafted tokens were recorded, and not margins alone."""
-        logprob = self.confidences[..., CONFIDENCES.index("logprob")]
+        logprob = self.arrays.confidences[..., CONFIDENCES.index("logprob")]
         return self.shows_confidences and not np.isnan(logprob).all()
 
     @property
     def knows_answers(self) -> bool:
         """Whether its look-ups know earlier answers."""
-        return len(self.answers) > 0
+        return len(self.arrays.answers) > 0
 
     def members(self, workload: str | None) -> Ints:
         """Indices of a workload's requests, or of all."""
@@ -162,20 +133,24 @@ class Recording:
         index = self.workloads.index(workload)
         return np.flatnonzero(self.workload == index).astype(np.int32)
 
+    def with_columns(self, **columns: Any) -> Recording:
+        """The same recording with these of its columns."""
+        changed = self.columns._replace(**columns)
+        return replace(self, arrays=self.arrays._replace(columns=changed))
+
     def with_prefill(self) -> Recording:
         """The same recording, in which reading prompts takes time (see `closed_loop`)."""
-        return replace(self, columns=self.columns._replace(charges_prompts=True))
+        return self.with_columns(charges_prompts=True)
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
-        parts = []
-        for request in self.requests:
-            start, length = vllm_positions(
-                request.prompt_tokens, request.output_tokens, min_match, max_match
-            )
-            known = len(request.prompt_tokens) + np.arange(len(request.output_tokens))
-            parts.append(_lookup(request, start, length, known - start, self.answers[:0]))
-        return _joined(parts)
+        found = [
+            vllm_positions(each.prompt_tokens, each.output_tokens, min_match, max_match)
+            for each in self.requests
+        ]
+        start, length = (np.concatenate(part) for part in zip(*found, strict=True))
+        known = [len(r.prompt_tokens) + np.arange(len(r.output_tokens)) for r in self.requests]
+        return _lookup(self.requests, start, length, np.concatenate(known) - start, NO_ANSWERS)
 
 
 def build_recording(
@@ -186,137 +161,163 @@ def build_recording(
     With a `history`, look-ups also know the answers that had been given by then.
     """
     chosen = tuple(requests)
-    if not chosen:
-        raise EvaluationError("no requests to replay")
-    short = next((r for r in chosen if len(r.output_tokens) < 2), None)
-    if short is not None:
-        raise EvaluationError(f"request {short.workload}/{short.id} has nothing to decode")
-    if neural_cap and not all(request.paired for request in chosen):
-        raise EvaluationError("a recording with neural drafts takes paired requests only")
-    workloads = tuple(sorted({request.workload for request in chosen}))
+    _check(chosen, neural_cap)
     shows_tokens = neural_cap > 0 and all(r.drafted_tokens is not None for r in chosen)
     shows_confidences = shows_tokens and all(r.confidences is not None for r in chosen)
-    lengths = np.array([len(r.output_tokens) for r in chosen], dtype=np.int64)
-    offset = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-    all_matches: list[Matches] = []
-    drafts: list[Ints] = []
-    shown: list[NDArray[np.float32]] = []
-    behinds: list[Matches] = []
-    lookups: list[Lookup] = []
-    agrees: list[NDArray[np.int8]] = []
-    confidence: list[NDArray[np.float32]] = []
     draft_cap = 0
     if shows_tokens:
         draft_cap = min(r.drafted_tokens.shape[1] for r in chosen if r.drafted_tokens is not None)
-    text = np.empty(0, np.int32)
-    looked_up: list[tuple[Matches, Matches | None] | None] = [None] * len(chosen)
+    drafted = [
+        r.drafted_tokens[:, :draft_cap]
+        for r in chosen
+        if draft_cap > 0 and r.drafted_tokens is not None
+    ]
+    confidences = [
+        r.confidences[:, :draft_cap]
+        for r in chosen
+        if shows_confidences and r.confidences is not None
+    ]
+    matches: list[Matches] = [NOT_LOOKED_UP] * len(chosen)
+    behind: list[Matches] = [NOT_LOOKED_UP] * len(drafted)
+    answers = NO_ANSWERS
     views = enumerate([None] * len(chosen)) if history is None else history.views(chosen)
-    for number, answers in views:
-        looked_up[number] = _matches(chosen[number], draft_cap, answers)
-        if answers is not None:  # one may know less, but a place means the same in all of them
-            text = max(text, answers.stored, key=len)
-    for request, found in zip(chosen, looked_up, strict=True):
-        assert found is not None
-        matches, behind = found
-        all_matches.append(matches)
-        lookups.append(_lookup(request, matches.start, matches.length, matches.available, text))
-        if behind is None or request.drafted_tokens is None:
-            continue
-        drafted = request.drafted_tokens[:, :draft_cap]
-        candidate = _candidates(request, matches, text)
-        agrees.append((candidate == drafted[:, 0]).astype(np.int8))
-        drafts.append(drafted)
-        behinds.append(behind)
-        if shows_confidences and request.confidences is not None:
-            shown.append(request.confidences[:, :draft_cap])
-            confidence.append(ranking(request.confidences[:, :draft_cap]).astype(np.float32))
-    lookup = _joined(lookups)
-    neural = np.full(int(offset[-1]), -1, dtype=np.int16)
-    if neural_cap:
-        for begin, request in zip(offset, chosen, strict=False):
-            assert request.neural_accepted is not None
-            counts = np.minimum(request.neural_accepted, neural_cap)
-            neural[begin : begin + len(counts)] = counts
+    for number, known in views:
+        prompt, output = chosen[number].prompt_tokens, chosen[number].output_tokens
+        matches[number] = match_positions(prompt, output, known)
+        if drafted:
+            behind[number] = matches_behind_drafts(prompt, output, drafted[number], known)
+        if known is not None:  # one may know less, but a place means the same in all of them
+            answers = max(answers, known.stored, key=len)
+    facts = _facts(matches)
+    lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], answers)
+    behind_facts = _facts(behind) if behind else np.empty((FACTS, 0, 0), np.int32)
+    np.minimum(behind_facts[AVAILABLE], LONGEST, out=behind_facts[AVAILABLE])
+    texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
+    text, text_start = np.concatenate(texts).astype(np.int32), _starts([len(t) for t in texts])
+    lengths = [len(r.output_tokens) for r in chosen]
+    flat_drafted = _stacked(drafted, np.int32)
+    agrees = np.empty(0, np.int8)
+    if drafted:
+        candidate = _candidates(facts, text, np.repeat(text_start[:-1], lengths), answers)
+        agrees = (candidate == flat_drafted[:, 0]).astype(np.int8)
     columns = Columns(
-        offset=offset,
-        prompt=np.array([len(r.prompt_tokens) for r in chosen], dtype=np.int64),
-        length=lengths,
-        neural=neural,
+        offset=_starts(lengths),
+        prompt=np.array([len(r.prompt_tokens) for r in chosen], np.int64),
+        length=np.array(lengths, np.int64),
+        neural=_neural(chosen, neural_cap),
         match=lookup.match,
         available=lookup.available,
         run=lookup.run,
-        agrees=np.concatenate(agrees) if agrees else np.empty(0, np.int8),
-        behind_match=_shorts([each.length for each in behinds]),
-        behind_available=_shorts([each.available for each in behinds]),
-        behind_agree=_shorts([each.agree for each in behinds]),
-        behind_seen=_shorts([each.seen for each in behinds]),
-        confidence=_stacked(confidence if shows_confidences else [], np.float32),
+        agrees=agrees,
+        behind_match=behind_facts[LENGTH],
+        behind_available=behind_facts[AVAILABLE],
+        confidence=_stacked([ranking(each).astype(np.float32) for each in confidences], np.float32),
         charges_prompts=False,
     )
-    cap = min(neural_cap, draft_cap) if shows_tokens else neural_cap
-    index = {name: i for i, name in enumerate(workloads)}
+    none_shown = np.empty((0, 0, len(CONFIDENCES)), np.float32)
+    workloads = tuple(sorted({request.workload for request in chosen}))
     return Recording(
         requests=chosen,
         workloads=workloads,
-        workload=np.array([index[r.workload] for r in chosen], dtype=np.int32),
-        columns=columns,
-        matches=Matches(
-            *(
-                np.concatenate([getattr(each, field.name) for each in all_matches])
-                for field in fields(Matches)
-            )
+        workload=np.array([workloads.index(r.workload) for r in chosen], np.int32),
+        arrays=RecordedArrays(
+            columns=columns,
+            facts=facts,
+            text=text,
+            text_start=text_start,
+            drafted=flat_drafted,
+            confidences=np.concatenate(confidences) if confidences else none_shown,
+            behind=behind_facts,
+            answers=answers.copy(),
         ),
-        drafted=_stacked(drafts, np.int32),
-        confidences=(
-            np.concatenate(shown) if shown else np.empty((0, 0, len(CONFIDENCES)), np.float32)
-        ),
-        behind_start=_stacked([each.start for each in behinds], np.int32),
-        neural_cap=cap,
+        neural_cap=min(neural_cap, draft_cap) if shows_tokens else neural_cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,
-        answers=text.copy(),
     )
 
 
-def _matches(
-    request: Request, draft_cap: int, answers: AnswerIndex | None
-) -> tuple[Matches, Matches | None]:
-    """The look-ups at all positions, and behind the drafts of each, if it has any."""
-    prompt, output = request.prompt_tokens, request.output_tokens
-    matches = match_positions(prompt, output, answers)
-    if draft_cap == 0 or request.drafted_tokens is None:
-        return matches, None
-    drafted = request.drafted_tokens[:, :draft_cap]
-    return matches, matches_behind_drafts(prompt, output, drafted, answers)
+class RememberedRecordings:
+    """Requests as a server gets them that remembers what it answered to others."""
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        neural_cap: int,
+        warm: Iterable[Request] = (),
+        prefill: bool = False,
+    ) -> None:
+        """`prefill`: whether reading prompts is charged."""
+        self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
+        given = tuple(warm)
+        self.before = tuple(answered_before(given, self.requests))
+        """The answers of other traces that every request knows."""
+        self.left_out = len(given) - len(self.before)
+
+    def at(self, order: Ints, running: int) -> Recording:
+        """A recording of the entries of an order, one after another, where so many run at once."""
+        entries = [self.requests[number] for number in order.tolist()]
+        history = History(self.before, running=running, in_turn=True)
+        recording = build_recording(entries, self._cap, history)
+        return recording.with_prefill() if self._prefill else recording
 
 
-def _candidates(request: Request, matches: Matches, answers: Ints) -> Ints:
-    """The first token that would be copied at each position, -2 where there is none."""
-    context = np.concatenate([request.prompt_tokens, request.output_tokens])
-    own = (matches.length > 0) & (matches.start < IN_ANSWERS)
-    candidate = np.where(own, context[np.where(own, matches.start, 0)], -2)
-    there = matches.start >= IN_ANSWERS
-    candidate[there] = answers[matches.start[there] - IN_ANSWERS]
+def _check(requests: Sequence[Request], neural_cap: int) -> None:
+    """Refuse what cannot be replayed."""
+    if not requests:
+        raise EvaluationError("no requests to replay")
+    for request in requests:
+        if len(request.output_tokens) < 2:
+            raise EvaluationError(f"request {request.workload}/{request.id} has nothing to decode")
+    if neural_cap and not all(request.paired for request in requests):
+        raise EvaluationError("a recording with neural drafts takes paired requests only")
+
+
+def _starts(lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Where each of these parts starts, and where the last one ends."""
+    return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+def _neural(requests: Sequence[Request], neural_cap: int) -> Shorts:
+    """The accepted counts, censored at the cap; -1 where no neural drafter was recorded."""
+    if not neural_cap:
+        return np.full(sum(len(r.output_tokens) for r in requests), -1, np.int16)
+    counts = [r.neural_accepted for r in requests if r.neural_accepted is not None]
+    return np.minimum(np.concatenate(counts), neural_cap).astype(np.int16)
+
+
+def _facts(matches: Sequence[Matches]) -> Ints:
+    """The facts of all matches, one request's behind another's."""
+    names = [each.name for each in fields(Matches)]
+    return np.stack([np.concatenate([getattr(each, name) for each in matches]) for name in names])
+
+
+def _candidates(facts: Ints, text: Ints, begin: NDArray[np.int64], answers: Ints) -> Ints:
+    """The first token that would be copied at each position, -2 where there is none.
+
+    `begin` is where the text of each position's request begins.
+    """
+    start = facts[START]
+    own, others = (start >= 0) & (start < IN_ANSWERS), start >= IN_ANSWERS
+    candidate = np.full(len(start), -2, np.int32)
+    candidate[own] = text[begin[own] + start[own]]
+    candidate[others] = answers[start[others] - IN_ANSWERS]
     return candidate
 
 
-def _lookup(request: Request, start: Ints, length: Ints, available: Ints, answers: Ints) -> Lookup:
-    prompt = len(request.prompt_tokens)
-    context = np.concatenate([request.prompt_tokens, request.output_tokens])
+def _lookup(
+    requests: Sequence[Request], start: Ints, length: Ints, available: Ints, answers: Ints
+) -> Lookup:
+    """A look-up's answers at all positions of these requests."""
+    runs, begin = [], 0
+    for request in requests:
+        prompt, end = len(request.prompt_tokens), begin + len(request.output_tokens)
+        context = np.concatenate([request.prompt_tokens, request.output_tokens])
+        runs.append(accepted_runs(context, start[begin:end], prompt, answers))
+        begin = end
     available = np.where(length > 0, np.minimum(available, LONGEST), 0)
-    runs = accepted_runs(context, start, prompt, answers)
-    run = np.minimum(runs, available)
+    run = np.minimum(np.concatenate(runs), available)
     return Lookup(length.astype(np.int16), available.astype(np.int16), run.astype(np.int16))
-
-
-def _joined(parts: list[Lookup]) -> Lookup:
-    return Lookup(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _stacked(parts: Sequence[NDArray[Number]], dtype: type[Number]) -> NDArray[Number]:
     return np.concatenate(parts) if parts else np.empty((0, 0), dtype)
-
-
-def _shorts(parts: Sequence[Ints]) -> Shorts:
-    return np.minimum(_stacked(parts, np.int32), LONGEST).astype(np.int16)

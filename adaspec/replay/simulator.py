@@ -9,12 +9,12 @@ names the paper.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.builtin import SIMULATOR, SimulatorConstants
+from adaspec.cost.builtin import SIMULATOR
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticPolicy
@@ -136,14 +136,10 @@ def _plain(prompt: int, total: int, copies: int, constants: Array) -> float:
 
 
 def simulate(
-    requests: Sequence[Request],
-    proposer: Proposer,
-    copies: int,
-    seed: int,
-    constants: SimulatorConstants = SIMULATOR,
+    requests: Sequence[Request], proposer: Proposer, copies: int, seed: int
 ) -> SimulatedCell:
     """One cell of the simulator's table: all requests of one workload, one after another."""
-    row = _row(constants)
+    row = np.array(astuple(SIMULATOR))
     random = proposer.kind == NGRAM and proposer.length is not None
     probability = _match_probability(requests) if random else 1.0
     speeds, plain = [], []
@@ -182,38 +178,17 @@ def _match_probability(requests: Sequence[Request]) -> float:
     return MATCH_PROBABILITY[workload]
 
 
-def _emits(request: Request, kind: int) -> NDArray[np.int64]:
-    neural, ngram = request.neural_accepted, request.ngram_accepted
-    if (kind != NGRAM and neural is None) or (kind != EAGLE and ngram is None):
+def _emits(request: Request, kind: int) -> Longs:
+    """How many tokens the proposer's list says that a step at each position emits."""
+    both = {EAGLE: request.neural_accepted, NGRAM: request.ngram_accepted}
+    lists = [counts for proposer, counts in both.items() if kind in (proposer, COMBINED)]
+    found = [counts for counts in lists if counts is not None]
+    if len(found) < len(lists):
         raise EvaluationError(
             f"request {request.workload}/{request.id} lacks a recorded list of accepted counts; "
             "the protocol needs what 'adaspec import specdecode-bench' stores"
         )
-    if kind == EAGLE:
-        assert neural is not None
-        chosen = neural
-    elif kind == NGRAM:
-        assert ngram is not None
-        chosen = ngram
-    else:
-        assert neural is not None
-        assert ngram is not None
-        both = min(len(neural), len(ngram))
-        chosen = np.maximum(neural[:both], ngram[:both])
+    shortest = min(map(len, found))
+    chosen = np.max([counts[:shortest] for counts in found], axis=0)
     # The null at position 0 reads as nothing accepted, as in the simulator's own lists.
     return np.maximum(chosen, 0).astype(np.int64) + 1
-
-
-def _row(constants: SimulatorConstants) -> NDArray[np.float64]:
-    return np.array(
-        [
-            constants.fixed_s,
-            constants.per_token_s,
-            constants.per_kv_s,
-            constants.overhead_s,
-            constants.draft_fixed_s,
-            constants.draft_per_kv_s,
-            constants.draft_per_token_s,
-            constants.ngram_share_of_verify,
-        ]
-    )

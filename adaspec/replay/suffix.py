@@ -10,24 +10,23 @@ ahead of another.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Deciding, StepShape, deciding_s
-from adaspec.errors import EvaluationError, SpecError
+from adaspec.cost.model import CostModel, Deciding, StepShape
+from adaspec.errors import SpecError
 from adaspec.replay.closed_loop import (
-    advance,
+    ClosedLoop,
     context_tokens,
-    count_step,
+    finish_step,
     goes_on,
     result_of,
     start,
-    step_seconds,
 )
 from adaspec.replay.history import Answers, KnownAnswers
 from adaspec.replay.recording import Recording
@@ -37,14 +36,11 @@ from adaspec.trace.schema import Request
 Ints = NDArray[np.int32]
 
 HEAD = "suffix"
-USAGE = f"{HEAD}:FACTOR:PROB"
 TREE_DEPTH = 24
 """vLLM's default: the longest match and the longest draft."""
 REMEMBERED = 10_000
 """vLLM's default: so many answers are remembered, the oldest go first."""
-FACTOR, PROBABILITY = 1.0, 0.1
-"""vLLM's defaults of what a spec may set."""
-_NUMBER = r"[0-9]{0,4}(\.[0-9]{1,9})?"
+_NUMBER = r"(?=.)[0-9]{0,4}(\.[0-9]{1,9})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,52 +48,25 @@ class SuffixDecoding:
     """vLLM's method `suffix` at one setting; the defaults are vLLM's."""
 
     name: str = HEAD
-    factor: float = FACTOR
+    factor: float = 1.0
     """Tokens drafted at most per token matched."""
-    least_probability: float = PROBABILITY
+    least_probability: float = 0.1
     """Drafts end before a token that followed less often than this."""
 
 
 def parse_suffix(text: str) -> SuffixDecoding:
     """The setting that `suffix:FACTOR:PROB` names; what is left out is vLLM's default."""
-    values = [FACTOR, PROBABILITY]
-    words = text.strip().split(":")[1:]
-    if len(words) > len(values):
-        raise _malformed(text, f"{len(words)} values, at most {len(values)} are known")
-    for index, (word, name, most) in enumerate(
-        zip(words, ("FACTOR", "PROB"), (float(TREE_DEPTH), 1.0), strict=False)
-    ):
-        if not word or not re.fullmatch(_NUMBER, word) or not 0 <= float(word) <= most:
-            raise _malformed(text, f"{name} is '{word}', not a number from 0 to {most:g}")
-        values[index] = float(word)
-    return SuffixDecoding(text, *values)
+    words, most = text.strip().split(":")[1:], {"FACTOR": TREE_DEPTH, "PROB": 1}
+    if len(words) > len(most):
+        raise _malformed(text, f"{len(words)} values, at most {len(most)} are known")
+    for word, (name, high) in zip(words, most.items(), strict=False):
+        if not re.fullmatch(_NUMBER, word) or float(word) > high:
+            raise _malformed(text, f"{name} is '{word}', not a number from 0 to {high}")
+    return SuffixDecoding(text, *map(float, words))
 
 
 def _malformed(text: str, why: str) -> SpecError:
-    return SpecError(f"malformed policy spec '{text}': {why}. Write {USAGE}")
-
-
-class SuffixCache(Protocol):
-    """What is used of arctic-inference's `SuffixDecodingCache`."""
-
-    def start_request(self, req_id: int, prompt_token_ids: Ints) -> None:
-        """A request begins."""
-
-    def stop_request(self, req_id: int) -> None:
-        """It ends; its answer may still be remembered."""
-
-    def add_active_response(self, req_id: int, token_ids: Ints) -> None:
-        """Its answer grows."""
-
-    def evict_cached_response(self, req_id: int) -> None:
-        """Its answer is forgotten, or, while it runs, no longer remembered."""
-
-    def speculate(self, req_id: int, context: Ints, **limits: float) -> Any:
-        """A draft, as `token_ids`."""
-
-    @property
-    def cached_requests(self) -> Any:
-        """Whose answers are remembered."""
+    return SpecError(f"malformed policy spec '{text}': {why}. Write {HEAD}:FACTOR:PROB")
 
 
 def why_not_here() -> str | None:
@@ -110,10 +79,9 @@ def why_not_here() -> str | None:
     return None
 
 
-def cache_of(remembered: int = REMEMBERED) -> SuffixCache:
-    """An empty cache that remembers so many answers, with vLLM's depth."""
-    cache: SuffixCache = _cache_class()(max_tree_depth=TREE_DEPTH, max_cached_requests=remembered)
-    return cache
+def new_cache() -> Any:
+    """An empty cache of arctic-inference's, with vLLM's limits."""
+    return _cache_class()(max_tree_depth=TREE_DEPTH, max_cached_requests=REMEMBERED)
 
 
 def _cache_class() -> Any:
@@ -121,20 +89,10 @@ def _cache_class() -> Any:
 
 
 class Memory:
-    """The cache of one server, from one run to the next."""
+    """The cache of one server, which knows what the requests of an order may know."""
 
-    def __init__(
-        self,
-        answers: Answers,
-        cache: SuffixCache | None = None,
-        warm: Sequence[Request] = (),
-    ) -> None:
-        """With those of `warm` before the `answers`; without a `cache`, in arctic-inference's."""
-        if cache is None:
-            why = why_not_here()
-            if why is not None:
-                raise EvaluationError(f"'{HEAD}' {why}")
-            cache = cache_of()
+    def __init__(self, answers: Answers, cache: Any, warm: Iterable[Request] = ()) -> None:
+        """`cache` is empty; it is told of the answers of `warm` before all others."""
         self.cache, self.answers = cache, answers
         self._known = KnownAnswers(answers)
         self._cached: dict[int, int] = {}
@@ -147,12 +105,10 @@ class Memory:
 
     def start(self, request: int) -> int:
         """Take a request in, and out what nobody may know by now; the number that it goes by."""
-        number = self._started
-        self._started += 1
         for answer in self._known.start(request):
             if answer in self._cached:
                 self._evict(self._cached.pop(answer))
-        self.cache.start_request(number, _tokens(self.answers.requests[request].prompt_tokens))
+        number = self._begin(self.answers.requests[request])
         answer = self.answers.of[request]
         copies = self._growing.setdefault(answer, {})
         copies[number] = 0
@@ -179,10 +135,14 @@ class Memory:
             if answer not in self._cached:
                 self._cached[answer] = self._store(self.answers.requests[answer])
 
-    def _store(self, request: Request) -> int:
+    def _begin(self, request: Request) -> int:
         number = self._started
         self._started += 1
         self.cache.start_request(number, _tokens(request.prompt_tokens))
+        return number
+
+    def _store(self, request: Request) -> int:
+        number = self._begin(request)
         self.cache.add_active_response(number, _tokens(request.output_tokens))
         self.cache.stop_request(number)
         return number
@@ -208,7 +168,7 @@ class _Running:
         return self.text[max(0, known - TREE_DEPTH) : known]
 
     def answer(self, position: int, tokens: int) -> Ints:
-        """So many tokens of the answer, from a position on."""
+        """So many tokens of the answer, from a position on, as far as it goes."""
         return self.text[self.prompt + position : self.prompt + position + tokens]
 
 
@@ -219,116 +179,55 @@ def run_suffix(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    memory: Memory | None = None,
+    memory: Memory,
 ) -> Result:
-    """One run of the closed loop; `memory` may hold earlier runs."""
-    memory = memory or Memory(Answers(recording.requests))
-    run = _Run(recording, suffix, order, concurrency, cost, cap, memory)
-    return run.result()
-
-
-class _Run:
-    """The state of one run."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        suffix: SuffixDecoding,
-        order: Ints,
-        concurrency: int,
-        cost: CostModel,
-        cap: int,
-        memory: Memory,
-    ) -> None:
-        self.recording, self.suffix, self.memory = recording, suffix, memory
-        self.costs = cost.charged_to(Deciding.LOOKUP).constants()
-        self.longest = min(cap, TREE_DEPTH)
-        self.running: dict[int, _Running] = {}
-        """By place in the order."""
-        self.loop = start(recording.columns, order, concurrency, False)
-
-    def result(self) -> Result:
-        """Run to the end."""
-        loop = self.loop
-        while goes_on(loop):
-            self._step()
-            advance(loop, False)
-        self._finish()
-        return result_of(loop)
-
-    def _step(self) -> None:
-        """Draft for every row and verify."""
-        loop, columns = self.loop, self.recording.columns
-        rows = int(loop.state["rows"][0])
-        request, position = loop.request[:rows], loop.position[:rows]
-        positions = position.tolist()
-        batch = self._let_in_and_out()
+    """One run of the closed loop; the memory is of no use after it."""
+    costs = cost.charged_to(Deciding.LOOKUP).constants()
+    loop = start(recording.columns, order, concurrency, False)
+    running: dict[int, _Running] = {}
+    while goes_on(loop):
+        batch = _let_in_and_out(recording, loop, running, memory)
+        positions = loop.position.tolist()
         # All drafts first: no row knows yet what this step brings another.
-        drafts = [self._draft(each, p) for each, p in zip(batch, positions, strict=True)]
-        left = columns.length[request] - position
-        accepted = np.array(
-            [
-                _agreeing(draft, each.answer(p, len(draft)))
-                for each, p, draft in zip(batch, positions, drafts, strict=True)
-            ]
-        )
-        emitted = loop.emitted[:rows]
-        emitted[:] = np.minimum(accepted + 1, left)
-        for each, p, count in zip(batch, positions, emitted.tolist(), strict=True):
-            self.memory.grow(each.request, each.number, each.answer(p, count))
-        shape = StepShape(rows, context_tokens(loop), sum(map(len, drafts)), 0, False, 0, 0, 0)
-        seconds, deciding = step_seconds(loop, self.costs, shape), deciding_s(self.costs, shape)
-        count_step(loop, shape, seconds, deciding, int(np.minimum(accepted, left).sum()))
+        drafts: list[Sequence[int]] = [
+            memory.cache.speculate(
+                each.number,
+                each.pattern(position),
+                max_spec_tokens=min(cap, TREE_DEPTH),
+                max_spec_factor=suffix.factor,
+                min_token_prob=suffix.least_probability,
+            ).token_ids
+            for each, position in zip(batch, positions, strict=True)
+        ]
+        accepted = 0
+        for row, (each, position) in enumerate(zip(batch, positions, strict=True)):
+            right = _agreeing(drafts[row], each.answer(position, len(drafts[row])))
+            emitted = each.answer(position, right + 1)
+            memory.grow(each.request, each.number, emitted)
+            loop.emitted[row] = len(emitted)
+            accepted += right
+        drafted = sum(map(len, drafts))
+        shape = StepShape(len(batch), context_tokens(loop), drafted, 0, False, 0, 0, 0)
+        finish_step(loop, costs, shape, accepted)
+    return result_of(loop)
 
-    def _rows(self, column: NDArray[np.int64]) -> list[int]:
-        """A column of the loop, as far as requests run."""
-        running: list[int] = column[: self.loop.state["rows"][0]].tolist()
-        return running
 
-    def _let_in_and_out(self) -> list[_Running]:
-        """Who runs now, row by row; who ran and does no longer is let go."""
-        places = self._rows(self.loop.entry)
-        for place in self.running.keys() - set(places):
-            self._let_go(self.running.pop(place))
-        for request, place in zip(self._rows(self.loop.request), places, strict=True):
-            if place not in self.running:
-                self.running[place] = self._take_in(request)
-        return [self.running[place] for place in places]
-
-    def _finish(self) -> None:
-        """Let those that still run answer in full, as in a server: later runs may remember it."""
-        for place, position in zip(
-            self._rows(self.loop.entry), self._rows(self.loop.position), strict=True
-        ):
-            each = self.running.pop(place, None)
-            if each is not None:
-                rest = each.answer(position, len(each.text))
-                if len(rest):
-                    self.memory.grow(each.request, each.number, rest)
-                self._let_go(each)
-        for each in self.running.values():
-            self._let_go(each)
-        self.running.clear()
-
-    def _let_go(self, running: _Running) -> None:
-        self.memory.stop(running.request, running.number)
-
-    def _take_in(self, request: int) -> _Running:
-        row = self.recording.requests[request]
-        text = _tokens(np.concatenate([row.prompt_tokens, row.output_tokens]))
-        running = _Running(request, self.memory.start(request), text, len(row.prompt_tokens))
-        self.memory.grow(request, running.number, running.answer(0, 1))
-        return running
-
-    def _draft(self, running: _Running, position: int) -> Sequence[int]:
-        draft: Sequence[int] = self.memory.cache.speculate(
-            running.number,
-            running.pattern(position),
-            max_spec_tokens=self.longest,
-            max_spec_factor=self.suffix.factor,
-            min_token_prob=self.suffix.least_probability,
-        ).token_ids
-        return draft
+def _let_in_and_out(
+    recording: Recording, loop: ClosedLoop, running: dict[int, _Running], memory: Memory
+) -> list[_Running]:
+    """Who runs now, row by row; `running`, by place in the order, has who ran before."""
+    places = loop.entry.tolist()
+    for place in running.keys() - set(places):
+        gone = running.pop(place)
+        memory.stop(gone.request, gone.number)
+    for number, place in zip(loop.request.tolist(), places, strict=True):
+        if place not in running:
+            request = recording.requests[number]
+            text = _tokens(np.concatenate([request.prompt_tokens, request.output_tokens]))
+            entered = _Running(number, memory.start(number), text, len(request.prompt_tokens))
+            memory.grow(number, entered.number, entered.answer(0, 1))
+            running[place] = entered
+    return [running[place] for place in places]
 
 
 def _agreeing(draft: Sequence[int], answer: Ints) -> int:

@@ -109,8 +109,8 @@ def recorded_log(log: Log, longest: int | None = None) -> Recorded:
                 f"{MIN_EXAMPLES} are needed to learn when they are accepted: log with a policy "
                 "that drafts more often, or record a dense trace"
             )
-    columns = log.recording.columns._replace(neural=np.minimum(neural, longest).astype(np.int16))
-    recording = replace(log.recording, columns=columns, neural_cap=longest)
+    recording = log.recording.with_columns(neural=np.minimum(neural, longest).astype(np.int16))
+    recording = replace(recording, neural_cap=longest)
     return Recorded(recording, np.minimum(tried, longest))
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from guarded_run import GuardedRun
 from made_up import CAP as MADE_UP_CAP
 from made_up import IN_TURN, WORKLOADS, made_up
 from written_report import write_report
@@ -38,7 +39,6 @@ from adaspec.policy.guard import HOLD, PROBE, Guard, Said
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import FIRST_WORDS, parse_policy
-from adaspec.replay.loop import run_policy
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
@@ -146,19 +146,8 @@ def play(
         player = Player(part.recording, true, CAP)
         results = [player.play(none, part.order, part.load)]
         for each in (None, guard):
-            made = policy_of(policy)
-            results.append(
-                run_policy(
-                    part.recording,
-                    made,
-                    part.order,
-                    part.load,
-                    cost,
-                    CAP,
-                    guard=each,
-                    true_cost=true,
-                )
-            )
+            run = (part.recording, policy_of(policy), part.order, part.load, cost, CAP)
+            results.append(GuardedRun(*run, each, true).result())
         seconds += [each.time_s for each in results]
         tokens += [each.tokens for each in results]
     rates = tokens / seconds

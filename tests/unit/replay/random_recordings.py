@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from reference import Request
 
-from adaspec.cost.model import CostModel, HostTimes, line
+from adaspec.cost.model import CostModel, HostTimes
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
@@ -118,21 +118,6 @@ def random_cost(rng: np.random.Generator) -> CostModel:
         largest_graph=largest,
         sync=host,
         **times,
-    )
-
-
-def random_line(rng: np.random.Generator, captured: bool) -> CostModel:
-    """Step costs on a line, steep or flat."""
-    sizes = np.unique(rng.integers(1, 40, rng.integers(1, 5))).tolist() if captured else ()
-    per_token_s = float(rng.choice([0.01, 0.2, 1.0]) * rng.uniform(0.5, 1))
-    return line(
-        "random",
-        float(rng.uniform(0.1, 6)),
-        per_token_s,
-        tuple(sizes),
-        context_s=float(rng.uniform(0, 0.01)),
-        forward_s=float(rng.uniform(0, 1)),
-        forward_context_s=float(rng.uniform(0, 0.01)),
     )
 
 

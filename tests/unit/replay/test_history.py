@@ -33,8 +33,7 @@ from adaspec.replay.crossfit import CrossfitRule  # noqa: E402
 from adaspec.replay.history import Answers, History, answered_before  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.replay.player import Player  # noqa: E402
-from adaspec.replay.recording import build_recording  # noqa: E402
-from adaspec.replay.remembered import RememberedRecordings  # noqa: E402
+from adaspec.replay.recording import START, RememberedRecordings, build_recording  # noqa: E402
 from adaspec.replay.suffix import Memory, why_not_here  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
 from adaspec.train.token_tables import TableMaker  # noqa: E402
@@ -150,26 +149,6 @@ def test_suffix_decoding_knows_the_same_answers_and_those_that_grow(running: int
                     assert may_know(runs, grows) or (copies and number > other)
 
 
-def test_an_entry_is_looked_up_with_what_it_knows_and_never_finds_itself() -> None:
-    """An order goes over answers that are told apart by any two of their tokens."""
-    asked = [request([900 + at], list(range(10 * at + 1, 10 * at + 9))) for at in range(6)]
-    asked += [
-        request([950 + at], [*range(10 * at + 1, 10 * at + 8), 99], "alike") for at in range(6)
-    ]
-    order = np.random.default_rng(2).permutation(np.repeat(np.arange(12), 3)).astype(np.int32)
-    recording = RememberedRecordings(asked, 0).at(order, 4)
-    hits = 0
-    for at, number in enumerate(order.tolist()):
-        begin, end = recording.columns.offset[at : at + 2]
-        ended = set(order[: max(0, at - 3)].tolist()) - set(order[max(0, at - 3) : at + 1].tolist())
-        alike = (number + 6) % 12 in ended
-        assert (recording.columns.match[begin:end].max() > 0) == alike
-        hits += alike
-        # Of the last token, which is the request's own, none is ever foretold.
-        assert recording.columns.run[end - 1] == 0
-    assert 3 < hits < 33
-
-
 @pytest.mark.parametrize("order", [range(12), [*range(12), *range(12)]], ids=["once", "twice"])
 def test_a_planted_answer_is_found_out_by_its_content(order) -> None:
     """The very requests, under other names in another trace, change nothing."""
@@ -272,7 +251,7 @@ def test_the_compiled_loop_and_the_class_are_one_with_answers(
         policy = random_policy(rng, tables, evidence=tokens, cap=12, neural_cap=5)
         order = rng.integers(0, len(recording), 14).astype(np.int32)
         assert_one(recording, policy, order, 3, random_cost(rng), 12)
-        assert (recording.matches.start >= 1 << 30).mean() > 0.02
+        assert (recording.arrays.facts[START] >= 1 << 30).mean() > 0.02
 
 
 def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
@@ -340,9 +319,9 @@ def test_of_those_that_come_to_a_fresh_server_none_knows_an_answer() -> None:
     fresh = 0
     for number in range(len(asked)):
         begin, end = plain.columns.offset[number : number + 2]
-        found = mixed.matches.start[begin:end]
-        if (found == none.matches.start[begin:end]).all():
+        found = mixed.arrays.facts[START, begin:end]
+        if (found == none.arrays.facts[START, begin:end]).all():
             fresh += 1
         else:
-            np.testing.assert_array_equal(found, plain.matches.start[begin:end])
+            np.testing.assert_array_equal(found, plain.arrays.facts[START, begin:end])
     assert 10 < fresh < 30

@@ -16,7 +16,7 @@ from adaspec.errors import EvaluationError
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.history import Answers
 from adaspec.replay.player import Player
-from adaspec.replay.suffix import Memory, SuffixDecoding, run_suffix, why_not_here
+from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
 
 CAP = 48
 SEEDS = st.integers(0, 2**32 - 1)
@@ -81,7 +81,7 @@ def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, leng
     expected = Player(recording, cost, CAP).play(rule, order, concurrency)
     found = played(recording, order, concurrency, cost, cache)
     assert_equal(found, expected)
-    assert not cache.text  # everybody who was let in was let go
+    assert len(cache.text) <= concurrency  # who has ended was let go
 
 
 def test_where_the_cache_is_missing_it_is_said(monkeypatch):
@@ -93,8 +93,6 @@ def test_where_the_cache_is_missing_it_is_said(monkeypatch):
     player = Player(recording_of(random_requests(1, 2, tokens=False)), cost, CAP)
     with pytest.raises(EvaluationError, match=r"^'suffix' needs arctic-inference, .*: no arctic"):
         player.check(parse_contender("suffix"))
-    with pytest.raises(EvaluationError, match="needs arctic-inference"):
-        Memory(Answers([]))
 
 
 @pytest.mark.skipif(why_not_here() is not None, reason=f"suffix decoding {why_not_here()}")
@@ -106,11 +104,12 @@ def test_vllms_own_cache_copies_from_the_request_and_from_others_answers():
     )
     order, cost = np.arange(3, dtype=np.int32), random_cost(np.random.default_rng(0))
     alone = [
-        played(recording, order[at : at + 1], 1, cost, None).accepted for at in range(len(prompts))
+        played(recording, order[at : at + 1], 1, cost, new_cache()).accepted
+        for at in range(len(prompts))
     ]
     assert alone[:2] == [0, 0]
     assert alone[2] > 40  # from its prompt
-    together = played(recording, order, 1, cost, None)
+    together = played(recording, order, 1, cost, new_cache())
     assert together.accepted > 80  # the second from the first's answer, too
-    again = played(recording, order[[0, 0]], 1, cost, None)
+    again = played(recording, order[[0, 0]], 1, cost, new_cache())
     assert again.accepted == 0  # but nobody from an earlier copy of itself

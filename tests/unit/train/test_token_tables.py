@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "replay"))
 from random_recordings import random_requests, recording_of
 
 from adaspec.predict.tables import Tables, find, key_of, to_arrays
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import START, Recording, build_recording
 from adaspec.train.token_tables import TableMaker
 
 PARENTS = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}
@@ -39,7 +39,7 @@ def naive(*parts: tuple[Recording, np.ndarray]) -> tuple[list[float], dict[tuple
         prompt = len(request.prompt_tokens)
         for p in range(1, len(request.output_tokens)):
             at, i = prompt + p, int(recording.columns.offset[index]) + p
-            start = int(recording.matches.start[i]) if recording.columns.match[i] else -1
+            start = int(recording.arrays.facts[START, i]) if recording.columns.match[i] else -1
             if recording.neural_cap:
                 count = int(recording.columns.neural[i])
                 base[0].append(count)

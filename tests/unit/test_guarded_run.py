@@ -1,17 +1,23 @@
 """A replay under a guard takes the steps that the guard says, and charges what is true."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from random_recordings import random_requests, recording_of
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
-from adaspec.cost.plain import plain_seconds
-from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard
-from adaspec.policy.spec import parse_policy
-from adaspec.replay.loop import run_policy
-from adaspec.replay.player import Player
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path += [str(CHECKOUT / "eval" / "guard"), str(CHECKOUT / "tests" / "unit" / "replay")]
+
+from guarded_run import GuardedRun  # noqa: E402
+from random_recordings import random_requests, recording_of  # noqa: E402
+
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST  # noqa: E402
+from adaspec.cost.plain import plain_seconds  # noqa: E402
+from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard  # noqa: E402
+from adaspec.policy.spec import parse_policy  # noqa: E402
+from adaspec.replay.player import Player  # noqa: E402
 
 CAP, LOAD = 20, 4
 RULE = "hybrid-splice:2:8:3:2:4"
@@ -46,9 +52,9 @@ def order(recording):
     return np.arange(len(recording), dtype=np.int32)
 
 
-def run(recording, order, guard=None, true_cost=None):
-    policy = parse_policy(RULE)
-    return run_policy(recording, policy, order, LOAD, COST, CAP, guard=guard, true_cost=true_cost)
+def run(recording, order, guard=None, true_cost=COST):
+    run = GuardedRun(recording, parse_policy(RULE), order, LOAD, COST, CAP, guard, true_cost)
+    return run.result()
 
 
 @pytest.mark.parametrize("word", [HOLD, PROBE])
