@@ -166,7 +166,7 @@ bench: $(READY)
 bench-guard: $(READY)
 	$(PY) eval/guard/bench.py -o eval/reports/guard
 
-# The public recordings are read from the folder in SPECDECODE_BENCH, others' prompts from that in PROMPTS.
+# The public recordings are read from the folder in SPECDECODE_BENCH.
 evidence: $(READY)
 	$(PY) eval/evidence.py
 

@@ -1,7 +1,7 @@
 """Make the committed reports again, each by the command that it names, and then the tables.
 
-    python eval/evidence.py                      # all of them: most of a day
-    python eval/evidence.py reference-pair-h100  # these alone
+    python eval/evidence.py                      # all of them: some hours
+    python eval/evidence.py reference-pair-h100-async  # these alone
     python eval/evidence.py --list               # what would run
 
 Every report says which command made it, so none stands here twice; here is what those commands need
@@ -25,80 +25,13 @@ DEMO, PREPARED_BY_DEMO = "make demo", "demo/SmolLM2-135M-Instruct"
 PREPARED = {
     "traces/llama-3.1-8b": "adaspec import specdecode-bench $SPECDECODE_BENCH "
     "-o traces/llama-3.1-8b --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE --force",
-    "work/reference-pair-h100": "adaspec train eval/traces/reference-pair --cost h100-llama-3.1-8b "
-    "--concurrency 1,8,32,128 --resamples 0 --seed 0 -o work/reference-pair-h100 --force",
-    "work/reference-pair-memory": "adaspec train eval/traces/reference-pair --memory "
-    "--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed 0 "
-    "-o work/reference-pair-memory --force",
-    "work/llama-3.1-8b": "adaspec train traces/llama-3.1-8b --cost h100-llama-3.1-8b "
-    "--resamples 0 --orders 1 --seed 0 -o work/llama-3.1-8b --force",
-    "work/llama-3.1-8b-memory": "adaspec train traces/llama-3.1-8b --memory "
-    "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
-    "-o work/llama-3.1-8b-memory --force",
-    "traces/llama-3.1-8b-no-drafter": "python eval/without_drafter.py traces/llama-3.1-8b "
-    "-o traces/llama-3.1-8b-no-drafter --force",
-    "work/no-drafter": "adaspec train traces/llama-3.1-8b-no-drafter --cost h100-llama-3.1-8b "
-    "--resamples 0 --orders 1 --seed 0 -o work/no-drafter --force",
-    "work/no-drafter-memory": "adaspec train traces/llama-3.1-8b-no-drafter --memory "
-    "--cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 -o work/no-drafter-memory --force",
-    "work/agents": "adaspec train eval/traces/agents --cost h100-llama-3.1-8b "
-    "--concurrency 1,8,32 --resamples 0 --orders 1 --seed 0 -o work/agents --force",
-    "work/agents-memory": "adaspec train eval/traces/agents --memory --cost h100-llama-3.1-8b "
-    "--concurrency 1,8,32 --resamples 0 --orders 1 --seed 0 -o work/agents-memory --force",
     PREPARED_BY_DEMO: DEMO,
-    "work/fresh-prompts": "python eval/fresh_prompts.py $PROMPTS --not-in eval/prompts "
-    "--only gsm8k --only math500 --only cnn_dailymail --only sharegpt --only code_alpaca "
-    "-o work/fresh-prompts",
-    "traces/fresh-prompts": "python training/reference_pair/record_traces.py --target "
-    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --prompts work/fresh-prompts "
-    "--work work/recording-fresh-prompts -o traces/fresh-prompts",
-    "traces/reference-pair-eagle": "python training/reference_pair/record_traces.py --target "
-    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle --only gsm8k "
-    "--only humaneval --work work/recording-eagle -o traces/reference-pair-eagle",
-    "traces/reference-pair-sampled": "python training/reference_pair/record_traces.py --target "
-    f"{PREPARED_BY_DEMO} --draft training/reference_pair/eagle3 --only gsm8k --only humaneval "
-    "--temperature 0.8 --work work/recording-sampled -o traces/reference-pair-sampled",
 }
 """What commands read that is not committed -> the command that makes it."""
-PREPARED |= {
-    f"work/llama-3.1-8b-without-{workload}": "adaspec train traces/llama-3.1-8b "
-    f"--exclude-workload {workload} --cost h100-llama-3.1-8b --resamples 0 --orders 1 --seed 0 "
-    f"-o work/llama-3.1-8b-without-{workload} --force"
-    for workload in ("cnn", "gsm8k", "instructcoder", "sharegpt")
-}
-PREPARED |= {
-    f"work/reference-pair-h100-without-{workload}": "adaspec train eval/traces/reference-pair "
-    f"--exclude-workload {workload} --cost h100-llama-3.1-8b --concurrency 1,8,32,128 "
-    f"--resamples 0 --seed 0 -o work/reference-pair-h100-without-{workload} --force"
-    for workload in ("gsm8k", "humaneval", "instructcoder", "mt_bench")
-}
-PREPARED |= {
-    f"work/reference-pair-seed-{seed}": "adaspec train eval/traces/reference-pair "
-    f"--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed {seed} "
-    f"-o work/reference-pair-seed-{seed} --force"
-    for seed in (1, 2)
-}
-FEWER = {"half": 0.5, "quarter": 0.25}
-PREPARED |= {
-    f"traces/reference-pair-{name}": "python eval/fewer_requests.py eval/traces/reference-pair "
-    f"--share {share} -o traces/reference-pair-{name} --force"
-    for name, share in FEWER.items()
-}
-PREPARED |= {
-    f"work/reference-pair-{other}": f"adaspec train traces/reference-pair-{other} "
-    f"--cost h100-llama-3.1-8b --concurrency 1,8,32,128 --resamples 0 --seed 0 "
-    f"-o work/reference-pair-{other} --force"
-    for other in ("eagle", "sampled", *FEWER)
-}
 READ = {
     "traces/llama-3.1-8b": (
         "SPECDECODE_BENCH",
         "the public recordings (data/llama3.1-8B of github.com/SpecDecode-Bench/simulator)",
-    ),
-    "work/fresh-prompts": (
-        "PROMPTS",
-        "prompts as JSON lines with an id, a workload and a prompt or messages (gsm8k.jsonl, "
-        "math500.jsonl, cnn_dailymail.jsonl, sharegpt.jsonl, code_alpaca.jsonl)",
     ),
 }
 """What is made of others' data -> the variable that names its folder, and what is in there."""
