@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from adaspec.documents import read_file
 from adaspec.errors import PolicyError, nearest
 from adaspec.files import Kind, check_folder, new_folder
-from adaspec.policy.arrays import Arrays, npz_arrays, npz_bytes
 from adaspec.policy.manifest import PolicyManifest
 
 CHECKSUMS = "SHA256SUMS"
@@ -32,6 +35,10 @@ MAX_BYTES = {
     CHECKSUMS: 4096,
 }
 """The files of a policy's folder, all of them, and how large each may be."""
+
+Arrays = dict[str, NDArray[Any]]
+_KINDS = "biuf"
+"""What arrays may hold: truth values and numbers."""
 
 _SUMMED = sorted(set(MAX_BYTES) - {CHECKSUMS})
 _RECOVER = "restore the folder from a copy"
@@ -72,8 +79,8 @@ def write_artifact(
     """
     contents = {
         MANIFEST: manifest.to_json().encode(),
-        NETWORKS: npz_bytes(networks, f"{folder / NETWORKS}"),
-        TABLES: npz_bytes(tables, f"{folder / TABLES}"),
+        NETWORKS: _npz_of(networks, f"{folder / NETWORKS}"),
+        TABLES: _npz_of(tables, f"{folder / TABLES}"),
         MODEL: model_text.encode(),
         CARD: card.encode(),
     }
@@ -112,11 +119,55 @@ def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifac
         )
     return Artifact(
         manifest=manifest,
-        networks=npz_arrays(contents[NETWORKS], str(path / NETWORKS)),
-        tables=npz_arrays(contents[TABLES], str(path / TABLES)),
+        networks=_arrays_in(contents[NETWORKS], str(path / NETWORKS)),
+        tables=_arrays_in(contents[TABLES], str(path / TABLES)),
         path=path,
         files={name: len(content) for name, content in sorted(contents.items())},
     )
+
+
+def _npz_of(arrays: Mapping[str, NDArray[Any]], where: str) -> bytes:
+    """The arrays as an .npz file; the same names and values give the same bytes."""
+    content = io.BytesIO()
+    plain: dict[str, Any] = {}
+    for name in sorted(arrays):
+        dtype = np.asarray(arrays[name]).dtype
+        if dtype.kind not in _KINDS:
+            raise PolicyError(f"{where}: array {name!r} is of {dtype}")
+        plain[name] = np.asarray(arrays[name], dtype.newbyteorder("<"), order="C")
+    np.savez(content, **plain)
+    return content.getvalue()
+
+
+def _arrays_in(content: bytes, where: str) -> Arrays:
+    """The arrays of an .npz file; no more memory is taken than it has bytes, and no code is run."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > len(content):
+                raise PolicyError(f"{where}: its arrays claim more bytes than it has: {_RECOVER}")
+            return {
+                each.filename.removesuffix(".npy"): _array_in(archive.read(each))
+                for each in members
+            }
+    except PolicyError:
+        raise
+    except Exception as error:  # zipfile raises far more over crafted files than it says
+        what = " ".join(str(error).split())[:80]
+        raise PolicyError(
+            f"{where}: damaged ({type(error).__name__}: {what}): {_RECOVER}"
+        ) from None
+
+
+def _array_in(content: bytes) -> NDArray[Any]:
+    file = io.BytesIO(content)
+    if npy.read_magic(file) != (1, 0):  # type: ignore[no-untyped-call]
+        raise ValueError("not an array as adaspec writes them")
+    shape, in_columns, dtype = npy.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
+    if dtype.kind not in _KINDS or in_columns:
+        raise ValueError(f"holds an array of {dtype}")
+    # A copy: aligned, writable, and free of the file's other bytes.
+    return np.frombuffer(content, dtype, offset=file.tell()).reshape(shape).copy()
 
 
 def checksums(contents: Mapping[str, bytes]) -> bytes:

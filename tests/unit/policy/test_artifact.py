@@ -171,15 +171,13 @@ def headed(descr, shape):
 
 
 CRAFTED = {
-    "compressed": (npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22))), "is compressed"),
-    "overlapping": (overlapping(), "bbbb"),
-    "claiming": (claiming(), "claim more than"),
-    "twice": (npz(aaaa=npy(NONE), aaab=npy(NONE)).replace(b"aaab", b"aaaa"), "comes twice"),
-    "a path": (npz(**{"../a": npy(NONE)}), "not an array's name"),
-    "huge": (headed("'<f8'", "(1000000000000,)"), "networks.npz a.npy"),
-    "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "networks.npz a.npy"),
-    "code": (headed("__import__('os').abort()", "(1,)"), "networks.npz a.npy"),
-    "brackets": (headed("(" * 3000, "(1,)"), "networks.npz a.npy"),
+    "compressed": (npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22))), "claim more bytes"),
+    "overlapping": (overlapping(), "networks.npz"),
+    "claiming": (claiming(), "claim more bytes"),
+    "huge": (headed("'<f8'", "(1000000000000,)"), "networks.npz: damaged"),
+    "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "networks.npz: damaged"),
+    "code": (headed("__import__('os').abort()", "(1,)"), "networks.npz: damaged"),
+    "brackets": (headed("(" * 3000, "(1,)"), "networks.npz: damaged"),
 }
 
 
@@ -191,7 +189,7 @@ def test_a_crafted_archive_is_refused_unread_and_unevaluated(folder, case):
 
 def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
     armed = np.array([Bomb()], dtype=object)
-    assert "not an array" in refused_with(folder, "networks.npz", npz(a=npy(armed)))
+    assert "damaged" in refused_with(folder, "networks.npz", npz(a=npy(armed)))
     fakes.written(folder, force=True)
     assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
     with pytest.raises(PolicyError, match="array 'a' is of object"):
