@@ -138,7 +138,7 @@ def train_policy(
     seed: int = 0,
     exclude_workloads: str | Iterable[str] = (),
     exclude_requests: str | Iterable[str] = (),
-    allow_mixed: bool = False,
+    general: bool = False,
     engine: str = ASYNC,
     prefill: bool = True,
     free_decisions: bool = False,
@@ -155,7 +155,8 @@ def train_policy(
 
     30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
     to train for; `engine`, sync or async, is the one for which forwards are chosen and in which it
-    is judged. With `memory`, it copies from the answers of earlier requests as well. The result has
+    is judged. With `memory`, it copies from the answers of earlier requests as well. A `general`
+    policy knows no vocabulary, and may learn from traces of several models. The result has
     the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
@@ -188,7 +189,7 @@ def train_policy(
         _cost(cost),
         options,
         excluded,
-        allow_mixed,
+        general,
         force,
         progress,
         cluster,

@@ -62,7 +62,11 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
     help="Leave a workload out; may be repeated.",
 )
 @exclude_request_option
-@click.option("--allow-mixed", is_flag=True, help="Train on several targets or drafters at once.")
+@click.option(
+    "--general",
+    is_flag=True,
+    help="A policy for any model, without token tables; traces may be of several.",
+)
 @engine_order_option("to train for and judge in")
 @charges_options
 @whole_option("--orders", ORDERS, most=1000)
@@ -147,7 +151,7 @@ def _cross_fit(
 
     if out is not None:
         check_destination(out, force)
-    of_training = ("exclude_workloads", "exclude_requests", "allow_mixed", "memory")
+    of_training = ("exclude_workloads", "exclude_requests", "general", "memory")
     chosen = {name: options.pop(name) for name in of_training}
     model = load_cost(cost or DEFAULT)
     with ProgressBar() as bar:

@@ -42,7 +42,7 @@ def card_of(
     of a logged trace has nothing else.
     """
     parts = [
-        f"# A policy for {manifest.target or 'an unnamed target'}",
+        f"# A policy for {_made_for(manifest, corpus)}",
         *_summary(manifest, corpus),
         "## Data",
         *_data(corpus),
@@ -59,6 +59,10 @@ def card_of(
             parts.append(table_markdown(table, 3))
     parts += ["## What the files hold", _files(entries), "## Limits", _limits(manifest, corpus)]
     return "\n\n".join(parts) + "\n"
+
+
+def _made_for(manifest: PolicyManifest, corpus: Corpus) -> str:
+    return "any model" if corpus.general else manifest.target or "an unnamed target"
 
 
 def _summary(manifest: PolicyManifest, corpus: Corpus) -> Iterator[str]:

@@ -40,6 +40,8 @@ class Corpus:
     held_out: Selection
     tokenizer: str | None
     vocabulary_hash: str | None
+    general: bool = False
+    """Whether what it teaches is to serve any model: nothing of a vocabulary, a name or a head."""
     logged: Mapping[int, LoggedRequest] | None = None
     """The steps of each request, by its `id()`, of logged traces; None for dense ones."""
 
@@ -47,10 +49,13 @@ class Corpus:
 def gather(
     paths: Paths,
     exclude_workloads: Iterable[str] = (),
-    allow_mixed: bool = False,
+    general: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Corpus:
-    """Read traces, all dense or all logged, and split their requests into both sides."""
+    """Read traces, all dense or all logged, and split their requests into both sides.
+
+    In a `general` corpus they may be of several targets and drafters.
+    """
     readers = open_traces(paths)
     logged = None
     if any(reader.manifest.kind == "logged" for reader in readers):
@@ -58,7 +63,7 @@ def gather(
         selection, logged = _logged(readers, exclude_requests)
         selection = without(selection, exclude_workloads)
     else:
-        selection = read_everything(readers, exclude_workloads, allow_mixed, exclude_requests)
+        selection = read_everything(readers, exclude_workloads, general, exclude_requests)
     sides: dict[bool, list[Request]] = {False: [], True: []}
     for request, is_held_out in zip(
         selection.requests, held_out_of(selection.requests), strict=True
@@ -76,8 +81,13 @@ def gather(
             f"{len(held_out.requests)} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: "
             "log more traffic"
         )
+    if general:
+        trained, held_out = (
+            replace(side, target=None, drafter=None) for side in (trained, held_out)
+        )
+        return Corpus(trained, held_out, None, None, general, logged)
     tokenizer = distinct_names(known_of("tokenizer", readers))
-    return Corpus(trained, held_out, tokenizer, vocabulary_of(readers), logged)
+    return Corpus(trained, held_out, tokenizer, vocabulary_of(readers), logged=logged)
 
 
 def _logged(
@@ -94,21 +104,21 @@ def _logged(
 def read_everything(
     readers: Sequence[TraceReader],
     exclude_workloads: Iterable[str] = (),
-    allow_mixed: bool = False,
+    general: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Selection:
-    """All requests of dense traces that can be replayed."""
+    """All requests of dense traces that can be replayed, first those that show drafted tokens."""
     for reader in readers:
         if reader.manifest.kind != "dense":
             raise TrainingError(
                 f"{reader.path}: is a {reader.manifest.kind} trace, and what it knows cannot be "
                 "replayed: leave --crossfit out, or give dense traces"
             )
-    if not allow_mixed:
-        check_alike(readers, "train on one, or add --allow-mixed")
-    return without(
-        select([each.path for each in readers], Wanted(exclude=exclude_requests)), exclude_workloads
-    )
+    if not general:
+        check_alike(readers, "train on one, or a policy for any model by --general")
+    found = select([each.path for each in readers], Wanted(exclude=exclude_requests))
+    in_order = sorted(found.requests, key=lambda request: request.drafted_tokens is None)
+    return without(replace(found, requests=tuple(in_order)), exclude_workloads)
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:

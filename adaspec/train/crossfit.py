@@ -30,7 +30,14 @@ from adaspec.train.calibration import calibration_of
 from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
 from adaspec.train.heads import Settings
 from adaspec.train.outcomes import Recorded
-from adaspec.train.recipe import FRESH, check_learnable, remembering, texts_of, tuned_rules
+from adaspec.train.recipe import (
+    FRESH,
+    check_learnable,
+    remembering,
+    shown_of,
+    texts_of,
+    tuned_rules,
+)
 from adaspec.train.rows import Members
 from adaspec.train.trainer import Trainer
 
@@ -41,7 +48,7 @@ def cross_fit(
     cost: CostModel,
     options: Options,
     exclude_workloads: Sequence[str] = (),
-    allow_mixed: bool = False,
+    general: bool = False,
     progress: Progress = silent,
     memory: bool = False,
     exclude_requests: tuple[str, ...] = (),
@@ -55,7 +62,7 @@ def cross_fit(
     """
     progress("reading", 0, 1)
     readers = open_traces(traces)
-    selection = read_everything(readers, exclude_workloads, allow_mixed, exclude_requests)
+    selection = read_everything(readers, exclude_workloads, general, exclude_requests)
     check_folds(selection, folds)
     recording = build_recording(selection.requests, selection.neural_cap)
     check_learnable(recording)
@@ -72,6 +79,8 @@ def cross_fit(
         progress=progress if workers == 1 else silent,
         engine=options.engine,
         texts=texts_of(selection),
+        general=general,
+        shown=shown_of(selection),
     )
     trainers = [trainer] * folds
     if memory:

@@ -85,7 +85,7 @@ def train_policy(
     cost: CostModel,
     options: Options,
     exclude_workloads: Sequence[str] = (),
-    allow_mixed: bool = False,
+    general: bool = False,
     force: bool = False,
     progress: Progress = silent,
     cluster: Cluster | None = None,
@@ -101,8 +101,13 @@ def train_policy(
     requests as well, and is judged where it knows those that it was trained on.
     """
     check_destination(folder, force)
+    if general and memory:
+        raise TrainingError(
+            "--general and --memory: what other requests were answered is of one vocabulary: leave "
+            "one of the two out"
+        )
     progress("reading", 0, 1)
-    corpus = gather(traces, exclude_workloads, allow_mixed, exclude_requests)
+    corpus = gather(traces, exclude_workloads, general, exclude_requests)
     dense = corpus.logged is None
     metrics: dict[str, Any] = {}
     judged: dict[str, dict[str, Any]] = {}
@@ -119,6 +124,7 @@ def train_policy(
     progress("reading", 1, 1)
     check_learnable(plain)
     everyone = np.ones(len(plain), np.bool_)
+    shown = shown_of(corpus.trained) if dense else None
     trained = Trainer(
         recorded,
         cost,
@@ -130,6 +136,8 @@ def train_policy(
         grow=grow if cluster is None else cluster.grow,
         engine=options.engine,
         texts=texts_of(corpus.trained),
+        general=general,
+        shown=shown,
     ).train(everyone)
     rules: dict[str, dict[int, str]] = {engine: {} for engine in ENGINES}
     if dense:
@@ -137,7 +145,7 @@ def train_policy(
             engine: tuned_rules(plain, [everyone], cost, options, progress, engine)[0]
             for engine in ENGINES
         }
-    manifest = manifest_of(corpus, recorded.recording, trained, cost, options, rules)
+    manifest = manifest_of(corpus, shown or plain, trained, cost, options, rules)
     model = trained.policy.model
     networks, tables = model.network_arrays(), model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
@@ -174,6 +182,14 @@ def recorded_of(corpus: Corpus, side: Selection, neural_cap: int | None = None) 
 def texts_of(selection: Selection) -> Recording | None:
     """The unpaired requests as texts alone."""
     return build_recording(selection.unpaired, 0) if selection.unpaired else None
+
+
+def shown_of(selection: Selection) -> Recording | None:
+    """The requests that show drafted tokens, where others do not; they are the first."""
+    shown = [each for each in selection.requests if each.drafted_tokens is not None]
+    if not 0 < len(shown) < len(selection.requests):
+        return None
+    return build_recording(shown, selection.neural_cap)
 
 
 def remembering(

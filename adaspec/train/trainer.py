@@ -24,7 +24,7 @@ from adaspec.policy.planner.memory import LONGEST_NEURAL
 from adaspec.predict.model import CURVES, HEADS, Model, no_curves
 from adaspec.predict.network import Network, constant_network
 from adaspec.predict.survival import Curves
-from adaspec.predict.tables import Tables
+from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording
@@ -88,11 +88,17 @@ class Trainer:
     """The engine for which forwards are tuned."""
     texts: Recording | None = None
     """Requests of which only the text is known. They go into the token tables alone."""
-    maker: TableMaker = field(init=False)
+    general: bool = False
+    """Whether tokens mean different things in different requests: then there are no tables."""
+    shown: Recording | None = None
+    """The first of the requests, with the drafted tokens that the others lack; None: all alike."""
+    maker: TableMaker | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Prepare what all training on this recording shares."""
-        self.maker = TableMaker(self.recording, self.settings.seed, self.texts)
+        self.maker = None
+        if not self.general:
+            self.maker = TableMaker(self.recording, self.settings.seed, self.texts)
 
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
@@ -116,13 +122,14 @@ class Trainer:
         folds = self._folds(self._some(members, SURVEYED_POSITIONS))
         others = [members & ~fold for fold in folds]
         spread = self.spread or in_threads(self.settings.threads)
-        models = [_blank(self.maker.make(other)) for other in others]
+        models = [self._blank(other) for other in others]
         before, after = [False] * FOLDS, [True] * FOLDS
         table = rows.pooled(spread(self._survey, models, folds, before))
         models = self._fold_models(models, table, others)
         self.progress("training", 1, STAGES)
         # Features of splices and evidence include what is expected before they are seen.
-        if self.recording.shows_tokens and self.recording.neural_cap > 0:
+        shown = self.shown or self.recording
+        if shown.shows_tokens and shown.neural_cap > 0:
             models = [_with_constant(model, "evidence", 0.6) for model in models]
             drafts = rows.pooled(spread(self._survey, models, folds, after))
             models = self._fold_models(models, {"evidence": drafts["evidence"]}, others)
@@ -132,7 +139,7 @@ class Trainer:
         self.progress("training", 3, STAGES)
         forwards = self._tuned_forwards(spread, models, folds)
         self.progress("training", 4, STAGES)
-        blank = _blank(self.maker.make(members))
+        blank = self._blank(members)
         (model,), (boosters,) = self._models([blank], [table | drafts], self.settings, self.grow)
         self.progress("training", STAGES, STAGES)
         return Trained(self._policy(model, forwards), forwards, boosters)
@@ -224,8 +231,24 @@ class Trainer:
             memory=self.recording.knows_answers,
         )
 
+    def _blank(self, members: Members) -> Model:
+        """A model that knows nothing but tables of these requests."""
+        networks = {group: _constant_heads(group, 0.5) for group in ("before", "splice")}
+        tables = no_tables() if self.maker is None else self.maker.make(members)
+        return Model(networks, {name: no_curves(1) for name in CURVES}, tables)
+
     def _survey(self, model: Model, fold: Members, drafts: bool) -> Table:
-        return rows.survey(self.recording, self._policy(model), fold, drafts)
+        policy = self._policy(model)
+        if not drafts or self.shown is None:
+            return rows.survey(self.recording, policy, fold, drafts)
+        shown, others = fold[: len(self.shown)], fold.copy()
+        others[: len(self.shown)] = False
+        table = rows.survey(self.shown, policy, shown, drafts)
+        networks = {name: each for name, each in model.networks.items() if name != "evidence"}
+        unread = self._policy(replace(model, networks=networks))
+        hidden = rows.survey(self.recording, unread, others, drafts)
+        both = [{"splice": each["splice"]} for each in (table, hidden)]
+        return table | rows.pooled(both)
 
     def _tuned_forwards(
         self, spread: Spread, models: list[Model], folds: list[Members]
@@ -263,12 +286,6 @@ class Trainer:
             self.recording, policy, order, load, self.cost, self.cap, engine=self.engine
         )
         return float(np.log(result.tokens_per_s))
-
-
-def _blank(tables: Tables) -> Model:
-    """A model without knowledge."""
-    networks = {group: _constant_heads(group, 0.5) for group in ("before", "splice")}
-    return Model(networks, {name: no_curves(1) for name in CURVES}, tables)
 
 
 def _with_constant(model: Model, group: str, value: float) -> Model:

@@ -11,7 +11,7 @@ from synthetic import Workload, write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.errors import AdaspecError
+from adaspec.errors import AdaspecError, TrainingError
 from adaspec.evaluate.evaluation import evaluate, seen_in_training
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
@@ -234,11 +234,10 @@ def test_traces_of_several_targets_or_vocabularies_are_refused_unless_asked_for(
         "tokenizer": copies(trace, tmp_path / "tokenizer", one, *unknown),
     }
     for what, traces in mixed.items():
-        with pytest.raises(AdaspecError, match=rf"differ in their {what}.*--allow-mixed"):
+        with pytest.raises(AdaspecError, match=rf"differ in their {what}.*--general"):
             gather(traces)
-        gathered = gather(traces, allow_mixed=True)
-        assert (gathered.vocabulary_hash is None) == (what != "tokenizer")
-    assert "other/target" in gather(mixed["target"], allow_mixed=True).trained.target
+        gathered = gather(traces, general=True)
+        assert gathered.vocabulary_hash is gathered.tokenizer is gathered.trained.target is None
     # A vocabulary by two names is one, and where one is not known, the names must agree.
     for at, others in enumerate((two, unknown[0])):
         corpus = gather(copies(trace, tmp_path / f"alike-{at}", one, others))
@@ -296,3 +295,28 @@ def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
     shutil.copytree(trained.folder, tmp_path / "named" / "none")
     with pytest.raises(AdaspecError, match="rename it"):
         parse_contender(str(tmp_path / "named" / "none"))
+
+
+def test_a_general_policy_learns_from_two_models_and_knows_neither(trace, tmp_path):
+    other = tmp_path / "other"
+    write_synthetic(other, 1, TINY, requests_per_workload=24)
+    bare = rewritten(
+        other,
+        tmp_path / "bare",
+        lambda r: dataclasses.replace(r, id=f"b {r.id}", drafted_tokens=None, confidences=None),
+        target="other/target",
+        drafter="other",
+        draft_cap=None,
+        confidences=(),
+    )
+    made = train(bare, tmp_path / "general", more_traces=[trace], general=True)
+    manifest = made.manifest
+    assert (manifest.target, manifest.tokenizer, manifest.vocabulary_hash) == (None, None, None)
+    assert manifest.drafter is None
+    assert manifest.evidence == ("tokens", "confidences")
+    assert len(made.policy.model.table_arrays()["keys"]) == 0
+    assert "any model" in (made.folder / "CARD.md").read_text()
+    again = load_policy(made.folder)
+    assert again.model.reads_evidence
+    with pytest.raises(TrainingError, match="--general and --memory"):
+        train(trace, tmp_path / "both", general=True, memory=True)
