@@ -1,8 +1,9 @@
 """Earlier answers on disk, for a server that is started again; only with `memory_dir`.
 
-An answer is a line of JSON: of which vocabulary, whose, and its tokens. It is appended as soon as it is
-stored, so that a server may be killed at any time. Once a file holds as many tokens as the index, it
-takes the place of the one before, and a new one begins: both together hold all that is remembered.
+An answer is a line of JSON: of which vocabulary, whose, and its tokens. It is appended as soon as
+it is stored, so a server may be killed at any time. Once a file holds as many tokens as the index,
+it takes the place of the one before, and a new one begins: both together hold all that is
+remembered.
 
 The files hold users' text. Only their owner may read them, and of who may know an answer they have
 a hash.
@@ -55,7 +56,7 @@ class KeptIndex(AnswerIndex):
         """Writes what waits; nothing may be added afterwards."""
 
     def add(self, tokens: ArrayLike, owner: int = 1) -> Stored | None:
-        """Store an answer, as an `AnswerIndex` does, and have it written if its owner has a name."""
+        """Store an answer, and have it written if its owner's key is a text."""
         stored, key = super().add(tokens, owner), self.key_of(owner)
         if stored is not None and isinstance(key, str) and self._queue.qsize() < _MAX_QUEUED:
             self._queue.put((key, np.array(tokens, np.int32)))

@@ -98,7 +98,9 @@ def let_engines_write() -> None:
             timeout = STOP_S
         original(manager, timeout)
 
-    manager = getattr(importlib.import_module("vllm.v1.engine.utils"), "CoreEngineProcManager", None)
+    manager = getattr(
+        importlib.import_module("vllm.v1.engine.utils"), "CoreEngineProcManager", None
+    )
     wrap(manager, "shutdown", shutdown)
 
 

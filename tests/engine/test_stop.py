@@ -33,18 +33,18 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     }
     expected = []
 
-    def answer(some):
+    def ask(some):
         choices = server.answer(some, 24, return_token_ids=True)["choices"]
         expected.extend(each["token_ids"] for each in choices)
 
     with Server(models, tmp_path, config) as server:
-        answer(prompts[:6])
+        ask(prompts[:6])
         # A kill would not cost them either, although no step follows.
         deadline = time.monotonic() + PATIENCE_S
         while len(recorded_in(tmp_path / "traces")) < 6 and time.monotonic() < deadline:
             time.sleep(1)
         assert len(answers_in(tmp_path / "memory" / "answers.jsonl")) == 6
-        answer(prompts[6:])
+        ask(prompts[6:])
         server.process.terminate()
         server.process.wait(PATIENCE_S)
     said = server.log.read_text()
@@ -55,7 +55,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     assert [each.warnings for each in traces] == [[], []]
     assert len(recorded_in(tmp_path / "traces")) == len(prompts)
     kept = answers_in(tmp_path / "memory" / "answers.jsonl")
-    # What the last step of a request emits is not remembered.
-    for answer, whole in zip(kept, sorted(expected), strict=True):
-        assert answer == whole[: len(answer)]
+    assert len(kept) == len(prompts)
+    for answer in kept:  # what the last step of a request emits is not remembered
+        assert answer in [whole[: len(answer)] for whole in expected]
         assert len(answer) > 12

@@ -30,14 +30,12 @@ def add_answers(index, answers, seed=0):
 
 def said(index):
     """The answers that an index holds and whose they are, the oldest of the ring first."""
-    ring, found, tokens = index._ring, [], []
-    for token, owner in zip(ring.tokens.tolist(), ring.owners.tolist(), strict=True):
-        if token >= 0 and owner:
-            tokens.append(token)
-        elif tokens:
-            found.append((before, tokens))
-            tokens = []
-        before = index.key_of(owner)
+    ring, found = index._ring, []
+    for part in np.split(np.arange(index.capacity), np.flatnonzero(ring.tokens < 0)):
+        places = part[(ring.owners[part] > 0) & (ring.tokens[part] >= 0)]
+        if len(places):
+            key = index.key_of(int(ring.owners[places[0]]))
+            found.append((key, ring.tokens[places].tolist()))
     return found
 
 
