@@ -20,7 +20,6 @@ A *place* is an index of the ring: that of the token that follows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +101,7 @@ class AnswerIndex:
         self._words = np.zeros(HEADER_WORDS + capacity * BYTES_PER_TOKEN // 4, np.int32)
         self._words[CAPACITY] = capacity
         self._owners: dict[object, int] = {}
+        self._keys: dict[int, object] = {}
         self._last_owner = 0
         self._round = 0
 
@@ -138,10 +138,15 @@ class AnswerIndex:
         """The number of whoever `key` stands for: answers are found under the same key alone."""
         if key not in self._owners:
             self._last_owner += 1
-            self._owners[key] = self._last_owner
+            self._owners[key], self._keys[self._last_owner] = self._last_owner, key
             if len(self._owners) > MOST_OWNERS:
-                del self._owners[next(iter(self._owners))]
+                oldest = next(iter(self._owners))
+                del self._keys[self._owners.pop(oldest)]
         return self._owners[key]
+
+    def key_of(self, owner: int) -> object:
+        """What a number of an owner stands for; None where it is not known any more."""
+        return self._keys.get(owner)
 
     def add(self, tokens: ArrayLike, owner: int = 1) -> Stored | None:
         """Store an answer, or as much of its end as fits in half of the room.
@@ -175,22 +180,6 @@ class AnswerIndex:
         `head` is the word HEAD as it was before, `stored` what `add` said.
         """
         return _changed(self._ring, head, stored.first)
-
-    @property
-    def keys(self) -> Mapping[object, int]:
-        """The owners' numbers by key."""
-        return self._owners
-
-    def in_order(self) -> tuple[Ints, Ints]:
-        """Copies of the tokens, the oldest first and -1 between answers, and whose each one is.
-
-        Where a token is -1 it is nobody's: 0.
-        """
-        both, head = np.stack([self._ring.tokens, self._ring.owners]), int(self._words[HEAD])
-        tokens, owners = np.concatenate((both[:, head:], both[:, :head]), 1)
-        # What was never written is 0 in both.
-        written = (tokens != 0) | (owners != 0)
-        return tokens[written], owners[written]
 
     @property
     def stored(self) -> Ints:

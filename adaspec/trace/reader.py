@@ -175,7 +175,8 @@ class TraceReader:
             shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
                 f"{self.path}: its writer was cut off or is still at work (no {folder.COMPLETE}): "
-                f"what is finished of it was read ({shards}), rows of an unfinished shard are lost"
+                f"all that it had written was read ({shards}); at most the rows that it had not "
+                "written yet are missing, from a server those of the last seconds"
             )
         for name in sorted(path.name for path in self.path.iterdir()):
             if folder.is_leftover(name):

@@ -29,6 +29,9 @@ _GROUP_BYTES = 2 << 20
 """Size of a row group in memory, all of which a reader must load at once."""
 _GROUP_ROWS = 2048
 _SHARD_BYTES = 32 << 20
+_REWRITTEN_BYTES = 8 << 20
+"""A flushed shard stays open up to this size in memory, and the next flush writes it again: whoever
+flushes every few seconds gets few files, and little is written twice."""
 
 _INTEGERS: dict[str, type[np.integer[Any]]] = {
     "prompt_tokens": np.int32,
@@ -41,7 +44,8 @@ _INTEGERS: dict[str, type[np.integer[Any]]] = {
 
 
 class TraceWriter:
-    """Writes a trace in place, shard by shard; a kill costs only the rows of the open shard.
+    """Writes a trace in place, shard by shard; a kill costs only the rows since the last flush, or
+    those of the open shard.
 
     `append` continues an existing trace of the same manifest. A trace that appears whole or not at
     all, or replaces another, is written by `whole_trace`.
@@ -72,6 +76,10 @@ class TraceWriter:
         self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._remembers = remembers
         self._shards = 0
+        """How many shards are ended, the number of the open one."""
+        self._on_disk = 0
+        """How many shards can be seen: the open one, too, once it was flushed."""
+        self._has_unwritten = False
         self._open = True
         is_empty = self._folder.is_dir() and not any(self._folder.iterdir())
         self._is_new = is_empty or not (append and self._folder.exists())
@@ -110,14 +118,16 @@ class TraceWriter:
             for text in (row.prompt_tokens, row.output_tokens):
                 self._group_bytes += 0 if text is None else text.nbytes
         self._rows.append(row)
+        self._has_unwritten = True
         if self._group_bytes >= _GROUP_BYTES or len(self._rows) >= min(
             _GROUP_ROWS, self._shard_rows
         ):
             self._end_group()
 
     def flush(self) -> None:
-        """Finish the open shard now, so that all rows so far survive if the process is killed."""
-        self._end_group(shard=True)
+        """Write the open shard now, so that all rows so far survive if the process is killed."""
+        if self._has_unwritten:
+            self._write_shard(ends=self._groups_bytes >= _REWRITTEN_BYTES)
 
     def close(self) -> None:
         """Finish the trace."""
@@ -126,18 +136,18 @@ class TraceWriter:
         try:
             self.flush()
             with self._new_file(folder.COMPLETE) as file:
-                file.write(json.dumps({"shards": self._shards}).encode() + b"\n")
+                file.write(json.dumps({"shards": self._on_disk}).encode() + b"\n")
         except BaseException:
             self.abort()
             raise
         self._release()
 
     def abort(self) -> None:
-        """Stop without finishing. Completed shards stay; a trace without any is removed."""
+        """Stop without finishing. What is on disk stays; a trace without a shard is removed."""
         if not self._open:
             return
         self._rows, self._groups = [], []
-        if self._is_new and self._shards == 0:
+        if self._is_new and self._on_disk == 0:
             with suppress(OSError):
                 (self._folder / folder.MANIFEST).unlink()
                 self._folder.rmdir()
@@ -158,16 +168,19 @@ class TraceWriter:
         if self._remembers is not None and len(self._latest) > self._remembers:
             self._latest.popitem(last=False)
 
-    def _end_group(self, shard: bool = False) -> None:
-        if self._rows:
-            self._groups.append(row_batch(self._rows, self.manifest))
+    def _end_group(self) -> None:
+        self._groups.append(row_batch(self._rows, self.manifest))
         self._rows = []
         self._groups_bytes, self._group_bytes = self._groups_bytes + self._group_bytes, 0
         rows = sum(group.num_rows for group in self._groups)
-        if rows and (shard or self._groups_bytes >= _SHARD_BYTES or rows >= self._shard_rows):
-            self._write_shard()
+        if self._groups_bytes >= _SHARD_BYTES or rows >= self._shard_rows:
+            self._write_shard(ends=True)
 
-    def _write_shard(self) -> None:
+    def _write_shard(self, ends: bool) -> None:
+        """Write the open shard in the place of what was flushed of it; it `ends` or stays open."""
+        groups = list(self._groups)
+        if self._rows:
+            groups.append(row_batch(self._rows, self.manifest))
         with (
             self._new_file(folder.shard_name(self._shards)) as file,
             pq.ParquetWriter(
@@ -177,10 +190,13 @@ class TraceWriter:
                 write_page_checksum=True,
             ) as shard,
         ):
-            for group in self._groups:
+            for group in groups:
                 shard.write_batch(group, row_group_size=group.num_rows)
-        self._groups, self._groups_bytes = [], 0
-        self._shards += 1
+        self._on_disk, self._has_unwritten = self._shards + 1, False
+        if ends:
+            self._rows, self._groups = [], []
+            self._group_bytes = self._groups_bytes = 0
+            self._shards += 1
 
     def _begin(self, is_empty: bool) -> None:
         manifest = self.manifest.to_json().encode()
@@ -207,7 +223,7 @@ class TraceWriter:
         else:
             for step in existing.steps():
                 self._remember((step.workload, step.id), step.step)
-        self._shards = len(existing.shards)
+        self._shards = self._on_disk = len(existing.shards)
         with refusing(self.path, TraceError):
             (self._folder / folder.COMPLETE).unlink(missing_ok=True)
             for file in self._folder.iterdir():

@@ -14,7 +14,6 @@ from adaspec.policy.protocol import Ints, Policy
 from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.following import follow
-from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
@@ -44,6 +43,7 @@ def attach(runner: Any, options: Options) -> None:
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
         drafter.adaspec_limit = limit
     runner.propose_draft_token_ids = _with_session(runner, runner.propose_draft_token_ids)
+    runner.execute_model = _with_idle_steps(runner, runner.execute_model)
 
 
 def session_of(runner: Any, options: Options) -> Session:
@@ -59,7 +59,7 @@ def session_of(runner: Any, options: Options) -> Session:
     parallel = runner.vllm_config.parallel_config
     session = Session(policy, serving, stop_if_slow=parallel.tensor_parallel_size == 1)
     if parallel.rank == 0:
-        session.observers.add(*observers_of(options, serving), *keeping(serving, session.answers))
+        session.observers.add(*observers_of(options, serving))
         announce(runner.vllm_config, choice, serving, options)
     return session
 
@@ -95,6 +95,18 @@ def _with_session(runner: Any, original: Callable[..., Any]) -> Callable[..., An
             runner.drafter.adaspec = None
 
     return propose_draft_token_ids
+
+
+def _with_idle_steps(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `execute_model`, which tells the runner of the last requests to end in an empty step."""
+
+    def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(scheduler_output, *args, **kwargs)
+        if not scheduler_output.total_num_scheduled_tokens:
+            runner.adaspec_session.idle(runner.requests)
+        return result
+
+    return execute_model
 
 
 def note_owners(runner: Any, scheduler_output: Any) -> dict[str, object]:

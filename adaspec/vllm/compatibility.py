@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     **ARGUMENTS,
     **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
+    f"{RUNNER}:GPUModelRunner.execute_model": ("scheduler_output",),
     f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
     f"{RUNNER}:GPUModelRunner._dummy_run": ("force_attention", "profile_seq_lens", "skip_eplb"),
     f"{_PROPOSER}:SpecDecodeBaseProposer.dummy_run": ("num_tokens",),
@@ -62,7 +63,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     },
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len",),
     f"{_SCHEDULER}.schedule": (),
-    f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
+    f"{RUNNER}:CachedRequestState.__init__": ("sampling_params", "output_token_ids"),
 }
 """Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only

@@ -29,7 +29,7 @@ from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABL
 from adaspec.vllm.serving import weighs_costs
 from adaspec.vllm.v2.graphs import add_coarse_sizes
 from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
-from adaspec.vllm.workarounds import shield_llvmlite
+from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -85,6 +85,8 @@ def speculative_config(
         )
     shield_llvmlite()
     expose()
+    if options.writes:
+        let_engines_write()
     if options.runner == "V1":
         # Model runner V2 and async scheduling would silently not call the patched methods.
         if os.environ.get(V2_VARIABLE) != "0":

@@ -112,6 +112,11 @@ class Options:
         serves = self.mode != "record" and not self.record_fraction
         return self.guard and serves and self.costs is not None
 
+    @property
+    def writes(self) -> bool:
+        """Whether a server writes anything that its stop could cost it."""
+        return self.trace_dir is not None or self.memory_dir is not None
+
 
 _LINE = matching(
     r"(?!\s*$)[^\x00-\x1f\x7f\ud800-\udfff]{1,4000}",

@@ -29,15 +29,6 @@ log = logging.getLogger("vllm.adaspec")
 
 MAX_QUEUED = 2048
 """How many steps may wait in the queue."""
-IDLE_S = 10.0
-"""An engine that takes no step for this long is idle, and the rows of its requests are written.
-
-The rows cannot wait for the engine's end: vLLM kills its workers at once when it stops, unless it
-is given a --shutdown-timeout.
-"""
-DENSE_IDLE_S = 60.0
-"""The same for dense rows; it is longer because writing them while an engine merely stalls would
-cut them short."""
 _POLL_S = 0.5
 _CLOSE_S = 30.0
 _MAX_TAIL = 32 * MAX_VERIFIED
@@ -136,7 +127,7 @@ class Recorder(Observer):
 
     def _run(self) -> None:
         failures = 0
-        last_item_s = checked_s = time.monotonic()
+        checked_s = time.monotonic()
         while True:
             item: Any = ()
             with suppress(Empty):
@@ -147,30 +138,17 @@ class Recorder(Observer):
                     self._finish()
                     return
                 if item:
-                    last_item_s = now_s
                     take, values = item
                     take(*values)
                 if now_s - checked_s >= _POLL_S:
                     checked_s = now_s
-                    self._check_idle(now_s - last_item_s)
+                    for output in self._outputs:
+                        output.flush_if_due()
             except Exception as error:
                 failures += 1
                 self._lost("rejected", 1)
                 if failures == 1:
                     log.warning("adaspec: recording failed and goes on: %r", error)
-
-    def _check_idle(self, idle_s: float) -> None:
-        """Write what can be written after `idle_s` seconds without a step."""
-        for name, record in list(self._records.items()):
-            dense = record.recorded
-            # A named request can be recorded again, and a partial row would be in the way then.
-            if idle_s >= (DENSE_IDLE_S if dense else IDLE_S) and not (dense and is_named(name)):
-                self._write(self._records.pop(name))
-        for output in self._outputs:
-            if idle_s >= IDLE_S:
-                output.flush()
-            else:
-                output.flush_if_due()
 
     def _take_entered(
         self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None, greedy: bool
@@ -261,6 +239,7 @@ class Recorder(Observer):
     def _finish(self) -> None:
         for name in list(self._records):
             record = self._records.pop(name)
+            # A named request can be recorded again, and a partial row would be in the way then.
             if not record.recorded or not is_named(name):
                 self._write(record)
         for output in self._outputs:

@@ -89,6 +89,12 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
         choice.cost_why,
         " until they are measured" if options.measures else "",
     )
+    if options.writes and not getattr(config, "shutdown_timeout", 0):
+        log.info(
+            "adaspec: requests that run when the server is stopped are aborted, and kept as far as "
+            "they came%s: --shutdown-timeout SECONDS lets them end first",
+            ", but for recorded ones with a name" if options.mode == "record" else "",
+        )
     if options.mode == "record":
         return
     if choice.doubt:
@@ -108,7 +114,7 @@ def memory_file(folder: str | None, replica: int | None) -> Path | None:
     """The file in which an engine keeps earlier answers."""
     if folder is None:
         return None
-    return Path(folder) / ("answers.npz" if replica is None else f"answers-{replica}.npz")
+    return Path(folder) / ("answers.jsonl" if replica is None else f"answers-{replica}.jsonl")
 
 
 def _version(policy: Policy) -> str:

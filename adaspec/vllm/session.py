@@ -2,6 +2,7 @@
 
 An engine calls these methods of a session in every step:
 
+    idle(alive)                 in a step in which nothing runs: release
     begin(batch, alive)         after the target verified: learn, release, admit, index, keep
     forwards()                  get the maximum number of drafter forwards
     take(tokens, confidences)   after each forward: get whether to run another
@@ -40,6 +41,7 @@ from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
+from adaspec.vllm.request_record import is_named
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -57,6 +59,14 @@ def limits_or_note(request: str, params: Any, serving: Serving, breaker: Circuit
     except Exception as error:
         breaker.note("request", error)
         return UNLIMITED
+
+
+def _is_whole(state: Any) -> bool:
+    """Whether a request's output has reached its limit, or a token that ends it."""
+    params, output = state.sampling_params, state.output_token_ids
+    return bool(output) and (
+        len(output) >= params.max_tokens or output[-1] in params.all_stop_token_ids
+    )
 
 
 class Session:
@@ -149,6 +159,26 @@ class Session:
                 self._running = RunningRequests(self.setup.slots, self._running.answers)
                 self._executor.index = self._running.index
                 raise
+
+    def idle(self, alive: Mapping[str, object]) -> None:
+        """In a step in which nothing runs: if all requests have ended, forget them, as none may
+        follow.
+
+        In mode `record`, a request that can be recorded again stays if it did not end by itself: an
+        engine that stops aborts what runs, and a partial row would be in the way.
+        """
+        requests = self._running.requests
+        if any(alive.get(name) is request.state for name, request in requests.items()):
+            return
+        with self._stage("look-up"):
+            cut = {
+                name: request.state
+                for name, request in requests.items()
+                if self.serving.mode == "record" and is_named(name) and not _is_whole(request.state)
+            }
+            names = self._running.remove_ended(cut)
+            if names:
+                self.observers.notify("left", names)
 
     def skip(self, rows: int, error: Exception) -> None:
         """Begin a step whose batch could not be read; nothing is proposed in it."""

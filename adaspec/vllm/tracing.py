@@ -20,10 +20,8 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.trace_output import TraceOutput
 
-FLUSH_S = 60.0
+FLUSH_S = 5.0
 """How many seconds of a server's traces a kill may cost."""
-RECORD_FLUSH_S = 5.0
-"""The same in mode 'record'."""
 
 
 def observers_of(options: Options, serving: Serving) -> list[Observer]:
@@ -58,8 +56,7 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
 
     def output(kind: str, folder: Path) -> TraceOutput:
         manifest = manifest_of(kind, options, serving)
-        flush_s = RECORD_FLUSH_S if recording else FLUSH_S
-        return TraceOutput(folder, root, manifest, options.max_trace_bytes, flush_s, counters.lost)
+        return TraceOutput(folder, root, manifest, options.max_trace_bytes, FLUSH_S, counters.lost)
 
     return Recorder(
         output("dense", dense_folder) if serving.record_fraction > 0 else None,

@@ -14,6 +14,8 @@ log = logging.getLogger("vllm.adaspec")
 
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
 _NO_LIMIT = 1 << 40
+STOP_S = 15.0
+"""How long an engine may take to end once it was told to."""
 
 
 def draft_to_the_end(runner: Any) -> int:
@@ -82,6 +84,24 @@ def shield_llvmlite() -> None:
     functions = getattr(getattr(ffi, "lib", None), "_fntab", None)
     if isinstance(functions, dict):
         functions["__dict__"] = {}
+
+
+def let_engines_write() -> None:
+    """Give engines that this process stops the time to write what they hold.
+
+    Without a `--shutdown-timeout`, vLLM tells them to abort their requests and kills them at once,
+    but on ROCm, where it waits as long as here. Who ends earlier is not waited for.
+    """
+
+    def shutdown(original: Any, manager: Any, timeout: float | None = None) -> None:
+        if timeout == 0 and getattr(manager, "_request_shutdown_timeout", 0) == 0:
+            timeout = STOP_S
+        original(manager, timeout)
+
+    manager = getattr(
+        importlib.import_module("vllm.v1.engine.utils"), "CoreEngineProcManager", None
+    )
+    wrap(manager, "shutdown", shutdown)
 
 
 def fix_expansion() -> None:

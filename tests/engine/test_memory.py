@@ -66,8 +66,8 @@ def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, pr
     runner.adaspec_session = session_of(runner, options)
     run(remembering, prompts[:3], ["a"] * 3)
     run(remembering, prompts[5:6], ["c"])  # who has ended is told with the next step
-    runner.adaspec_session.observers.close()
-    assert (tmp_path / "answers.npz").stat().st_mode & 0o777 == 0o600
+    runner.adaspec_session.answers.close()
+    assert (tmp_path / "answers.jsonl").stat().st_mode & 0o777 == 0o600
     runner.adaspec_session = session_of(runner, options)
     assert run(remembering, prompts[:1], ["b"])[1] == 0
     outputs, _, accepted = run(remembering, prompts[:3], ["a"] * 3)

@@ -25,6 +25,11 @@ class Memory:
         self.index, self.answers = index, Answers.of(index, slots, device)
         self._waiting: deque[tuple[Ints, int]] = deque()
 
+    @property
+    def waits(self) -> bool:
+        """Whether answers wait to be stored."""
+        return bool(self._waiting)
+
     def enter(self, slots: Sequence[int], owners: Sequence[int]) -> None:
         """Requests of these owners take these slots."""
         device = self.answers.words.device

@@ -14,7 +14,6 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.following import follow
-from adaspec.vllm.kept_answers import keeping
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import announce, serving_of
@@ -74,8 +73,7 @@ def worker_of(runner: Any, options: Options) -> Worker:
         stop_if_slow=parallel.tensor_parallel_size == 1,
     )
     if parallel.rank == 0:
-        index = None if worker.memory is None else worker.memory.index
-        worker.observers.add(*observers_of(options, serving), *keeping(serving, index))
+        worker.observers.add(*observers_of(options, serving))
         announce(config, choice, serving, options)
     return worker
 
@@ -119,6 +117,8 @@ def _with_requests(runner: Any, original: Any) -> Any:
             runner.adaspec_worker.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
                 runner.adaspec_worker.arrive(_request(request))
+            if not scheduler_output.total_num_scheduled_tokens:
+                runner.adaspec_worker.idle()
         return original(scheduler_output, *args, **kwargs)
 
     return execute_model

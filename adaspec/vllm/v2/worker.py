@@ -3,6 +3,7 @@
 A step of the engine calls, in this order:
 
     arrive(requests), leave     requests are let in, or have ended
+    idle                        in a step in which nothing runs: who has ended is forgotten
     budget(running, most)       before the target runs: how many drafted tokens it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
     finish(drafted, ..)         after that: the drafts
@@ -241,6 +242,22 @@ class Worker:
         keep_alive = int(forwards == 0 and self.keeps_alive)
         self._untold.append(partial(self._end, pending, keep_alive))
         return drafts
+
+    def idle(self) -> None:
+        """In a step in which nothing runs: if all have ended, forget them, as none may follow."""
+        if self._requests.keys() - self._ended:
+            return
+        reported, self._reported = self._reported, None
+        self.budget(0, 0)
+        try:
+            if reported is not None and not self.breaker.off:
+                self._take_report(reported)
+            self._leave()
+        except Exception as error:
+            self._fault("plan", error, 0)
+        self.tell()
+        while self.memory is not None and self.memory.waits and not self.breaker.off:
+            self._remember([])
 
     def tell(self) -> None:
         """Tell observers of this step, keep its text, and store the answers that have ended."""

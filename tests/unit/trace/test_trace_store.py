@@ -118,6 +118,31 @@ def test_a_flushed_row_survives_and_a_closed_writer_takes_no_more(
     assert TraceReader(tmp_path / "t").rows == 1
 
 
+def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("flushed", "once"):
+        with TraceWriter(tmp_path / name, dense) as writer:
+            for number in range(40):
+                writer.add(request_of(str(number)))
+                if name == "flushed":
+                    writer.flush()
+                    assert TraceReader(tmp_path / name).rows == number + 1
+    for file in (tmp_path / "once").iterdir():
+        assert (tmp_path / "flushed" / file.name).read_bytes() == file.read_bytes()
+    monkeypatch.setattr("adaspec.trace.writer._REWRITTEN_BYTES", 3000)
+    monkeypatch.setattr("adaspec.trace.writer._GROUP_ROWS", 5)
+    with TraceWriter(tmp_path / "large", dense) as writer:
+        for number in range(200):
+            writer.add(request_of(str(number)))
+            writer.flush()
+            writer.flush()
+    reader = TraceReader(tmp_path / "large")
+    assert [int(request.id) for request in reader.requests()] == [*range(200)]
+    assert 2 < len(reader.shards) < 40
+    assert reader.warnings == []
+
+
 def test_a_cut_off_recording_can_be_continued(
     tmp_path: Path, dense: Manifest, request_of: RequestOf
 ) -> None:

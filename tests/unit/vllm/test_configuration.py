@@ -1,5 +1,6 @@
 """Which scheduler an engine has, and what does not go with one of the operator's own."""
 
+import sys
 import types
 from dataclasses import asdict, replace
 
@@ -11,6 +12,7 @@ from adaspec.errors import ServingError
 from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.workarounds import STOP_S, let_engines_write
 
 
 def made(options, scheduler_cls=None, takes_v2=True):
@@ -60,3 +62,24 @@ def test_the_scheduler_is_ours_where_it_has_something_to_say():
 def test_a_mode_file_does_not_go_with_another_scheduler(runner):
     with pytest.raises(ServingError, match="mode_file does not go with --scheduler-cls"):
         made(Options(runner=runner, mode_file="x"), scheduler_cls="their.own")
+
+
+@pytest.mark.parametrize(
+    ("asked", "timeout", "waited"), [(0, 0, STOP_S), (0, None, None), (30, 12.5, 12.5), (30, 0, 0)]
+)
+def test_engines_that_are_stopped_have_time_to_write(monkeypatch, asked, timeout, waited):
+    """Where a `--shutdown-timeout` was asked for, that holds, and what is left of it."""
+    told = []
+
+    class Manager:
+        _request_shutdown_timeout = asked
+
+        def shutdown(self, timeout=None):
+            told.append(timeout)
+
+    module = types.SimpleNamespace(CoreEngineProcManager=Manager)
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.utils", module)
+    let_engines_write()
+    let_engines_write()
+    Manager().shutdown(timeout=timeout)
+    assert told == [waited]

@@ -1,111 +1,133 @@
 """Earlier answers on disk: what is read is what was written, and what is broken does no harm."""
 
-import numpy as np
-import pytest
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
-from adaspec.draft.answers import BYTES_PER_TOKEN, AnswerIndex
-from adaspec.vllm import kept_answers
-from adaspec.vllm.kept_answers import KeptAnswers, contents_of, read_answers, write_answers
+import numpy as np
+
+from adaspec.draft.answers import BYTES_PER_TOKEN, LEAST_TOKENS, AnswerIndex
+from adaspec.vllm.kept_answers import KeptIndex
 
 ROOM = 2_000 * BYTES_PER_TOKEN
 SIZE = 1_000
 
 
-def filled(answers=40, seed=0, room=ROOM):
-    """An index of two named owners and one without a name."""
-    rng, index = np.random.default_rng(seed), AnswerIndex(room)
+def opened(path, room=ROOM, vocabulary="v"):
+    return KeptIndex(room, path, vocabulary, SIZE)
+
+
+def add_answers(index, answers, seed=0):
+    """Answers of two named owners and one without a name."""
+    rng = np.random.default_rng(seed)
     owners = [index.owner("one"), index.owner("two"), index.owner(object())]
     for at in range(answers):
         index.add(rng.integers(0, 9, rng.integers(3, 60)), owners[at % 3])
-    return index
 
 
-def contents(index):
-    return contents_of(*index.in_order(), index.keys, "v")
+def said(index):
+    """The answers that an index holds and whose they are, the oldest of the ring first."""
+    ring, found = index._ring, []
+    for part in np.split(np.arange(index.capacity), np.flatnonzero(ring.tokens < 0)):
+        places = part[(ring.owners[part] > 0) & (ring.tokens[part] >= 0)]
+        if len(places):
+            key = index.key_of(int(ring.owners[places[0]]))
+            found.append((key, ring.tokens[places].tolist()))
+    return found
 
 
-def tokens_of(index, key):
-    """What is stored of an owner, the oldest first."""
-    tokens, owners = index.in_order()
-    return tokens[owners == index.owner(key)].tolist()
-
-
-@pytest.mark.parametrize("answers", [40, 400])
-def test_what_is_read_is_what_was_written_by_owner(tmp_path, answers):
-    """The ring holds 40 answers and goes round with 400."""
-    index, path = filled(answers), tmp_path / "new" / "answers.npz"
-    write_answers(path, contents(index))
+def test_what_is_read_is_what_was_written_by_owner(tmp_path):
+    path = tmp_path / "new" / "answers.jsonl"
+    index = opened(path)
+    add_answers(index, 40)
+    index.close()
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in path.parent.iterdir()] == ["answers.npz"]
-    again = AnswerIndex(4 * ROOM)
-    assert 0 < read_answers(path, again, "v", SIZE) < index.tokens
-    for key in ("one", "two"):
-        assert tokens_of(again, key) == tokens_of(index, key)
-    assert again.keys.keys() == {"one", "two"}
+    again = opened(path)
+    assert said(again) == [(key, tokens) for key, tokens in said(index) if isinstance(key, str)]
+    assert len(said(again)) > 25
+    again.add([7] * 9, again.owner("two"))
+    again.close()
+    third = opened(path)
+    assert said(third) == [*said(again)[:-1], ("two", [7] * 9)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"tokens": np.array([1, 2, SIZE], np.int32)}, "not from 0"),
-        ({"tokens": np.array([-7, 2, 3], np.int32)}, "not from 0"),
-        ({"tokens": np.array([1.0, 2.0, 3.0])}, "other types"),
-        ({"owners": np.array([0, 0], np.int32)}, "do not fit"),
-        ({"owners": np.array([0, 0, 9], np.int32)}, "of nobody"),
-        ({"keys": np.array([{"a": 1}], object)}, "answers.npz are left out"),
-        ({"vocabulary": np.array("w")}, "another vocabulary"),
-    ],
-)
-def test_a_file_that_is_wrong_is_left_out(tmp_path, caplog, changes, why):
-    index, path = AnswerIndex(ROOM), tmp_path / "answers.npz"
-    contents = {
-        "tokens": np.array([1, 2, 3], np.int32),
-        "owners": np.zeros(3, np.int32),
-        "keys": np.array(["one"]),
-        "vocabulary": np.array("v"),
-    }
-    np.savez(path, **contents)
-    assert read_answers(path, index, "v", SIZE) == 3
-    before = index.tokens
-    np.savez(path, **{**contents, **changes})
-    with caplog.at_level("WARNING", "vllm.adaspec"):
-        assert read_answers(path, index, "v", SIZE) == 0
-    assert index.tokens == before
-    assert why in caplog.text
-
-
-def test_a_broken_file_is_left_out_and_a_missing_one_is_none(tmp_path, caplog):
-    index, path = filled(), tmp_path / "answers.npz"
-    assert read_answers(path, index, "v", SIZE) == 0
-    assert not caplog.text
-    (tmp_path / "answers.npz.abc").write_text("what a killed server left")
-    write_answers(path, contents(index))
-    assert [each.name for each in tmp_path.iterdir()] == ["answers.npz"]
-    whole = path.read_bytes()
+def test_files_stay_small_and_hold_all_that_is_remembered(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    index = opened(path, LEAST_TOKENS * BYTES_PER_TOKEN)
     for at in range(200):
-        flipped = bytearray(whole)
-        flipped[-1 - 7 * at % 700] ^= 1 << at % 8
-        path.write_bytes(flipped)
-        read_answers(path, AnswerIndex(ROOM), "v", SIZE)
-    for broken in (whole[: len(whole) // 2], whole[:10], b"", b"nothing of the kind"):
-        path.write_bytes(broken)
-        caplog.clear()
-        assert read_answers(path, AnswerIndex(ROOM), "v", SIZE) == 0
-        assert "left out" in caplog.text
-    write_answers(path / "answers.npz", contents(index))
-    assert "not written" in caplog.text
+        index.add([at] * 50, index.owner("one"))
+    index.close()
+    files = sorted(each.name for each in tmp_path.iterdir())
+    assert files == ["answers.jsonl", "before-answers.jsonl"]
+    assert sum(each.read_text().count("owner") for each in tmp_path.iterdir()) < 50
+    again = opened(path, LEAST_TOKENS * BYTES_PER_TOKEN)
+    assert sorted(said(again)) == sorted(said(index))
 
 
-def test_answers_are_written_now_and_then_and_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_answers, "PERIOD_S", 0.0)
-    index, path = filled(10), tmp_path / "answers.npz"
-    keeper = KeptAnswers(path, index, "v")
-    keeper.left(["a"])
-    keeper._thread.join()
-    first = read_answers(path, AnswerIndex(ROOM), "v", SIZE)
-    monkeypatch.setattr(kept_answers, "PERIOD_S", 1e9)
-    index.add(np.arange(50), index.owner("one"))
-    keeper.left(["b"])
-    assert read_answers(path, AnswerIndex(ROOM), "v", SIZE) == first
-    keeper.close()
-    assert read_answers(path, AnswerIndex(ROOM), "v", SIZE) == first + 50
+KILLED = """
+import sys
+import time
+from pathlib import Path
+from adaspec.vllm.kept_answers import KeptIndex
+index = KeptIndex(1 << 20, Path(sys.argv[1]), "v", 1000)
+for at in range(20):
+    index.add([at] * 9, index.owner("one"))
+print("added", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_process_leaves_what_was_answered(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    command = [sys.executable, "-c", KILLED, str(path)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    process.stdout.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert said(opened(path)) == [("one", [at] * 9) for at in range(20)]
+
+
+def test_lines_that_are_wrong_are_left_out_and_spoil_no_other(tmp_path, caplog):
+    path = tmp_path / "answers.jsonl"
+    good = {"vocabulary": "v", "owner": "one", "tokens": [1, 2, 3]}
+    wrong = [
+        {"tokens": [1, 2, SIZE]},
+        {"tokens": [1, 2, 1 << 70]},
+        {"tokens": [-1, 2, 3]},
+        {"tokens": [1.0, 2.0, 3.0]},
+        {"tokens": [True, False, True]},
+        {"tokens": [[1, 2, 3]]},
+        {"tokens": [[1], [2, 3]]},
+        {"tokens": []},
+        {"tokens": None},
+        {"owner": 7},
+        {"owner": None},
+        {"vocabulary": "w"},
+    ]
+    lines = [json.dumps(good | each).encode() for each in wrong]
+    lines += [b"[1, 2]", b"7", b"nothing", b"\xff\xfe", b"[" * 100_000]
+    path.write_bytes(b"\n".join([*lines, b'{"vocabulary": "v", "own']))
+    with caplog.at_level("WARNING", "vllm.adaspec"):
+        index = opened(path)
+    assert index.tokens == 0
+    assert f"{len(lines) + 1} lines of {path} are left out" in caplog.text
+    index.add([4, 5, 6], index.owner("one"))
+    index.close()
+    assert said(opened(path)) == [("one", [4, 5, 6])]
+
+
+def test_a_disk_that_takes_nothing_is_complained_of_once(tmp_path, caplog):
+    (tmp_path / "file").write_text("no folder")
+    index = opened(tmp_path / "file" / "answers.jsonl")
+    add_answers(index, 9)
+    index.close()
+    assert caplog.text.count("answers are not written") == 1
+    other = AnswerIndex(ROOM)
+    add_answers(other, 9)
+    assert index.tokens == other.tokens

@@ -219,6 +219,41 @@ def test_a_session_shows_and_asks_a_policy_what_the_replay_does(seed, name):
             assert (getattr(live, column) == getattr(told, column))[going_on].all()
 
 
+@pytest.mark.parametrize("mode", ["serve", "record"])
+def test_the_last_requests_are_forgotten_in_a_step_in_which_nothing_runs(mode):
+    def state(output, ends=()):
+        params = types.SimpleNamespace(max_tokens=3, all_stop_token_ids=ends)
+        return types.SimpleNamespace(output_token_ids=output, sampling_params=params)
+
+    session = session_of(parse_policy("none"), 4, mode=mode)
+    heard = Heard(session)
+    states = {
+        "r": state([1]),
+        "adaspec:w:whole:": state([1, 2, 3]),
+        "adaspec:w:ended:": state([1, 9], {9}),
+        "adaspec:w:cut:": state([1, 2]),
+    }
+    batch = EngineBatch(
+        requests=[*states],
+        states=[*states.values()],
+        tokens=np.ones((4, 8), np.int32),
+        prompt_tokens=np.full(4, 3),
+        known=np.full(4, 3),
+        sampled=[[1]] * 4,
+        verified={},
+        room=None,
+    )
+    session.begin(batch, states)
+    session.forwards()
+    session.finish()
+    session.idle({"r": states["r"]})
+    assert not heard["left"]
+    session.idle({})
+    session.idle({})
+    assert heard["left"] == [[*states][: 3 if mode == "record" else 4]]
+    assert not session.breaker.counts
+
+
 def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
     spy = Spy(parse_policy("fixed:neural:3"))
     requests = random_requests(1, 3, tokens=True, output_tokens=(20, 24))

@@ -1,0 +1,61 @@
+"""A server that is told to end leaves what it has answered and recorded, as vLLM is by default."""
+
+import json
+import time
+
+import pytest
+from live_server import PATIENCE_S, Server
+
+from adaspec.trace.reader import TraceReader
+
+
+def recorded_in(folder):
+    """The requests of the traces in a folder, by engine's id."""
+    readers = [TraceReader(each) for each in sorted(folder.glob("*-*"))]
+    return {key for reader in readers for key, _ in reader.request_keys()}
+
+
+def answers_in(path):
+    """The tokens of the answers that are kept, whoever's they are."""
+    lines = path.read_text().split("\n") if path.exists() else []
+    return sorted(json.loads(line)["tokens"] for line in lines if line)
+
+
+@pytest.mark.slow
+def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
+    config = {
+        "method": "adaspec",
+        "model": str(models / "eagle"),
+        "policy": "fixed:memory:8:2",
+        "trace_dir": str(tmp_path / "traces"),
+        "record_fraction": 0.5,
+        "memory_dir": str(tmp_path / "memory"),
+    }
+    expected = []
+
+    def ask(some):
+        choices = server.answer(some, 24, return_token_ids=True)["choices"]
+        expected.extend(each["token_ids"] for each in choices)
+
+    with Server(models, tmp_path, config) as server:
+        ask(prompts[:6])
+        # A kill would not cost them either, although no step follows.
+        deadline = time.monotonic() + PATIENCE_S
+        while len(recorded_in(tmp_path / "traces")) < 6 and time.monotonic() < deadline:
+            time.sleep(1)
+        assert len(answers_in(tmp_path / "memory" / "answers.jsonl")) == 6
+        ask(prompts[6:])
+        server.process.terminate()
+        server.process.wait(PATIENCE_S)
+    said = server.log.read_text()
+    assert "--shutdown-timeout SECONDS lets them end first" in said
+    assert "force killing" not in said
+    traces = [*map(TraceReader, (tmp_path / "traces").iterdir())]
+    assert sorted(each.manifest.kind for each in traces) == ["dense", "logged"]
+    assert [each.warnings for each in traces] == [[], []]
+    assert len(recorded_in(tmp_path / "traces")) == len(prompts)
+    kept = answers_in(tmp_path / "memory" / "answers.jsonl")
+    assert len(kept) == len(prompts)
+    for answer in kept:  # what the last step of a request emits is not remembered
+        assert answer in [whole[: len(answer)] for whole in expected]
+        assert len(answer) > 12
