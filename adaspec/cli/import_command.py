@@ -19,7 +19,7 @@ from adaspec.trace.importers.formats import FORMATS, import_trace
 @click.option("--drafter", metavar="NAME", help="The neural drafter that ran beside it.")
 @click.option(
     "--vocabulary-size",
-    type=click.IntRange(1, 10**9 - 1),
+    type=click.IntRange(min=1),
     metavar="N",
     help="Tokens of its tokenizer, added ones included: servers of another number refuse a policy "
     "that is trained on it.",

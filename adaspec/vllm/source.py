@@ -13,16 +13,13 @@ Place = tuple[str, ast.stmt]
 
 
 def parameters_in_source(path: str) -> frozenset[str]:
-    """The parameters of a function, as `module:class.name`; those of a class's fields as well.
+    """The parameters of a function, as `module:class.name`; of a class that has fields, these.
 
     An `ImportError` or an `AttributeError` where there is none, as importing it would raise.
     """
     module, _, names = path.partition(":")
     owner, _, name = names.rpartition(".")
-    if not owner:
-        found = _named(module, name)
-    else:
-        found = _member(_named(module, owner), name)
+    found = _member(_named(module, owner), name) if owner else _named(module, name)
     if found is None and name == "__init__" and owner:
         return frozenset(_fields(_named(module, owner)))
     if found is None:
@@ -36,6 +33,10 @@ def parameters_in_source(path: str) -> frozenset[str]:
 
 def module_source(module: str) -> str:
     """The text of a module; an `ImportError` if there is none."""
+    return _file(module).read_text("utf-8")
+
+
+def _file(module: str) -> Path:
     package, *names = module.split(".")
     spec = importlib.util.find_spec(package)  # of a whole package: this imports nothing
     if spec is None or not spec.submodule_search_locations:
@@ -43,16 +44,16 @@ def module_source(module: str) -> str:
     place = Path(spec.submodule_search_locations[0], *names)
     for file in (place.with_suffix(".py"), place / "__init__.py"):
         if file.is_file():
-            return file.read_text("utf-8")
+            return file
     raise ImportError(f"no module '{module}'")
 
 
 @functools.lru_cache(maxsize=64)
-def _statements(module: str) -> dict[str, ast.stmt]:
-    """The classes, functions and imports of a module by the names that it gives them."""
+def _statements(file: Path) -> dict[str, ast.stmt]:
+    """The classes, functions, values and imports of a module by the names that it gives them."""
     return {
         name: statement
-        for statement in _flat(ast.parse(module_source(module)).body)
+        for statement in _flat(ast.parse(file.read_text("utf-8")).body)
         for name in _names_of(statement)
     }
 
@@ -61,12 +62,8 @@ def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements, and those under an `if` or `try`."""
     for statement in statements:
         yield statement
-        for part in ("body", "orelse", "finalbody") if _is_branch(statement) else ():
-            yield from _flat(getattr(statement, part, ()))
-
-
-def _is_branch(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.If | ast.Try)
+        if isinstance(statement, ast.If | ast.Try):
+            yield from _flat([*statement.body, *statement.orelse])
 
 
 def _names_of(statement: ast.stmt) -> list[str]:
@@ -83,12 +80,16 @@ def _names_of(statement: ast.stmt) -> list[str]:
 
 def _named(module: str, name: str) -> Place:
     """The statement that defines a name, in another module where that one imports it."""
-    statement = _statements(module).get(name)
+    file = _file(module)
+    statement = _statements(file).get(name)
     if statement is None:
         raise AttributeError(f"{module}.{name}")
     if isinstance(statement, ast.ImportFrom):
-        original = next(each.name for each in statement.names if name in (each.asname, each.name))
-        above = module.split(".")[: -statement.level] if statement.level else []
+        original = next(each.name for each in statement.names if name == (each.asname or each.name))
+        above: list[str] = []
+        if statement.level:
+            steps = statement.level - (file.name == "__init__.py")
+            above = module.split(".")[: -steps or None]
         return _named(".".join([*above, statement.module or ""]).strip("."), original)
     return module, statement
 
