@@ -52,7 +52,10 @@ class DraftError(AdaspecError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    words = list(known)
+    # Letters that changed places are likelier than one too many: 'modle' is 'model', not 'mode'.
+    close = [each for each in words if sorted(each) == sorted(word)]
+    close += difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

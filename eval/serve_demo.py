@@ -32,7 +32,8 @@ from rich.table import Table
 from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals
 
 from adaspec.vllm.doctor import plugin_finding
-from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, PREFIX, REASONS, SHORT
+from adaspec.vllm.events import REASONS
+from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, PREFIX, SHORT
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"

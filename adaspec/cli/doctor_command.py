@@ -28,7 +28,8 @@ def command(
 ) -> None:
     """Look at Python, torch, vLLM, the plug-in, its patches, the policy, the model and the head.
 
-    Exit code 0 where all is well, 2 where something is not, with what to do.
+    Exit code 0 where all is well, 2 where something is not, with what to do; "warn" says what
+    could not be compared. vLLM is not imported: its source is read.
 
     \b
     Example:
@@ -48,11 +49,12 @@ def command(
     else:
         console = results()
         for check in checks:
-            mark = "[green]ok[/green]  " if check.ok else "[red]not[/red] "
+            mark = "[green]ok[/green]   " if check.ok else "[red]not[/red]  "
+            mark = "[yellow]warn[/yellow] " if check.warn else mark
             console.print(f"{mark}{check.part}: {escape(printable(check.found))}", soft_wrap=True)
-            if not check.ok:
-                console.print(f"      do: {escape(printable(check.advice))}", soft_wrap=True)
+            if check.advice:
+                console.print(f"       do: {escape(printable(check.advice))}", soft_wrap=True)
         if caveat:
-            console.print(f"note  {escape(caveat)}", soft_wrap=True)
+            console.print(f"note {escape(caveat)}", soft_wrap=True)
     if not all_ok:
         raise click.exceptions.Exit(2)

@@ -17,6 +17,13 @@ from adaspec.trace.importers.formats import FORMATS, import_trace
 @out_option("TRACES")
 @click.option("--target", metavar="HUB_ID", help="The model that was served.")
 @click.option("--drafter", metavar="NAME", help="The neural drafter that ran beside it.")
+@click.option(
+    "--vocabulary-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tokens of its tokenizer, added ones included: servers of another number refuse a policy "
+    "that is trained on it.",
+)
 @force_option("Replace a trace that is there already.")
 @json_option("Print a summary for machines.")
 def command(
@@ -25,6 +32,7 @@ def command(
     out: Path,
     target: str | None,
     drafter: str | None,
+    vocabulary_size: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -59,6 +67,7 @@ def command(
             out,
             target=target,
             drafter=drafter,
+            vocabulary_size=vocabulary_size,
             force=force,
             progress=lambda done, total: bar("reading MB", done / 1e6, total / 1e6),
         )

@@ -30,6 +30,9 @@ from adaspec.vllm.options import MAX_VERIFIED
 @click.option(
     "--prompts", metavar="FILE.jsonl", required=True, type=click.Path(path_type=Path, exists=True)
 )
+@click.option(
+    "--target", metavar="NAME", help="What the trace calls the model, in place of --model."
+)
 @out_option("TRACES")
 @whole_option(
     "--k",

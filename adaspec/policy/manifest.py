@@ -65,7 +65,8 @@ class PolicyManifest:
     target: str | None = None
     tokenizer: str | None = None
     vocabulary_hash: str | None = None
-    """Hash of the vocabulary of its tables, as `trace.identity.vocabulary_hash` makes it."""
+    """Hash of the vocabulary of its tables, as `trace.identity.vocabulary_hash` makes it, or its
+    size where its traces held no more."""
     drafter: str | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Results on held-out requests: numbers and texts by name, nested."""

@@ -1,10 +1,11 @@
-"""Hashes that identify a request or a vocabulary, whatever name it was recorded under."""
+"""What identifies a request, a vocabulary or a model, from wherever it was recorded."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,8 +27,10 @@ def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
 
 
-VOCABULARY_HASH = matching(r"[1-9][0-9]{0,8}-[0-9a-f]{16}", "a count and 16 hex digits")
-"""The rule for what `vocabulary_hash` returns."""
+VOCABULARY_HASH = matching(
+    r"[1-9][0-9]{0,8}(-[0-9a-f]{16})?", "a count, alone or with '-' and 16 hex digits"
+)
+"""The rule for what `vocabulary_hash` returns; the count alone where no tokenizer was at hand."""
 
 
 def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
@@ -40,3 +43,8 @@ def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
     pairs = sorted((int(id), str(token)) for token, id in vocabulary.items())
     content = json.dumps(pairs, separators=(",", ":")).encode()
     return f"{len(pairs)}-{hashlib.sha256(content).hexdigest()[:HASH_DIGITS]}"
+
+
+def model_name(model: str) -> str:
+    """What traces call a model: its hub id, or its folder's whole path, so that it has one name."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model

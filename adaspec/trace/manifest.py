@@ -44,7 +44,7 @@ class Manifest:
     """Name of the neural drafter; None if none ran."""
     tokenizer: str | None = None
     vocabulary_hash: str | None = None
-    """Hash of the tokenizer's tokens and ids, made by `identity.vocabulary_hash`."""
+    """Hash of the tokenizer's tokens and ids, made by `identity.vocabulary_hash`, or its size."""
     neural_cap: int | None = None
     """Count at which neural accepted counts are censored; longer drafts cannot be replayed."""
     draft_cap: int | None = None

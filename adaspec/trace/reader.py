@@ -228,6 +228,12 @@ def _manifest(path: Path) -> Manifest:
         kind = "a file" if path.is_file() else "a pipe or device"
         raise TraceError(f"{path}: is {kind}, not a trace's folder: {advice}")
     file = path / folder.MANIFEST
+    traces = sorted(str(each.parent) for each in path.glob(f"*/{file.name}"))
+    if traces and not file.exists():
+        raise TraceError(
+            f"{path}: is no trace, but a folder of {len(traces)}: give one or several of "
+            f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
+        )
     try:
         if not any(path.iterdir()):
             raise TraceError(f"{path}: the folder is empty, it holds no trace: {advice}")

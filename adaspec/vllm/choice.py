@@ -82,7 +82,7 @@ class Choice:
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
     """Choose for these options; raises an `AdaspecError` with the reason if nothing fits."""
-    spec, why = options.policy, "asked for"
+    spec, why = options.policy, options.policy_why
     if spec is None:
         spec, why = default_policy(target, has_head)
     policy = named_policy(spec)
@@ -112,6 +112,13 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
     return Choice(policy, spec, why, cap, *_cost(options, manifest), digest, doubt)
 
 
+def check_named(text: str) -> None:
+    """Refuse what names no policy; the files of a folder, or the user's own code, are not read."""
+    is_folder = _is_policy_folder(text) or text in shipped_policies()
+    if not is_folder and not text.startswith("python:"):
+        named_policy(text)
+
+
 def named_policy(text: str) -> Policy:
     """Make the policy that a folder, a shipped name, a spec or `python:MODULE:NAME` refers to."""
     check_legible(text)
@@ -123,6 +130,12 @@ def named_policy(text: str) -> Policy:
         return load_policy(text)
     if ":" in text and not text.startswith(("/", ".", "~")):
         return parse_policy(text)
+    if "/" in text:
+        holds = "that folder holds no policy" if Path(text).is_dir() else "there is no such folder"
+        raise PolicyError(
+            f"policy '{text}': {holds} (seen from {Path.cwd()}): give the folder of a trained "
+            "policy, a shipped name or a spec"
+        )
     raise PolicyError(
         f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
         f"shipped are {', '.join(shipped_policies()) or 'none'}; specs begin with "
@@ -164,28 +177,31 @@ def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
     """Refuse a policy whose token tables are for another vocabulary; returns any doubt.
 
-    A policy is refused only if the hashes differ, because a folder may have any name.
+    A policy is refused only if the hashes or sizes differ, because a folder may have any name.
     """
     made_for = manifest.tokenizer or manifest.target
     trained, served = manifest.vocabulary_hash, target.vocabulary_hash
-    if trained is not None and served is not None:
+    what = "vocabularies could not be compared (this server's is not known)"
+    if trained is None:
+        what = "vocabularies could not be compared (the policy's manifest holds none)"
+    elif served is not None:
         if trained == served:
             return ""
-        sizes = [f"{int(each.partition('-')[0]):,} tokens" for each in (trained, served)]
-        raise ServingError(
-            f"policy '{spec}' was made for another vocabulary: {sizes[0]} of tokenizer "
-            f"'{made_for or 'unnamed'}' ({trained}), this server's has {sizes[1]} of "
-            f"'{target.tokenizer}' ({served}): train one on traces of this target, or leave "
-            '"policy" out'
-        )
+        sizes = [int(each.partition("-")[0]) for each in (trained, served)]
+        if sizes[0] != sizes[1] or "-" in trained:
+            raise ServingError(
+                f"policy '{spec}' was made for another vocabulary: {sizes[0]:,} tokens of "
+                f"tokenizer '{made_for or 'unnamed'}' ({trained}), this server's has "
+                f"{sizes[1]:,} tokens of '{target.tokenizer}' ({served}): train one on traces of "
+                'this target, or leave "policy" out'
+            )
+        what = f"vocabularies could be compared by their size alone, {sizes[0]:,} tokens each"
     names = (target.name, target.other_name, target.tokenizer)
     if made_for is None or _short(made_for) in [_short(name) for name in names if name]:
         return ""
-    why = "the policy's manifest holds none" if trained is None else "this server's is not known"
     return (
         f"policy '{spec}' was made for tokenizer '{made_for}', this server's is "
-        f"'{target.tokenizer}', and their vocabularies could not be compared ({why}): if they "
-        "differ, it foretells worse than it should"
+        f"'{target.tokenizer}', and their {what}: if they differ, it foretells worse than it should"
     )
 
 
@@ -194,12 +210,13 @@ def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel,
 
     The first that exists is taken: the one asked for, the policy's, the default.
     """
+    why = "the policy's" if options.cost is None else options.cost_why
     if manifest is not None and options.cost in (None, manifest.cost):
         cost = manifest.cost_model
         if cost is not None:
-            return cost, manifest.cost, "the policy's"
+            return cost, manifest.cost, why
     if options.cost is not None:
-        return load_cost(options.cost), options.cost, "asked for"
+        return load_cost(options.cost), options.cost, why
     return load_cost(DEFAULT), DEFAULT, "the default"
 
 

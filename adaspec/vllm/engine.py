@@ -34,6 +34,9 @@ def open_engine(
     """Start vLLM's `LLM` of a model; raises an `AdaspecError` with the reason if it fails."""
     from vllm import LLM
 
+    from adaspec.vllm.drafters import check_there
+
+    check_there("model", model)
     try:
         return LLM(model, speculative_config=speculative_config, **arguments)
     except AdaspecError:

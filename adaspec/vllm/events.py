@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.guarding import Guarded
@@ -65,6 +67,58 @@ SOURCES = ("none", "ngram", "neural", "splice")
 def source_of(neural_len: int, ngram_len: int) -> str:
     """Which of `SOURCES` a draft is from, given how many tokens each drafter gave."""
     return SOURCES[2 * (neural_len > 0) + (ngram_len > 0)]
+
+
+REASONS = {
+    "none": ("policy", "nothing_to_copy", "recorded", "limited", "output_limit", "fault"),
+    "ngram": ("alone", "switched"),
+    "neural": ("whole", "trimmed"),
+    "splice": ("whole", "trimmed"),
+}
+"""The possible reasons of a decision, by its source.
+
+none: the policy proposed nothing; the policy proposed to copy but there was nothing to copy; the
+request is being recorded; the request or an option forbids drafts for it; the request's
+max_tokens or min_tokens leave no room for a draft; or something failed.
+ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
+tokens. neural and splice: all tokens of the neural drafter were taken, or fewer.
+"""
+
+
+def decisions_of(event: EngineStep) -> list[str]:
+    """Of each row, the source of its draft and the reason, as SOURCE/REASON; see `REASONS`."""
+    step = event.step
+    assert step.proposal is not None
+    room = event.room if event.room is None else event.room.tolist()
+    limited = event.limited if event.limited is None else event.limited.tolist()
+    columns = (
+        event.cut.neural_len,
+        event.cut.ngram_len,
+        np.asarray(step.proposal.ngram_len),
+        step.holds_neural,
+        event.recorded,
+    )
+    decisions = []
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (neural, ngram, wanted, holds, recorded) in enumerate(rows):
+        if neural or ngram:
+            decisions.append(_drafted(neural, ngram, step.forwards if holds else 0))
+        elif recorded:
+            decisions.append("none/recorded")
+        elif limited is not None and limited[row]:
+            decisions.append("none/limited")
+        elif room is not None and room[row] <= 0:
+            decisions.append("none/output_limit")
+        else:
+            decisions.append("none/nothing_to_copy" if wanted > 0 else "none/policy")
+    return decisions
+
+
+def _drafted(neural: int, ngram: int, shown: int) -> str:
+    """The source and reason of a draft that is not empty; `shown` tokens were drafted for it."""
+    if not neural:
+        return "ngram/switched" if shown else "ngram/alone"
+    return f"{'splice' if ngram else 'neural'}/{'trimmed' if neural < shown else 'whole'}"
 
 
 class Observer:

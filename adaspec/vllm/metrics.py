@@ -29,7 +29,7 @@ from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
 from adaspec.policy.guard import HOLD, WORDS
 from adaspec.vllm.batch import EngineStep, Verification
-from adaspec.vllm.events import SOURCES, Fault, Observer, source_of
+from adaspec.vllm.events import REASONS, SOURCES, Fault, Observer, decisions_of, source_of
 from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.options import MODES
 
@@ -37,20 +37,6 @@ PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 """The environment variable that names the folder to every process of a server."""
 
-REASONS = {
-    "none": ("policy", "nothing_to_copy", "recorded", "limited", "output_limit", "fault"),
-    "ngram": ("alone", "switched"),
-    "neural": ("whole", "trimmed"),
-    "splice": ("whole", "trimmed"),
-}
-"""The possible reasons of a decision, by its source.
-
-none: the policy proposed nothing; the policy proposed to copy but there was nothing to copy; the
-request is being recorded; the request or an option forbids drafts for it; the request's
-max_tokens or min_tokens leave no room for a draft; or something failed.
-ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
-tokens. neural and splice: all tokens of the neural drafter were taken, or fewer.
-"""
 DRAFTERS = ("ngram", "neural", "splice")
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets for draft lengths."""
@@ -298,34 +284,13 @@ class MetricsObserver(Observer):
 
     def proposed(self, event: EngineStep) -> None:
         """Count the decisions, the draft lengths and the decision time."""
-        counters, step = self.counters, event.step
-        assert step.proposal is not None
+        counters = self.counters
         counters.add("steps")
         counters.observe("decision_seconds", TIMES_S, event.decision_s)
-        room = event.room if event.room is None else event.room.tolist()
-        columns = (
-            event.cut.neural_len,
-            event.cut.ngram_len,
-            np.asarray(step.proposal.ngram_len),
-            step.holds_neural,
-            event.recorded,
-        )
-        limited = event.limited if event.limited is None else event.limited.tolist()
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, (neural, ngram, wanted, holds, recorded) in enumerate(rows):
-            counters.observe("draft_len", LENGTHS, neural + ngram)
-            shown = step.forwards if holds else 0
-            if neural or ngram:
-                reason = _reason(neural, ngram, shown)
-            elif recorded:
-                reason = "none/recorded"
-            elif limited is not None and limited[row]:
-                reason = "none/limited"
-            elif room is not None and room[row] <= 0:
-                reason = "none/output_limit"
-            else:
-                reason = "none/nothing_to_copy" if wanted > 0 else "none/policy"
-            counters.add(f"decisions/{reason}")
+        for length in (event.cut.neural_len + event.cut.ngram_len).tolist():
+            counters.observe("draft_len", LENGTHS, length)
+        for decision in decisions_of(event):
+            counters.add(f"decisions/{decision}")
 
     def verified(self, event: Verification) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
@@ -404,10 +369,3 @@ class MetricsObserver(Observer):
         self.counters.add("decisions/none/fault", fault.rows)
         self.counters.add(f"faults/{fault.stage if fault.stage in STAGES else 'other'}")
         self.counters.put("policy_switched_off", float(fault.switched_off))
-
-
-def _reason(neural: int, ngram: int, shown: int) -> str:
-    """The source and reason of a draft that is not empty; `shown` tokens were drafted for it."""
-    if not neural:
-        return "ngram/switched" if shown else "ngram/alone"
-    return f"{'splice' if ngram else 'neural'}/{'trimmed' if neural < shown else 'whole'}"

@@ -80,6 +80,8 @@ class Options:
     max_trace_bytes: int = 10 << 30
     record_fraction: float | None = None
     """The fraction of requests recorded densely; by default all in mode 'record', else none."""
+    target: str | None = None
+    """What traces call the model, in place of its folder or hub id."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """How outputs are sampled, for a trace's manifest only."""
     memory_bytes: int = 256 << 20
@@ -90,6 +92,10 @@ class Options:
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
     """The number of replicas, a vLLM setting that its workers no longer know."""
+    policy_why: str = "asked for"
+    """Why that policy serves: workers are told its name, and would take it for asked for."""
+    cost_why: str = "asked for"
+    """Why those costs count until they are measured."""
     policy_digest: str | None = None
     """A hash of the policy's folder, which must be the same for every worker."""
     vocabulary_hash: str | None = None
@@ -130,6 +136,7 @@ RULES = {
             "mode_file",
             "cost",
             "trace_dir",
+            "target",
             "memory_dir",
         ),
         or_null(_LINE),
@@ -161,6 +168,8 @@ RULES = {
 _INTERNAL = (
     "passed",
     "replicas",
+    "policy_why",
+    "cost_why",
     "policy_digest",
     "vocabulary_hash",
     "hardware",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ ENGINE_ARGS = "vllm.engine.arg_utils"
 EXECUTOR = "vllm.v1.executor.abstract"
 SCHEDULED = "vllm.v1.core.sched.output"
 SAMPLING_PARAMS = "vllm.sampling_params"
+SERVE_COMMAND = "vllm.entrypoints.cli.serve"
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
 V2_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
@@ -50,4 +52,5 @@ def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
         return replacement(original, *args, **kwargs)
 
     setattr(patched, _MARK, True)
-    setattr(owner, name, patched)
+    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    setattr(owner, name, staticmethod(patched) if is_static else patched)

@@ -28,6 +28,7 @@ from adaspec.vllm.patching import (
     SALT_ATTRIBUTE,
     SAMPLING_PARAMS,
     SCHEDULED,
+    SERVE_COMMAND,
     in_one_line,
     release_runner,
     wrap,
@@ -179,10 +180,28 @@ def _engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named:
     if not _names_adaspec(args):
         return original(args, *rest, **named)
     try:
-        from adaspec.vllm.configuration import create_engine_config
+        from adaspec.vllm.configuration import asked_for, create_engine_config
     except Exception as error:
         raise _broken(error) from error
+    asked_for(args)  # before vLLM looks for the model, on the hub if need be
     return create_engine_config(original, args, *rest, **named)
+
+
+def _serve(original: Callable[..., None], args: Any) -> None:
+    """`vllm serve`, which ends in one line and with status 2 where adaspec refuses to start."""
+    if not _names_adaspec(args):
+        return original(args)
+    try:
+        from adaspec.errors import AdaspecError
+        from adaspec.vllm.configuration import asked_for
+    except Exception as error:
+        sys.exit(f"adaspec: error: {_broken(error)}")
+    try:
+        asked_for(args)  # before vLLM has logged a line
+        return original(args)
+    except AdaspecError as error:
+        print(f"adaspec: error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
 
 
 def _warm_up(original: Callable[..., None], executor: Any, *rest: Any) -> None:
@@ -206,6 +225,7 @@ PATCHES: dict[str, dict[str, Callable[..., Any]]] = {
         "EngineArgs.create_speculative_config": _speculative_config,
         "EngineArgs.create_engine_config": _engine_config,
     },
+    SERVE_COMMAND: {"ServeSubcommand.cmd": _serve},
     SAMPLING_PARAMS: {"SamplingParams.verify": _verify},
     EXECUTOR: {"Executor.compile_or_warm_up_model": _warm_up},
     SCHEDULED: {"NewRequestData.from_request": _with_salt},

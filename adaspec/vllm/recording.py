@@ -15,6 +15,7 @@ from typing import Any
 from adaspec.errors import ServingError, TraceError
 from adaspec.files import check_writable
 from adaspec.trace import folder
+from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import TraceWriter
@@ -47,6 +48,13 @@ class RecordOptions:
     engine: dict[str, Any] = field(default_factory=dict)
     """vLLM's arguments for `LLM()`."""
     draft_method: str | None = None
+    target: str | None = None
+    """What the trace is to call the model; None: by its folder or hub id."""
+
+    @property
+    def traced_target(self) -> str:
+        """What the trace calls the model."""
+        return self.target or model_name(self.model)
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -111,8 +119,8 @@ def _check_same(options: RecordOptions, manifest: Manifest) -> None:
     cap = options.k if options.draft is not None else None
     expected = {
         "kind": "dense",
-        "target": options.model,
-        "drafter": options.draft,
+        "target": options.traced_target,
+        "drafter": None if options.draft is None else model_name(options.draft),
         "draft_cap": cap,
         "sampling": options.sampling,
     }
@@ -142,6 +150,7 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         "trace_dir": str(options.out.resolve()),
         "max_trace_bytes": options.max_bytes,
         "sampling": options.sampling,
+        "target": options.traced_target,
     }
     if options.draft is not None:
         config |= {"model": options.draft, "num_speculative_tokens": options.k}

@@ -10,6 +10,7 @@ from typing import Any
 
 from adaspec.errors import ServingError, TraceError
 from adaspec.trace.folder import lock
+from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
@@ -106,9 +107,9 @@ def manifest_of(kind: str, options: Options, serving: Serving) -> Manifest:
         }
     return Manifest(
         kind=kind,
-        target=serving.target,
-        drafter=serving.drafter,
-        tokenizer=serving.tokenizer,
+        target=options.target or model_name(serving.target),
+        drafter=None if serving.drafter is None else model_name(serving.drafter),
+        tokenizer=None if serving.tokenizer is None else model_name(serving.tokenizer),
         vocabulary_hash=serving.vocabulary_hash,
         engine="vllm",
         engine_version=serving.engine_version,

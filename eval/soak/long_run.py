@@ -243,7 +243,7 @@ def serve(engine, asked, tally):
 
 def table(tally, runner, whole):
     """The lines that are printed, and what never came up although it must in a whole run."""
-    from adaspec.vllm.metrics import REASONS
+    from adaspec.vllm.events import REASONS
 
     figures = tally.figures
     sections = {

@@ -58,7 +58,7 @@ def refusal(models, config, **arguments):
         ({**HEAD, "cost": "/no/such/cost.json"}, "no such cost file"),
         ({**HEAD, "cost": "x" * 400}, "x" * 400),
         ({**HEAD, "draft_sample_method": "probabilistic"}, "draft_sample_method"),
-        ({**BARE, "model": "/no/such/head"}, "/no/such/head"),
+        ({**BARE, "model": "/no/such/head"}, "drafter '/no/such/head': there is no such folder"),
         ({**BARE, "policy": "fixed:neural:3"}, "neural drafter"),
         ({**BARE, "trace_dir": "/proc/nowhere"}, "/proc/nowhere"),
     ],
@@ -96,7 +96,7 @@ SHIPPED = Path(__file__).parents[2] / "policies" / "llama-3.1-8b-instruct-h100"
 def changed(folder, **manifest):
     """A copy of the shipped policy whose manifest says otherwise, sound by its checksums."""
     contents = {path.name: path.read_bytes() for path in SHIPPED.iterdir()}
-    record = json.loads(contents["manifest.json"]) | manifest
+    record = json.loads(contents["manifest.json"]) | {"vocabulary_hash": None} | manifest
     contents["manifest.json"] = json.dumps(record).encode()
     del contents["SHA256SUMS"]
     contents["SHA256SUMS"] = checksums(contents)
@@ -114,6 +114,9 @@ def damaged(folder):
 POLICIES = {
     "another vocabulary: 128,256 tokens": {
         "vocabulary_hash": f"128256-{'a' * 16}",
+    },
+    "another vocabulary: 128,256 tokens of tokenizer 'target' (128256)": {
+        "vocabulary_hash": "128256",
     },
     "was trained for features v00000000": {"fingerprint": "v00000000"},
     "num_speculative_tokens=64 is beyond the cap": {},
@@ -134,11 +137,14 @@ def test_a_policy_that_is_not_for_this_server_or_not_whole_is_refused(models, tm
     assert says in refusal(models, {**HEAD, "policy": policy, **cap})
 
 
-def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(models):
+def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(
+    models, tmp_path
+):
     from adaspec.vllm.choice import choose, target_of
     from adaspec.vllm.patching import ATTRIBUTE
 
-    made = speculative(models, model=str(models / "eagle"), policy=str(SHIPPED))
+    policy = changed(tmp_path / "ours")
+    made = speculative(models, model=str(models / "eagle"), policy=policy)
     options = getattr(made, ATTRIBUTE)
     assert options.vocabulary_hash.startswith("128-")
     target = target_of(made.target_model_config, options.vocabulary_hash)

@@ -10,6 +10,7 @@ from pathlib import Path
 NAME = "llama-3.1-8b-instruct-h100"
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
+VOCABULARY_SIZE = 128256
 FOLDS, RESAMPLES = 5, 200
 
 
@@ -35,7 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     traces, seed = options.traces, ("--seed", options.seed)
     if not traces.exists():
-        adaspec("import", "specdecode-bench", options.recordings, "-o", traces, "--target", TARGET)
+        of = ("--target", TARGET, "--vocabulary-size", VOCABULARY_SIZE)
+        adaspec("import", "specdecode-bench", options.recordings, "-o", traces, *of)
     crossed = ("--crossfit", FOLDS, "--resamples", RESAMPLES, "--jobs", 1)
     adaspec("train", traces, *crossed, "-o", options.report, *seed, "--force")
     judged = ("--crossfit-report", options.report)

@@ -31,12 +31,14 @@ def import_trace(
     *,
     target: str | None = None,
     drafter: str | None = None,
+    vocabulary_size: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
 
-    `target` and `drafter` name the model served and its drafter, if the recording does not say.
+    `target` and `drafter` name the model served and its drafter, if the recording does not say;
+    `vocabulary_size` is the number of its tokenizer's tokens.
     Returns what was imported: `kind`, `requests`, `neural` (requests with neural counts), `paired`
     (requests whose counts fit their output), `steps`, `output_tokens`, `workloads` (requests in
     each), and `notes` (what was left out, and how often).
@@ -52,6 +54,8 @@ def import_trace(
                 "leave it out, or import what the drafter did"
             )
         manifest = replace(manifest, drafter=drafter)
+    if vocabulary_size is not None:
+        manifest = replace(manifest, vocabulary_hash=str(vocabulary_size))
     workloads: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     latest: tuple[str, str] | None = None

@@ -20,12 +20,14 @@ LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
 def test_import_prints_json_to_standard_output_alone(tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
     arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
-    result = CliRunner().invoke(import_command, [*arguments, "--target", "a/target", "--json"])
+    words = [*arguments, "--target", "a/target", "--vocabulary-size", "128256", "--json"]
+    result = CliRunner().invoke(import_command, words)
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     assert result.stderr == ""
     assert summary["requests"] == 1
-    assert TraceReader(tmp_path / "t").manifest.target == "a/target"
+    manifest = TraceReader(tmp_path / "t").manifest
+    assert (manifest.target, manifest.vocabulary_hash) == ("a/target", "128256")
     told = CliRunner().invoke(import_command, [*arguments, "--force"])
     assert told.stdout == ""
     assert "a dense trace: 1 requests, 2 output tokens" in told.stderr
@@ -88,6 +90,27 @@ def test_a_line_that_no_reader_should_take_is_the_users_mistake(
     file = tmp_path / "x.jsonl"
     file.write_text(line)
     assert str(file) in mistake("import", format, file, "-o", tmp_path / "t")
+
+
+def test_a_folder_of_traces_names_those_that_it_holds(tmp_path: Path, mistake: Mistake) -> None:
+    for name in ("logged-1", "dense-1"):
+        write_synthetic(tmp_path / "live" / name, requests_per_workload=1)
+    said = mistake("inspect", tmp_path / "live")
+    assert (
+        f"is no trace, but a folder of 2: give one or several of {tmp_path}/live/dense-1," in said
+    )
+
+
+def test_a_recording_of_a_model_goes_on_by_whatever_path_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    for model, target in (("models/mine", None), ("./models/mine", None), ("models/mine", "mine")):
+        options = recording.RecordOptions(model, None, tmp_path, tmp_path, target=target)
+        seen.append(options.traced_target)
+    assert seen == [str(tmp_path / "models" / "mine")] * 2 + ["mine"]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "complete.json"])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from adaspec.trace.identity import VOCABULARY_HASH, request_hash, vocabulary_hash
+from adaspec.trace.identity import VOCABULARY_HASH, model_name, request_hash, vocabulary_hash
 
 
 def test_the_hash_depends_on_tokens_and_not_on_how_they_are_held():
@@ -22,6 +22,7 @@ VOCABULARY = {"<s>": 0, "a": 1, "b": 2, "\u00fc": 3}
 def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
     found = vocabulary_hash(VOCABULARY)
     assert VOCABULARY_HASH.holds(found)
+    assert VOCABULARY_HASH.holds("4")
     assert found == "4-c64bb92bbbbb4dfc"
     assert vocabulary_hash(dict(reversed(VOCABULARY.items()))) == found
     others = [
@@ -46,3 +47,13 @@ def test_a_tokenizers_file_alone_gives_the_hash_that_its_model_folder_does(tmp_p
     whole = transformers.AutoTokenizer.from_pretrained(tmp_path / "model").get_vocab()
     assert vocabulary_hash(alone) == vocabulary_hash(whole) == vocabulary_hash(made.get_vocab())
     assert vocabulary_hash(alone).startswith("5-")
+
+
+def test_a_folder_has_one_name_from_wherever_it_is_named(tmp_path, monkeypatch):
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    names = {model_name("models/mine")}
+    monkeypatch.chdir(tmp_path / "models")
+    names |= {model_name("mine"), model_name("./mine"), model_name(str(tmp_path / "models/mine"))}
+    assert names == {str(tmp_path / "models" / "mine")}
+    assert model_name("org/mine") == "org/mine"

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.errors import ServingError
-from adaspec.vllm.choice import Target, check_made_for, choose
+from adaspec.cost.builtin import DEFAULT
+from adaspec.errors import PolicyError, ServingError
+from adaspec.vllm.choice import Target, check_made_for, check_named, choose, named_policy
 from adaspec.vllm.options import Options
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
@@ -59,6 +60,22 @@ def test_a_vocabulary_that_is_not_known_is_a_doubt_and_no_refusal(theirs, ours, 
     assert check_made_for("mine", made_for(None, theirs), target("org/model", ours)) == ""
 
 
+def test_a_vocabulary_of_which_the_size_alone_is_known_must_be_of_that_size():
+    with pytest.raises(ServingError, match=r"128,256 tokens .* \(128256\), this server's has 128"):
+        check_made_for("mine", made_for("org/model", "128256"), target("org/model", MINE))
+    doubt = check_made_for("mine", made_for("org/model", "128"), target("elsewhere/copy", MINE))
+    assert "compared by their size alone, 128 tokens each" in doubt
+    assert check_made_for("mine", made_for("org/model", "128"), target("org/model", MINE)) == ""
+
+
+@pytest.mark.parametrize("policy", ["policies/mine", "./mine", "/mine"])
+def test_a_policys_folder_that_does_not_exist_is_named(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for check in (check_named, named_policy):
+        with pytest.raises(PolicyError, match=f"'{policy}': there is no such folder"):
+            check(policy)
+
+
 @pytest.fixture
 def learned(tmp_path):
     """A trained policy's folder, by the vocabulary that it says."""
@@ -95,3 +112,17 @@ def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypat
         monkeypatch.setattr(choice, "shipped_policies", lambda folder=folder: {folder: folder})
         chosen = choose(Options(), target("org/model", MINE), has_head=True)
         assert (chosen.spec == folder) == is_default
+
+
+def test_a_worker_says_who_chose_as_the_server_did(monkeypatch):
+    from adaspec.vllm import configuration
+
+    monkeypatch.setattr(configuration, "on_cpu", lambda: True)
+    monkeypatch.setattr(configuration, "target_of", lambda *_: target())
+    for asked, whys in (
+        (Options(), ("the default without a neural drafter", "the default")),
+        (Options(policy="none", cost=DEFAULT), ("asked for", "asked for")),
+    ):
+        _, options = configuration.translated(asked, None)
+        choice = choose(options, target(), has_head=False)
+        assert (choice.why, choice.cost_why) == whys

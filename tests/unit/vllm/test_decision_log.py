@@ -20,7 +20,7 @@ from v2_fakes import no_tables
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
 from adaspec.predict.features import BEFORE
-from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog
+from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, _reason
 
 
 def learned(seed=5):
@@ -74,6 +74,22 @@ def test_a_policy_without_a_model_gives_no_reasons_and_few_steps_are_logged(line
     assert len(line["requests"]) == MAX_ROWS
     assert "price" not in line
     assert "features" not in line["requests"][0]
+
+
+def test_a_request_for_which_nothing_is_drafted_has_the_reason(lines):
+    for policy, asked, reason in (
+        (learned(), {"adaspec": "off"}, "limited"),
+        (parse_policy("none"), {}, "policy"),
+        (parse_policy("fixed:ngram:8:30"), {}, "nothing_to_copy"),
+    ):
+        session = session_of(policy, 3)
+        session.observers.add(DecisionLog(1e9))
+        asking(ScriptedEngine(repetitive(3), session), **asked).step()
+        assert lines()[-1]["requests"][0]["reason"] == reason
+    curves = {"survival_ngram": [0.53, 0.2], "survival_neural": [0.4]}
+    said = _reason("none/policy", 0.61, curves)
+    assert said == "policy: likeliest token 0.53, price 0.61"
+    assert _reason("none/recorded", 0.61, curves) == "recorded"
 
 
 class Shortening(LearnedPolicy):

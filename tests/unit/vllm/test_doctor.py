@@ -1,15 +1,17 @@
 """Whatever is missing is said with what to do, and hides nothing else."""
 
+import dataclasses
 import importlib.metadata
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from adaspec.cli.main import run
 from adaspec.vllm import doctor
+from adaspec.vllm.compatibility import signature_problems
+from adaspec.vllm.source import parameters_in_source
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def test_a_policy_that_cannot_be_read_is_named(bare):
     ],
 )
 def test_the_runner_is_named_with_the_reason(bare, monkeypatch, policy, forced, cpu, expected):
-    monkeypatch.setattr("adaspec.vllm.configuration.on_cpu", lambda: cpu)
+    monkeypatch.setattr(doctor, "_on_cpu", lambda: cpu)
     lacks = []
     monkeypatch.setattr(
         "adaspec.vllm.compatibility.signature_problems", lambda *_, **__: iter(lacks)
@@ -126,9 +128,8 @@ def test_a_model_is_looked_at_and_whether_vllm_serves_it_is_said(no_vllm, model,
     assert "whether vLLM serves it was not looked at" in parts["model"].found
     assert "without it is served by 'hybrid:4:16:0'" in parts["model"].found
     for known, says in (("LlamaForCausalLM", "vLLM serves it"), ("X", "try that of transformers")):
-        vllm = type(sys)("vllm")
-        vllm.ModelRegistry = SimpleNamespace(get_supported_archs=lambda known=known: {known})
-        monkeypatch.setitem(sys.modules, "vllm", vllm)
+        registry = f'_MODELS = {{"{known}": ("llama", "{known}")}}'
+        monkeypatch.setattr(doctor, "module_source", lambda _, registry=registry: registry)
         assert says in found(model=str(model))["model"].found
 
 
@@ -139,7 +140,7 @@ def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkey
         finding = found(model=missing)["model"]
         assert not finding.ok
         assert missing in finding.found
-        assert "model's folder" in finding.advice
+        assert finding.advice
     config = json.loads((model / "config.json").read_text())
     other = {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
     (model / "config.json").write_text(json.dumps(config | other))
@@ -152,3 +153,48 @@ def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkey
     finding = found(model=str(model))["model"]
     assert not finding.ok
     assert "tokenizer cannot be read" in finding.found
+
+
+def test_a_policy_whose_vocabulary_has_only_the_models_size_is_a_warning(
+    no_vllm, model, monkeypatch, capsys
+):
+    from adaspec.vllm import choice
+
+    loaded = choice.load_policy("reference-pair-cpu")
+    for known, warns in (("2", True), ("128256", False)):
+        manifest = dataclasses.replace(loaded.manifest, tokenizer="other", vocabulary_hash=known)
+        monkeypatch.setattr(loaded, "manifest", manifest)
+        monkeypatch.setattr(choice, "load_policy", lambda _: loaded)
+        finding = found(model=str(model), policy="reference-pair-cpu")["model"]
+        assert (finding.ok, finding.warn) == (warns, warns)
+        assert ("size alone" if warns else "another vocabulary") in finding.found
+        assert finding.advice
+        run(["doctor", "--model", str(model), "--policy", "reference-pair-cpu"])
+        assert f"{'warn' if warns else 'not '} model: " in capsys.readouterr().out
+
+
+def test_a_package_is_read_and_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "pack" / "deep").mkdir(parents=True)
+    (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "pack" / "deep" / "__init__.py").write_text("from ..base import Base as Base\n")
+    (tmp_path / "pack" / "base.py").write_text(
+        "class Base:\n    one: int\n    def run(self, batch, *, warm=True): ...\n"
+    )
+    (tmp_path / "pack" / "mine.py").write_text(
+        "try:\n    from pack.deep import Base\nexcept ImportError:\n    pass\n"
+        "class Mine(Base):\n    two: int = 0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    needed = {
+        "pack.mine:Mine.__init__": ("one", "two", "three"),
+        "pack.mine:Mine.run": ("batch", "warm", "cold"),
+        "pack.mine:Mine.two": (),
+        "pack.mine:Mine.gone": (),
+        "pack.gone:Mine.run": (),
+    }
+    assert list(signature_problems(needed, parameters_in_source)) == [
+        "pack.mine.Mine.__init__ lacks the parameter three",
+        "pack.mine.Mine.run lacks the parameter cold",
+        "pack.mine.Mine.gone is missing",
+        "pack.gone.Mine.run is missing",
+    ]

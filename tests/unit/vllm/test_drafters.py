@@ -11,7 +11,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from adaspec.errors import ServingError
 from adaspec.vllm.choice import Target
-from adaspec.vllm.drafters import drafter_method, weight_names
+from adaspec.vllm.drafters import check_there, drafter_method, weight_names
 
 TARGET = Target(name="org/target", vocabulary=128, width=64, tokenizer="org/target")
 LAYER = ("layers.0.self_attn.q_proj.weight", "layers.0.mlp.up_proj.weight")
@@ -29,6 +29,17 @@ def folder(tmp_path):
     config |= {"vocab_size": 128, "hidden_size": 64}
     (made / "config.json").write_text(json.dumps(config))
     return made
+
+
+def test_a_folder_that_does_not_exist_is_named_and_a_hub_id_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "there").mkdir(parents=True)
+    monkeypatch.setattr("adaspec.vllm.drafters._folder", lambda model, _: model == "models/cached")
+    for model in ("models/gone", "./gone", "../gone", "/gone", "~/gone", "a/b/gone"):
+        with pytest.raises(ServingError, match=f"drafter '{model}': there is no such folder"):
+            check_there("drafter", model)
+    for model in ("models/there", "models/cached", "org/gone", "gone", "s3://a/b/c", "a/b/c.gguf"):
+        check_there("drafter", model)
 
 
 def write_header(path, names):

@@ -32,6 +32,7 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
         ("draft_method", "eagle", "a model as well"),
         ("parallel_drafting", True, "does not go with"),
         ("Trace-Dir", "x", "did you mean 'trace_dir'"),
+        ("modle", "x", "did you mean 'model'"),
         ("", 1, "unknown key '' for method 'adaspec'. Known:"),
         ("x" * 5000, 1, "xxx"),
         (5, 1, "5 is no key"),

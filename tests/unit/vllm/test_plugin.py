@@ -7,8 +7,16 @@ import types
 
 import pytest
 
+from adaspec.errors import ServingError
 from adaspec.vllm import plugin
-from adaspec.vllm.patching import ATTRIBUTE, ENGINE_ARGS, FORCED_VARIABLE, RUNNER, V2_VARIABLE
+from adaspec.vllm.patching import (
+    ATTRIBUTE,
+    ENGINE_ARGS,
+    FORCED_VARIABLE,
+    RUNNER,
+    SERVE_COMMAND,
+    V2_VARIABLE,
+)
 
 
 def test_loading_the_plugin_imports_nothing_heavy():
@@ -121,3 +129,31 @@ def test_a_patch_that_fails_leaves_the_module_as_vllm_made_it(module, caplog, mo
     assert "did not load" in caplog.text
     monkeypatch.setattr(plugin, "when_imported", lambda *_: 1 / 0)
     plugin.register()
+
+
+def test_vllm_serve_ends_in_one_line_where_adaspec_refuses(capsys, tmp_path, monkeypatch):
+    started = []
+
+    class ServeSubcommand:
+        @staticmethod
+        def cmd(args):
+            started.append(args)
+            if args.model == "late":
+                raise ServingError("refused later")
+
+    plugin.patch(SERVE_COMMAND, types.SimpleNamespace(ServeSubcommand=ServeSubcommand))
+    monkeypatch.chdir(tmp_path)
+
+    def line(model="M", **config):
+        args = types.SimpleNamespace(model=model, speculative_config=config)
+        with pytest.raises(SystemExit) as caught:
+            ServeSubcommand().cmd(args)
+        assert caught.value.code == 2
+        return capsys.readouterr().err
+
+    assert "did you mean 'model'" in line(method="adaspec", modle="x")
+    assert "model './gone': there is no such folder" in line("./gone", method="adaspec")
+    assert not started
+    assert line("late", method="adaspec") == "adaspec: error: refused later\n"
+    ServeSubcommand().cmd(types.SimpleNamespace(model="./gone", speculative_config=None))
+    assert len(started) == 2
