@@ -80,7 +80,6 @@ def test_a_request_for_which_nothing_is_drafted_has_the_reason(lines):
     for policy, asked, reason in (
         (learned(), {"adaspec": "off"}, "limited"),
         (parse_policy("none"), {}, "policy"),
-        (parse_policy("fixed:ngram:8:30"), {}, "nothing_to_copy"),
     ):
         session = session_of(policy, 3)
         session.observers.add(DecisionLog(1e9))
