@@ -23,8 +23,6 @@ from adaspec.policy.shipped import find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
 from adaspec.vllm.options import MAX_VERIFIED, Options
 
-GENERAL = "general"
-"""The shipped policy that serves any model."""
 NEURAL_DEFAULT = KINDS["hybrid-splice"].default
 NGRAM_DEFAULT = "hybrid:4:16:0"
 RECORD_CAP = 8
@@ -160,17 +158,14 @@ def _is_policy_folder(text: str) -> bool:
 
 def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
     """The policy for a target if the user named none, and the reason for it."""
-    shipped = shipped_policies()
-    for name in shipped if has_head else ():
+    if not has_head:
+        return NGRAM_DEFAULT, "the default without a neural drafter"
+    for name in shipped_policies():
         with suppress(AdaspecError):
             manifest = load_policy(name).manifest
             if manifest is not None and manifest.target and target.is_called(manifest.target):
                 check_made_for(name, manifest, target)
                 return name, f"shipped for {manifest.target}"
-    if GENERAL in shipped:
-        return GENERAL, f"made for any model: no shipped policy is for {target.name} with its head"
-    if not has_head:
-        return NGRAM_DEFAULT, "the default without a neural drafter"
     return NEURAL_DEFAULT, f"the default: no shipped policy was made for {target.name}"
 
 
