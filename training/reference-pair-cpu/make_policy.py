@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path("training/reference-pair-cpu")
 NAME = "reference-pair-cpu"
 FOLDS = 5
 RESAMPLES = 20
@@ -23,8 +23,9 @@ LOADS = "1,4,16"
 
 
 def adaspec(*arguments: object) -> None:
-    """Run one command as a user would; what it says of a mistake is enough."""
-    done = subprocess.run([sys.executable, "-m", "adaspec", *map(str, arguments)], check=False)
+    """Run one command in the checkout, as reports name it; what it says of a mistake is enough."""
+    command = [sys.executable, "-m", "adaspec", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, check=False)
     if done.returncode:
         sys.exit(done.returncode)
 
@@ -32,10 +33,10 @@ def adaspec(*arguments: object) -> None:
 def main() -> None:
     """Cross-fit, then train what ships."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=ROOT / "eval" / "traces" / "reference-pair")
+    parser.add_argument("--traces", type=Path, default=Path("eval/traces/reference-pair"))
     parser.add_argument("--cost", type=Path, default=HERE / "cost.json", help="of the CPU")
-    parser.add_argument("--policy", type=Path, default=ROOT / "policies" / NAME)
-    parser.add_argument("--reports", type=Path, default=ROOT / "eval" / "reports")
+    parser.add_argument("--policy", type=Path, default=Path("policies") / NAME)
+    parser.add_argument("--reports", type=Path, default=Path("eval/reports"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=FOLDS)
     options = parser.parse_args()
