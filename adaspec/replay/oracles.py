@@ -219,7 +219,7 @@ def cheapest_s(
     """Least seconds in which any plan within the caps ends a request that runs alone.
 
     The seconds on prompts, and those behind them. A request that never holds the neural drafter
-    pays no keep-alive: both ways are tried.
+    pays no keep-alive: both ways are tried, but not to give the drafter up midway.
     """
     columns, neural_cap = recording.columns, recording.neural_cap
     costs = cost.charged_to(Deciding.NOTHING).constants()

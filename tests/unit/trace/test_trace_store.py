@@ -130,7 +130,7 @@ def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(
                     assert TraceReader(tmp_path / name).rows == number + 1
     for file in (tmp_path / "once").iterdir():
         assert (tmp_path / "flushed" / file.name).read_bytes() == file.read_bytes()
-    monkeypatch.setattr("adaspec.trace.writer._REWRITTEN_BYTES", 3000)
+    monkeypatch.setattr("adaspec.trace.writer._REWRITTEN_BYTES", 10_000)
     monkeypatch.setattr("adaspec.trace.writer._GROUP_ROWS", 5)
     with TraceWriter(tmp_path / "large", dense) as writer:
         for number in range(200):

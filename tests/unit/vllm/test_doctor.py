@@ -174,27 +174,29 @@ def test_a_policy_whose_vocabulary_has_only_the_models_size_is_a_warning(
 
 
 def test_a_package_is_read_and_not_imported(tmp_path, monkeypatch):
-    (tmp_path / "pack" / "deep").mkdir(parents=True)
-    (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit('imported')")
-    (tmp_path / "pack" / "deep" / "__init__.py").write_text("from ..base import Base as Base\n")
-    (tmp_path / "pack" / "base.py").write_text(
+    (tmp_path / "read_pack" / "deep").mkdir(parents=True)
+    (tmp_path / "read_pack" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "read_pack" / "deep" / "__init__.py").write_text(
+        "from ..base import Base as Base\n"
+    )
+    (tmp_path / "read_pack" / "base.py").write_text(
         "class Base:\n    one: int\n    def run(self, batch, *, warm=True): ...\n"
     )
-    (tmp_path / "pack" / "mine.py").write_text(
-        "try:\n    from pack.deep import Base\nexcept ImportError:\n    pass\n"
+    (tmp_path / "read_pack" / "mine.py").write_text(
+        "try:\n    from read_pack.deep import Base\nexcept ImportError:\n    pass\n"
         "class Mine(Base):\n    two: int = 0\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     needed = {
-        "pack.mine:Mine.__init__": ("one", "two", "three"),
-        "pack.mine:Mine.run": ("batch", "warm", "cold"),
-        "pack.mine:Mine.two": (),
-        "pack.mine:Mine.gone": (),
-        "pack.gone:Mine.run": (),
+        "read_pack.mine:Mine.__init__": ("one", "two", "three"),
+        "read_pack.mine:Mine.run": ("batch", "warm", "cold"),
+        "read_pack.mine:Mine.two": (),
+        "read_pack.mine:Mine.gone": (),
+        "read_pack.gone:Mine.run": (),
     }
     assert list(signature_problems(needed, parameters_in_source)) == [
-        "pack.mine.Mine.__init__ lacks the parameter three",
-        "pack.mine.Mine.run lacks the parameter cold",
-        "pack.mine.Mine.gone is missing",
-        "pack.gone.Mine.run is missing",
+        "read_pack.mine.Mine.__init__ lacks the parameter three",
+        "read_pack.mine.Mine.run lacks the parameter cold",
+        "read_pack.mine.Mine.gone is missing",
+        "read_pack.gone.Mine.run is missing",
     ]
