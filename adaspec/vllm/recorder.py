@@ -22,7 +22,7 @@ from adaspec.trace.schema import LoggedStep
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.events import Observer, Serving, source_of
 from adaspec.vllm.options import MAX_VERIFIED
-from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, is_named, trace_key
+from adaspec.vllm.request_record import LAST, SERVED, UNKNOWN, RequestRecord, is_named, trace_key
 from adaspec.vllm.trace_output import TraceOutput
 
 log = logging.getLogger("vllm.adaspec")
@@ -73,7 +73,7 @@ class Recorder(Observer):
         greedy: bool,
     ) -> None:
         """Follow a request if there is a trace to write it to."""
-        if (self._dense if recorded else self._logged) is None:
+        if (self._dense if recorded else self._logged) is None or request.startswith(LAST):
             return
         if self._has_room(1):
             self._positions[request] = 0

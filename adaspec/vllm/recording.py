@@ -21,15 +21,12 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.prompts import Prompt, read_prompts
-from adaspec.vllm.request_record import engine_id
+from adaspec.vllm.request_record import LAST, engine_id
 
 Progress = Callable[[str, float, float], None]
 
 _MAX_WAIT_S = 30.0
 """How many seconds to wait for another of the last rows before giving up."""
-_LAST = "adaspec:last"
-"""The id of an extra request, whose only purpose is to make the recorder notice that all others
-have left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +179,7 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         ended = sum(out.finished for out in engine.step())
         running, done = running - ended, done + ended
         progress("recording", done, len(prompts))
-    engine.add_request(_LAST, {"prompt_token_ids": [0]}, params(1))
+    engine.add_request(LAST, {"prompt_token_ids": [0]}, params(1))
     while engine.has_unfinished_requests():
         engine.step()
     _await_rows(options.out, before + len(prompts) - len(refused))

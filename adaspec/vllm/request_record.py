@@ -46,6 +46,11 @@ def is_named(request: str) -> bool:
     return "adaspec:" in request
 
 
+LAST = "adaspec:last"
+"""The id of an extra request, which is not recorded: its only purpose is to make the recorder
+notice that all others have left."""
+
+
 @dataclass(slots=True)
 class RequestRecord:
     """The text, drafts and steps of one request so far."""
