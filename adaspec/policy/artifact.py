@@ -161,9 +161,9 @@ def _arrays_in(content: bytes, where: str) -> Arrays:
 
 def _array_in(content: bytes) -> NDArray[Any]:
     file = io.BytesIO(content)
-    if npy.read_magic(file) != (1, 0):  # type: ignore[no-untyped-call]
+    if npy.read_magic(file) != (1, 0):
         raise ValueError("not an array as adaspec writes them")
-    shape, in_columns, dtype = npy.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
+    shape, in_columns, dtype = npy.read_array_header_1_0(file)
     if dtype.kind not in _KINDS or in_columns:
         raise ValueError(f"holds an array of {dtype}")
     # A copy: aligned, writable, and free of the file's other bytes.

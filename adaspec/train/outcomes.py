@@ -150,15 +150,17 @@ def _counted(outcomes: Outcomes, longest: int) -> tuple[Array, Array]:
     Token 0 stands for the drafts themselves.
     """
     each = outcomes.up_to(longest)
-    reached, right = (
-        np.bincount(count, minlength=longest + 1)[::-1].cumsum()[::-1].astype(np.float64)
-        for count in (np.minimum(each.right + 1, each.known), each.right)
-    )
-    return reached, right
+    reached = np.minimum(each.right + 1, each.known)
+    return _at_least(reached, longest), _at_least(each.right, longest)
+
+
+def _at_least(counts: Ints | Longs, longest: int) -> Array:
+    """By number up to `longest`, how many of `counts` are no smaller."""
+    return np.bincount(counts, minlength=longest + 1)[::-1].cumsum()[::-1].astype(np.float64)
 
 
 def _survival(reached: Array, right: Array) -> Array:
     """The product of hazards; 0 behind the last token of which anything is known."""
     hazard = np.divide(right, reached, out=np.zeros_like(right), where=reached > 0)
     hazard[0] = 1.0
-    return np.cumprod(hazard)
+    return np.multiply.accumulate(hazard)
