@@ -26,6 +26,12 @@ PREPARED = {
     "traces/llama-3.1-8b": "adaspec import specdecode-bench $SPECDECODE_BENCH "
     "-o traces/llama-3.1-8b --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE --force",
     PREPARED_BY_DEMO: DEMO,
+    "work/general-of-llama": "adaspec train traces/llama-3.1-8b --general "
+    "-o work/general-of-llama --orders 1 --resamples 0 --jobs 1 --force",
+    "work/general-of-reference-pair": "adaspec train eval/traces/reference-pair --general "
+    "-o work/general-of-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
+    "work/reference-pair-h100": "adaspec train eval/traces/reference-pair "
+    "-o work/reference-pair-h100 --orders 1 --resamples 0 --jobs 1 --force",
 }
 """What commands read that is not committed -> the command that makes it."""
 READ = {

@@ -31,6 +31,7 @@ from adaspec.cost.engine import ASYNC  # noqa: E402
 from adaspec.cost.load import load_cost  # noqa: E402
 from adaspec.cost.model import CostModel  # noqa: E402
 from adaspec.errors import AdaspecError  # noqa: E402
+from adaspec.evaluate.options import CAP  # noqa: E402
 from adaspec.evaluate.selection import Wanted, select  # noqa: E402
 from adaspec.policy.learned import LearnedPolicy, load_policy  # noqa: E402
 from adaspec.policy.spec import parse_policy  # noqa: E402
@@ -39,7 +40,6 @@ from adaspec.replay.player import Player  # noqa: E402
 from adaspec.replay.recording import build_recording  # noqa: E402
 from adaspec.replay.result import Result  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
-from adaspec.vllm.v2.support import MOST_SCHEDULED  # noqa: E402
 
 UNFINISHED = "rows.partial.json"
 """The rows so far, until the report is written."""
@@ -134,7 +134,7 @@ def methods(options: argparse.Namespace, policy: LearnedPolicy) -> Iterator[tupl
     none, head = parse_policy("none"), parse_policy(f"fixed:neural:{options.head_tokens}")
     copied, longest = options.ngram_tokens, options.ngram_longest
     copying = parse_policy(f"fixed:ngram-vllm:{copied}:2:{longest}")
-    draft, cap = str(options.draft), MOST_SCHEDULED
+    draft, cap = str(options.draft), CAP
     yield "none", None, none
     yield (
         f"EAGLE-3, {options.head_tokens}",
@@ -236,7 +236,7 @@ def report_of(options: argparse.Namespace) -> dict[str, Any]:
         "policy": policy.name,
         "requests": len(asked),
         "seed": options.seed,
-        "longest_draft": MOST_SCHEDULED,
+        "longest_draft": CAP,
         "rows": rows,
         "command": command,
     }
@@ -251,7 +251,7 @@ def known_rows(path: Path, command: str) -> list[dict[str, Any]]:
 
 def played(recording: Any, cost: CostModel, contender: Any, order: Any, load: int) -> Result:
     """The replay of these requests, in an async engine."""
-    player = Player(recording, cost, MOST_SCHEDULED, engine=ASYNC)
+    player = Player(recording, cost, CAP, engine=ASYNC)
     return player.play(contender, order, load)
 
 

@@ -16,17 +16,13 @@ from adaspec.cli.options import (
     engine_option,
     json_option,
     model_option,
-    numbers_option,
-    seed_option,
-    whole_option,
 )
 from adaspec.cli.output import ProgressBar, cost_table, print_json, print_lines, remarks, results
 from adaspec.errors import CostError
 from adaspec.files import check_writable
-from adaspec.vllm.options import MAX_VERIFIED
 
 if TYPE_CHECKING:
-    from adaspec.bench.profile.profile import Profile
+    from adaspec.bench.profile import Profile
 
 
 @click.command("profile")
@@ -41,27 +37,13 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The cost file.",
 )
-@numbers_option(
-    "--batches",
-    None,
-    "Requests that decode together.  [default: 1,2,4,8,16; on a GPU 1,4,16,64,128]",
-    most=4096,
-)
-@numbers_option("--contexts", "128,512,1k", "Tokens per request.", kilo=True)
-@numbers_option("--neural-lens", "1,2,4,8", "Neural tokens per draft.", most=MAX_VERIFIED)
-@numbers_option("--ngram-lens", "3,8,16", "Copied tokens per draft.", most=MAX_VERIFIED)
-@whole_option(
-    "--rounds",
-    5,
-    least=2,
-    help="Visits of every batch and context; two steps of each plan are timed per visit.",
-)
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0),
-    help="Begin no further round after so long; two are made in any case.  [default: no limit]",
+    type=click.FloatRange(min=0, min_open=True, max=600),
+    default=2.0,
+    show_default=True,
+    help="How long steps are timed, beside the engine's start.",
 )
-@seed_option
 @engine_option
 @json_option("Print everything measured for machines.")
 def command(
@@ -69,18 +51,18 @@ def command(
     draft: str | None,
     draft_method: str | None,
     out: Path,
-    minutes: float | None,
+    minutes: float,
     engine: dict[str, Any],
     as_json: bool,
-    **lengths: Any,
 ) -> None:
     """Measure what a step takes on this machine, and fit a cost model to it.
 
-    vLLM runs in this process with made-up prompts and drafts by forced plans: every batch, context,
-    draft length and source in turn, in several rounds. A fifth of the kinds of step is held out of
-    the fit and says how far it is off.
+    vLLM runs in this process, with the model runner that would serve, and made-up steps: sizes in
+    and beyond its CUDA graphs, contexts, and forwards of the drafter in turn. A fifth of the kinds
+    of step is held out of a first fit and says how far it is off.
 
-    Replays and training take the file as `--cost`, a server as its key `cost`.
+    A server without a key `cost` measures the same for some ten seconds as it starts. Replays and
+    training take the file as `--cost`.
 
     \b
     Example:
@@ -88,19 +70,17 @@ def command(
       adaspec eval traces --cost cost.json
     """
     check_drafter(draft, draft_method)
+    if math.isnan(minutes):
+        raise click.BadParameter("nan is no number", param_hint="'--minutes'")
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
     check_writable(out, CostError)
     # Imported here because vLLM takes seconds to load, and --help should be quick.
-    from adaspec.bench.profile.measurement import Grid
-    from adaspec.bench.profile.profile import profile_machine
+    from adaspec.bench.profile import Subject, profile_machine
     from adaspec.cost.load import save_cost
-    from adaspec.vllm.profiling import Subject
 
-    subject = Subject(model, draft, engine, draft_method)
-    grid = Grid(max_s=math.inf if minutes is None else 60 * minutes, **lengths)
     with ProgressBar() as bar:
-        profile = profile_machine(subject, grid, bar)
+        profile = profile_machine(Subject(model, draft, engine, draft_method), minutes, bar)
     save_cost(profile.cost, out, profile.fit)
     if as_json:
         document = profile.document()
@@ -117,15 +97,6 @@ def command(
 
 def _print(profile: Profile) -> None:
     console, cost = results(), profile.cost
-    print_lines(console, f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}")
-    constants = cost_table(asdict(profile.cost), asdict(profile.fit))
-    by_source = ", ".join(f"{name} {error:.1%}" for name, error in profile.errors().items())
-    constants.add_row("error by source", "", f"{by_source} (fitted steps included)")
-    noise = profile.noise
-    constants.add_row(
-        "noise",
-        f"{noise.step_spread:.1%}",
-        f"between repeats of a step; {noise.reference_spread:.1%} of a fixed loop",
-    )
-    console.print(constants)
-    print_lines(console, *(f"not measured: {name}: {why}" for name, why in profile.skipped.items()))
+    title = f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"
+    print_lines(console, f"{title}, model runner {profile.runner}")
+    console.print(cost_table(asdict(profile.cost), asdict(profile.fit)))

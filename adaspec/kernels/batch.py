@@ -81,6 +81,25 @@ class Step:
     """The forwards of the drafter that ran."""
 
 
+class Expected(NamedTuple):
+    """What a predictor knows and expects of a step's rows, as views: who writes there, decides."""
+
+    match_length: Tensor
+    """(rows,) how many tokens the row's text repeats."""
+    candidate: Tensor
+    """(rows, ..) the tokens that followed there."""
+    behind_length: Tensor
+    """(rows, depths) the same as `match_length` behind so many drafted tokens, from one on."""
+    behind_available: Tensor
+    """(rows, depths) how many tokens there are to copy there."""
+    ngram: Tensor
+    """(rows, ..) P(the first j copied tokens are accepted)."""
+    neural: Tensor
+    """(rows, depths + 1) the same of neural tokens."""
+    splice: Tensor
+    """(rows, depths + 1, ..) the same of tokens copied behind so many neural ones."""
+
+
 class Lengths(NamedTuple):
     """Per row so many drafted tokens and what is spliced on, or copied ones, or nothing; int64."""
 

@@ -19,9 +19,25 @@ import triton
 from torch import Tensor
 
 from adaspec.kernels import observe, propose, revise, scan
-from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
+from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, Step
 from adaspec.kernels.buffers import Rows
-from adaspec.kernels.layout import AVAILABLE, CONTEXT, MATCH
+from adaspec.kernels.layout import (
+    AVAILABLE,
+    BEHIND,
+    CANDIDATE,
+    CONTEXT,
+    FIRST,
+    LENGTH,
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    MATCH,
+    MATCH_FACTS,
+    NEURAL_AT,
+    NEURAL_LANES,
+    NGRAM_AT,
+    SPLICE_AT,
+    SPLICE_LANES,
+)
 from adaspec.kernels.model import ModelBuffers
 from adaspec.predict.model import Model
 
@@ -101,6 +117,22 @@ class FusedPredictor:
         if count not in self._views:
             self._views[count] = self._views_of(count)
         return Step(batch, *self._views[count].step, price, factors)
+
+    def expected(self, count: int) -> Expected:
+        """What is known and expected of so many rows."""
+        facts, curves = self.rows.facts[:count], self.rows.curves[:count]
+        neural = curves[:, NEURAL_AT.value : NEURAL_AT.value + LONGEST_NEURAL.value + 1]
+        ngram = curves[:, NGRAM_AT.value : NGRAM_AT.value + LONGEST_NGRAM.value + 1]
+        splice = curves[:, SPLICE_AT.value : NEURAL_AT.value]
+        return Expected(
+            match_length=facts[:, MATCH.value + LENGTH.value],
+            candidate=facts[:, FIRST.value : FIRST.value + CANDIDATE.value],
+            behind_length=facts[:, BEHIND.value + LENGTH.value :: MATCH_FACTS.value],
+            behind_available=facts[:, BEHIND.value + AVAILABLE.value :: MATCH_FACTS.value],
+            ngram=ngram,
+            neural=neural,
+            splice=splice.view(count, NEURAL_LANES.value, SPLICE_LANES.value),
+        )
 
     def _views_of(self, count: int) -> _Views:
         rows, lengths = self.rows, self._lengths[:, :count]

@@ -7,6 +7,9 @@ from pathlib import Path
 from adaspec.errors import PolicyError, nearest
 from adaspec.policy.artifact import MANIFEST
 
+GENERAL = "general"
+"""The policy for every model; it serves where none was made for a model."""
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_WHEEL = _PACKAGE / "_policies"
 _IN_CHECKOUT = _PACKAGE.parent / "policies"

@@ -93,10 +93,13 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> Iterator[str]:
 
 def _data(corpus: Corpus) -> Iterator[str]:
     trained, held_out = corpus.trained, corpus.held_out
-    yield (
-        f"Target: {trained.target or 'not said'}. Tokenizer: {corpus.tokenizer or 'not said'}. "
-        f"Drafter: {trained.drafter or 'none'}."
-    )
+    if corpus.general:
+        yield "The recordings may be of several targets and drafters."
+    else:
+        yield (
+            f"Target: {trained.target or 'not said'}. Tokenizer: {corpus.tokenizer or 'not said'}. "
+            f"Drafter: {trained.drafter or 'none'}."
+        )
     rows: list[list[Text]] = [
         [
             foreign(workload),
@@ -113,7 +116,7 @@ def _data(corpus: Corpus) -> Iterator[str]:
     if reasons:
         listing = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
         yield f"Neither replayed nor judged: {listing}."
-    if trained.unpaired:
+    if trained.unpaired and not corpus.general:
         yield (
             f"The text of {len(trained.unpaired):,} unpaired requests went into the token "
             "tables: their drafts were recorded on another output, or not at all."

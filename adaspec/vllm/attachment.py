@@ -17,7 +17,7 @@ from adaspec.vllm.following import follow
 from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.proposers import HeadMixin, NgramDrafter
-from adaspec.vllm.serving import RecordPolicy, announce, serving_of
+from adaspec.vllm.serving import announce, recording_policy, serving_of
 from adaspec.vllm.session import Session
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.warm_up import warm_up
@@ -52,7 +52,7 @@ def session_of(runner: Any, options: Options) -> Session:
     # Preempted requests keep their slots while there are enough, hence twice as many.
     slots = 2 * runner.scheduler_config.max_num_seqs
     serving = dataclasses.replace(serving, setup=dataclasses.replace(serving.setup, slots=slots))
-    policy: Policy = RecordPolicy() if options.mode == "record" else choice.policy
+    policy: Policy = recording_policy() if options.mode == "record" else choice.policy
     mode = "serve" if serving.mode == "off" else serving.mode
     serves = dataclasses.replace(serving, mode=mode, memory_file=None)
     warm_up(Session(policy, serves, stop_if_slow=False))

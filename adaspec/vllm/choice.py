@@ -19,12 +19,10 @@ from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.own import own_policy
 from adaspec.policy.protocol import Policy
-from adaspec.policy.shipped import find_policy, shipped_policies
-from adaspec.policy.spec import FIRST_WORDS, KINDS, check_legible, parse_policy
+from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
+from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.vllm.options import MAX_VERIFIED, Options
 
-NEURAL_DEFAULT = KINDS["hybrid-splice"].default
-NGRAM_DEFAULT = "hybrid:4:16:0"
 RECORD_CAP = 8
 PYTHON_CAP = 48
 """The cap for a user's policy class, which does not say how far it drafts."""
@@ -82,7 +80,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
     """Choose for these options; raises an `AdaspecError` with the reason if nothing fits."""
     spec, why = options.policy, options.policy_why
     if spec is None:
-        spec, why = default_policy(target, has_head)
+        spec, why = default_policy(target)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
     digest, doubt = None, ""
@@ -98,7 +96,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
     if not has_head and needs_of(policy).drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
-            f"head, or choose an n-gram policy such as '{NGRAM_DEFAULT}'"
+            'head, or leave "policy" out'
         )
     default = RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or PYTHON_CAP
     cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
@@ -156,17 +154,15 @@ def _is_policy_folder(text: str) -> bool:
         return False
 
 
-def default_policy(target: Target, has_head: bool) -> tuple[str, str]:
+def default_policy(target: Target) -> tuple[str, str]:
     """The policy for a target if the user named none, and the reason for it."""
-    if not has_head:
-        return NGRAM_DEFAULT, "the default without a neural drafter"
     for name in shipped_policies():
         with suppress(AdaspecError):
             manifest = load_policy(name).manifest
             if manifest is not None and manifest.target and target.is_called(manifest.target):
                 check_made_for(name, manifest, target)
                 return name, f"shipped for {manifest.target}"
-    return NEURAL_DEFAULT, f"the default: no shipped policy was made for {target.name}"
+    return GENERAL, f"for any model: none was made for {target.name}"
 
 
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:

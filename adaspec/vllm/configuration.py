@@ -28,7 +28,7 @@ from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
 from adaspec.vllm.serving import weighs_costs
 from adaspec.vllm.v2.graphs import add_coarse_sizes
-from adaspec.vllm.v2.support import MOST_SCHEDULED, runner_of
+from adaspec.vllm.v2.support import runner_of
 from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
 
 log = logging.getLogger("vllm.adaspec")
@@ -65,7 +65,9 @@ def speculative_config(
     if options.mode == "off" and options.mode_file is None:
         return None
     _check_combination(target_model_config, target_parallel_config, options)
-    config, options = translated(options, target_model_config, needs_v1(args))
+    config, options = translated(
+        options, target_model_config, needs_v1(args), largest_named_graph(args)
+    )
     if options.runner == "V1" and getattr(args, "async_scheduling", None):
         raise ServingError(
             f"method '{METHOD}' does not go with async scheduling on model runner V1, which serves "
@@ -134,6 +136,7 @@ def needs_v1(args: Any) -> str:
     if getattr(args, "adaspec_needs_v1", False):
         return "vLLM has chosen it for this engine"
     if getattr(args, "enable_lora", False):
+        # vLLM 0.32 itself maps adapters there to one logit of each request, drafts or not.
         return "LoRA adapters"
     return ""
 
@@ -151,16 +154,17 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
         options = getattr(config.speculative_config, ATTRIBUTE, None)
     if options is not None:
         _set_scheduler(config.scheduler_config, options)
-        if options.runner == "V2" and not _names_graph_sizes(args):
+        if options.runner == "V2" and largest_named_graph(args) is None:
             add_coarse_sizes(config)
     return config
 
 
-def _names_graph_sizes(args: Any) -> bool:
-    """Whether the operator has named the sizes of CUDA graphs."""
-    given = (args, args.compilation_config)
-    names = ("cudagraph_capture_sizes", "max_cudagraph_capture_size")
-    return any(getattr(each, name) is not None for each in given for name in names)
+def largest_named_graph(args: Any) -> int | None:
+    """The largest size of CUDA graphs that the operator has named; None where none is."""
+    given = [args, args.compilation_config]
+    sizes = [getattr(each, "max_cudagraph_capture_size", None) for each in given]
+    sizes += [max(getattr(each, "cudagraph_capture_sizes", None) or (0,)) for each in given]
+    return max((size for size in sizes if size), default=None)
 
 
 def _set_scheduler(config: Any, options: Options) -> None:
@@ -222,9 +226,12 @@ def _check_combination(target: Any, parallel: Any, options: Options) -> None:
 
 
 def translated(
-    options: Options, target_config: Any, why_v1: str = ""
+    options: Options, target_config: Any, why_v1: str = "", largest_graph: int | None = None
 ) -> tuple[dict[str, Any], Options]:
-    """vLLM's speculative config for these options, and the options with every choice filled in."""
+    """vLLM's speculative config for these options, and the options with every choice filled in.
+
+    `largest_graph` is the largest size of CUDA graphs that the operator named, in tokens.
+    """
     target = target_of(target_config, options.vocabulary_hash)
     method = None
     if options.model is not None:
@@ -235,10 +242,10 @@ def translated(
         _check_writable("trace_dir", Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
-    runner, problem = runner_of(options.mode, choice.policy, method, on_cpu(), why_v1)
+    runner, problem = runner_of(choice.policy, method, on_cpu(), why_v1)
     cap = choice.cap
-    if runner == "V2" and options.num_speculative_tokens is None:
-        cap = min(cap, MOST_SCHEDULED)
+    if runner == "V2" and options.num_speculative_tokens is None and largest_graph:
+        cap = max(min(cap, largest_graph - 1), 1)
     if problem:
         log.info("adaspec: served on vLLM's model runner V1: %s", problem)
     options = dataclasses.replace(

@@ -210,7 +210,7 @@ def _runner(policy: str | None) -> str:
         decides = None if policy is None else named_policy(policy)
     except AdaspecError as error:
         raise _Problem("it depends on the policy", "mend 'policy' first") from error
-    runner, why = runner_of("serve", decides, "eagle3", _on_cpu())
+    runner, why = runner_of(decides, "eagle3", _on_cpu())
     if runner == "V2":
         problems = list(signature_problems(FUNCTIONS_V2, parameters_in_source))
         if problems:
@@ -224,17 +224,14 @@ def _runner(policy: str | None) -> str:
 
 def _policy(name: str | None) -> str:
     from adaspec.policy.learned import LearnedPolicy
-    from adaspec.policy.shipped import shipped_policies
-    from adaspec.vllm.choice import NEURAL_DEFAULT, NGRAM_DEFAULT, named_policy
+    from adaspec.policy.shipped import GENERAL, shipped_policies
+    from adaspec.vllm.choice import named_policy
 
     if name is None:
         for shipped_name in shipped_policies():
             named_policy(shipped_name)
         shipped = ", ".join(shipped_policies()) or "none shipped"
-        return (
-            f"readable: {shipped}; where none was made for a target, {NEURAL_DEFAULT} serves with "
-            f"a head and {NGRAM_DEFAULT} without"
-        )
+        return f"readable: {shipped}; where none was made for a target, '{GENERAL}' serves"
     policy = named_policy(name)
     if isinstance(policy, LearnedPolicy) and policy.manifest is not None:
         return f"'{name}' is sound, made for {policy.manifest.target or 'no target that it names'}"
@@ -264,10 +261,8 @@ def _model(model: str, policy: str | None, draft: str | None) -> str:
         if choice.doubt:
             raise _Doubt("; ".join(facts), "see that it is of this target, or train one that is")
     else:
-        for has_head, how in ((True, "with a head"), (False, "without")):
-            if has_head or draft is None:
-                spec, why = default_policy(target, has_head)
-                facts.append(f"{how} it is served by '{spec}' ({why})")
+        spec, why = default_policy(target)
+        facts.append(f"it is served by '{spec}' ({why})")
     return "; ".join(facts)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaspec.cost.fit import MeasuredStep, fit_cost
-from adaspec.cost.load import cost_document, cost_from_document
+from adaspec.cost.load import FitReport, cost_document, cost_from_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, ServingError
 from adaspec.vllm.dummy_steps import Kind, Steps, steps_of, take_costs, time_steps
@@ -51,10 +51,12 @@ log = logging.getLogger("vllm.adaspec")
 
 
 class Measured(NamedTuple):
-    """Costs that were measured, from how much, and in what time."""
+    """Costs that were measured, from what, and in what time."""
 
     cost: CostModel
-    kinds: int
+    fit: FitReport
+    steps: list[MeasuredStep]
+    """One per kind of step: its median."""
     took_s: float
 
 
@@ -86,8 +88,18 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     object.__setattr__(speculative, ATTRIBUTE, dataclasses.replace(options, costs=document))
 
 
-def measure(ask: Ask, clock: Callable[[], float] = perf_counter) -> Measured:
-    """Time dummy steps of an engine, and fit its costs to the medians of each kind."""
+def measure(
+    ask: Ask,
+    clock: Callable[[], float] = perf_counter,
+    enough_s: float = ENOUGH_S,
+    most_s: float = MOST_S,
+    rounds: int | None = ROUNDS,
+    report: Callable[[str, int, int], None] = lambda *_: None,
+) -> Measured:
+    """Time dummy steps of an engine, and fit its costs to the medians of each kind.
+
+    Every kind is visited in each of the `rounds`; None: as often as there is time for.
+    """
     began_s = clock()
     steps: Steps = ask(steps_of)
     kinds = kinds_of(steps)
@@ -95,17 +107,20 @@ def measure(ask: Ask, clock: Callable[[], float] = perf_counter) -> Measured:
     least = min(LEAST_KINDS, len(kinds))
     # In random order, whatever is left out for want of time is of all sorts.
     draw = np.random.default_rng(0)
-    order = [kinds[at] for _ in range(ROUNDS) for at in draw.permutation(len(kinds))]
+    turns = itertools.count() if rounds is None else range(rounds)
+    order = (kinds[at] for _ in turns for at in draw.permutation(len(kinds)))
     repeats = REPEATS
     for kind in order:
-        if clock() - began_s > (MOST_S if len(times) < least else ENOUGH_S):
+        passed_s = clock() - began_s
+        report("measuring steps", int(passed_s), int(enough_s))
+        if passed_s > (most_s if len(times) < least else enough_s):
             break
         taken: list[float] = ask(time_steps, kind, repeats)
         times.setdefault(kind, []).extend(taken)
         repeats = 1 if min(taken) > SLOW_S else REPEATS
     if len(times) < least:
         raise CostError(
-            f"{len(times)} of {len(kinds)} kinds of step were timed in {MOST_S:.0f} s, too few"
+            f"{len(times)} of {len(kinds)} kinds of step were timed in {most_s:.0f} s, too few"
         )
     medians = [
         MeasuredStep(
@@ -117,8 +132,27 @@ def measure(ask: Ask, clock: Callable[[], float] = perf_counter) -> Measured:
         )
         for kind, taken in times.items()
     ]
-    cost, _ = fit_cost(medians, NAME, steps.captured)
-    return Measured(cost, len(times), clock() - began_s)
+    cost, fit = fit_cost(medians, NAME, steps.captured)
+    cost = dataclasses.replace(cost, draft_prompt_s=_draft_prompt_s(medians, steps, cost))
+    return Measured(cost, fit, medians, clock() - began_s)
+
+
+def _draft_prompt_s(medians: Sequence[MeasuredStep], steps: Steps, cost: CostModel) -> float:
+    """Seconds that the drafter takes to read a token of a prompt: in its first forward, it reads
+    what the target reads, and a step of more tokens than rows reads prompts."""
+    alone = {
+        (step.tokens, step.context_tokens): step.step_s for step in medians if step.forwards == 0
+    }
+    each_s = []
+    for step in medians:
+        without_s = alone.get((step.tokens, step.context_tokens))
+        prompt_tokens = step.tokens - step.rows
+        if step.forwards == 1 and without_s is not None and 2 * prompt_tokens >= step.tokens:
+            forward_s = cost.forward_s + cost.forward_per_row_s * step.rows
+            if cost.largest_graph and step.tokens > cost.largest_graph:
+                forward_s += cost.outside_graphs_s
+            each_s.append((step.step_s - without_s - forward_s) / prompt_tokens)
+    return max(float(np.median(each_s)), 0.0) if each_s else 0.0
 
 
 def kinds_of(steps: Steps) -> list[Kind]:
@@ -143,11 +177,10 @@ def thinned(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def completed(cost: CostModel, base: CostModel, options: Options) -> CostModel:
-    """Measured costs with what dummy steps do not tell: what the drafter takes to read prompts, and
-    the host to decide."""
+    """Measured costs with what dummy steps do not tell: what the host takes to decide."""
     return dataclasses.replace(
         cost,
-        draft_prompt_s=base.draft_prompt_s,
+        draft_prompt_s=cost.draft_prompt_s or base.draft_prompt_s,
         sync=base.sync,
         async_=base.async_,
         hardware=options.hardware,

@@ -192,9 +192,10 @@ def _close_recorders(engine: Any) -> None:
     """Finish the trace if the engine runs in this process; other processes do so when they end."""
     core = getattr(engine.engine_core, "engine_core", None)
     worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
-    session = getattr(getattr(worker, "model_runner", None), "adaspec_session", None)
-    if session is not None:
-        session.observers.close()
+    held = vars(worker.model_runner) if worker is not None else {}
+    for name in ("adaspec_session", "adaspec_worker"):
+        if name in held:
+            held[name].observers.close()
 
 
 def _rows(out: Path) -> int:

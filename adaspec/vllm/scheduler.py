@@ -46,7 +46,11 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def follow_length(scheduler: Any) -> None:
-    """Make a scheduler schedule drafts as long as the worker says, if it says so."""
+    """Make a scheduler schedule drafts as long as the worker says, if it says so.
+
+    Where many requests run, they are no longer than there is room for in a step: else some would
+    wait for drafts of which few tokens are verified.
+    """
     length: list[int] = []
     update_after_schedule = scheduler._update_after_schedule
     update_from_output = scheduler.update_from_output
@@ -55,6 +59,10 @@ def follow_length(scheduler: Any) -> None:
         if length:
             speculates = word_of(getattr(scheduler_output, GUARD, None)) == PLAN
             scheduler_output.num_spec_tokens_to_schedule = length[0] if speculates else 0
+        room = scheduler.max_num_scheduled_tokens // max(len(scheduler.running), 1) - 1
+        scheduler_output.num_spec_tokens_to_schedule = max(
+            min(scheduler_output.num_spec_tokens_to_schedule, room), 0
+        )
         update_after_schedule(scheduler_output)
 
     def take_length(scheduler_output: Any, model_runner_output: Any) -> Any:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.cost.model import CostModel
-from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy, Setup
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.shipped import GENERAL
+from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.events import Serving
@@ -20,14 +20,16 @@ from adaspec.vllm.options import Options
 log = logging.getLogger("vllm.adaspec")
 
 
-class RecordPolicy(BasePolicy):
+BETTER = (
+    "; 'adaspec record' and 'adaspec train' make a policy of this model and your traffic, which "
+    "gains more"
+)
+"""What the log says where the policy for any model serves."""
+
+
+def recording_policy() -> StaticPolicy:
     """Proposes nothing, and gives no request the drafter: recorded requests get it anyway."""
-
-    name = "record"
-
-    def holds_drafter(self, load: int) -> bool:
-        """Refuse the drafter to every request."""
-        return False
+    return StaticPolicy("record", StaticRule())
 
 
 def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
@@ -35,7 +37,7 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
     recording, has_head = options.mode == "record", options.model is not None
     target = target_of(config.model_config, options.vocabulary_hash)
     choice = choose(options, target, has_head)
-    policy: Policy = RecordPolicy() if recording else choice.policy
+    policy: Policy = recording_policy() if recording else choice.policy
     setup = Setup(
         cost=choice.cost,
         cap=choice.cap,
@@ -78,7 +80,7 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
     """Log what is served and by what, and what is in doubt about it."""
     log.info(
         "adaspec: policy '%s' (%s), mode %s, model runner %s, drafts of at most %d tokens, "
-        "drafter %s, costs '%s' (%s)%s",
+        "drafter %s, costs '%s' (%s)%s%s",
         choice.spec,
         choice.why,
         options.mode,
@@ -88,6 +90,7 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
         choice.cost_name,
         choice.cost_why,
         " until they are measured" if options.measures else "",
+        BETTER if choice.spec == GENERAL and options.mode != "record" else "",
     )
     if options.writes and not getattr(config, "shutdown_timeout", 0):
         log.info(

@@ -21,11 +21,11 @@ from results import SCHEMA, write_json
 from workload import draw, recorded
 
 from adaspec.cost.engine import ASYNC
+from adaspec.evaluate.options import CAP
 from adaspec.policy.learned import load_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
-from adaspec.vllm.v2.support import MOST_SCHEDULED
 
 CONTENDERS = {
     "none": "none",
@@ -50,7 +50,7 @@ def replays(folder: Path) -> Iterator[dict[str, Any]]:
                 continue
             here = requests[workload]
             recording = build_recording(here, load_policy(policy).neural_cap)
-            player = Player(recording.with_prefill(), cost, MOST_SCHEDULED, ASYNC)
+            player = Player(recording.with_prefill(), cost, CAP, ASYNC)
             lengths = [len(each.output_tokens) for each in here]
             order = draw(lengths, load, cell["seed"], cell["least"], cell["passes"]).counted
             replayed = player.play(parse_contender(named), np.array(order, np.int32), load)

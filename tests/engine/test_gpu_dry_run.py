@@ -135,9 +135,9 @@ def test_every_stage_and_group_is_done_and_its_results_are_what_they_say(out):
         cost, fit = read_cost(out / "costs" / f"{way}.json")
         assert fit is not None
         assert cost.seconds[0] > 0
-        kinds = {(each["tokens"], each["forwards"]) for each in report["costs"][way]["steps"]}
-        # Without drafts, with so many tokens verified, and with one forward and with two.
-        assert {(2, 0), (6, 0), (2, 1), (4, 1), (6, 2)} <= kinds
+        steps = report["costs"][way]["steps"]
+        assert {0, 1} < {each["forwards"] for each in steps}
+        assert len({each["tokens"] for each in steps}) >= 8
     methods = {(row["workload"], row["method"]) for row in report["throughput"]}
     both = {(workload, f"eagle3-{k}") for workload in ("llama", "pair") for k in (1, 2)}
     assert both | {("llama", "ngram"), ("pair", "adaptive"), ("pair", "adaspec-pair")} <= methods

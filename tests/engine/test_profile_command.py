@@ -18,11 +18,10 @@ ENGINE = {
 }
 
 
-def test_forced_plans_are_measured_and_fitted(models, tmp_path):
+def test_an_engine_is_started_and_measured(models, tmp_path):
     words = [sys.executable, "-m", "adaspec", "profile", "--model", str(models / "target")]
     words += ["--draft", str(models / "eagle"), "-o", str(tmp_path / "cost.json"), "--json"]
-    words += ["--batches", "1,3", "--contexts", "24,48", "--neural-lens", "1,2"]
-    words += ["--ngram-lens", "2", "--rounds", "2", "--engine", json.dumps(ENGINE)]
+    words += ["--minutes", "0.1", "--engine", json.dumps(ENGINE)]
     done = subprocess.run(
         words,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
@@ -32,24 +31,13 @@ def test_forced_plans_are_measured_and_fitted(models, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     document = json.loads(done.stdout)
+    assert document["runner"] == "V1"
     steps = document["steps"]
-    sources = {step["source"] for step in steps}
-    assert {"none", "keep-alive", "ngram", "ngram + drafter", "neural"} <= sources
-    for step in steps:
-        drafted = step["tokens"] / step["batch"] - 1
-        if step["source"] == "splice":  # as long as the text gives something to copy
-            assert step["neural_len"] <= drafted <= step["neural_len"] + step["ngram_len"]
-        else:
-            assert drafted == step["neural_len"] + step["ngram_len"]
-        assert (step["forwards"] == 0) == (step["source"] in ("none", "ngram"))
-        assert step["forwards"] >= step["neural_len"]
-        assert 24 <= step["context_tokens"] / step["batch"] <= 256
-        parts = [step[f"{part}_s"] for part in ("draft", "verify", "sample", "other")]
-        assert all(part > 0 for part in parts)
-        if step["source"] == "neural":
-            assert step["draft_s"] > 0.02 * step["step_s"]
+    assert {0, 1} < {step["forwards"] for step in steps}
+    assert all(step["tokens"] >= step["rows"] and step["step_s"] > 0 for step in steps)
     cost, fit = read_cost(tmp_path / "cost.json")
     assert cost.target == str(models / "target")
     assert cost.seconds[0] > 0
+    assert cost.sync.decide_s > 0
     assert fit is not None
     assert cost.hardware == hardware()

@@ -11,12 +11,13 @@ import torch
 from adaspec.cost.engine import ASYNC
 from adaspec.errors import ServingError
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.attachment import owner_key
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
-from adaspec.vllm.serving import announce, serving_of
+from adaspec.vllm.serving import announce, recording_policy, serving_of
 from adaspec.vllm.tracing import observers_of
 from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.graphs import report_capture
@@ -62,8 +63,8 @@ def worker_of(runner: Any, options: Options) -> Worker:
         serving.setup, cap=runner.num_speculative_steps, slots=runner.max_num_reqs, engine=ASYNC
     )
     serving = dataclasses.replace(serving, setup=setup)
-    policy = choice.policy
-    if not isinstance(policy, LearnedPolicy):
+    policy = recording_policy() if options.mode == "record" else choice.policy
+    if not isinstance(policy, LearnedPolicy | StaticPolicy):
         raise ServingError(f"policy '{choice.spec}' does not run on model runner V2")
     worker = Worker(
         policy,
@@ -78,7 +79,7 @@ def worker_of(runner: Any, options: Options) -> Worker:
     return worker
 
 
-def serve_by(runner: Any, policy: LearnedPolicy, **changes: Any) -> Worker:
+def serve_by(runner: Any, policy: LearnedPolicy | StaticPolicy, **changes: Any) -> Worker:
     """Start a new worker, by which another policy serves the requests that come from now on."""
     before: Worker = runner.adaspec_worker
     serving = dataclasses.replace(before.serving, **changes)

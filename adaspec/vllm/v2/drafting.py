@@ -13,11 +13,13 @@ from torch import Tensor
 
 from adaspec.kernels.batch import Answers, Batch, Step
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.v2 import packing
 from adaspec.vllm.v2.packing import Drafts, Made
 from adaspec.vllm.v2.predictor import HostPredictor
 from adaspec.vllm.v2.report import Layout
+from adaspec.vllm.v2.rule import RulePredictor
 
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
@@ -42,8 +44,12 @@ class Drafting:
         vocabulary: int,
         device: torch.device,
         answers: Answers | None = None,
+        rule: StaticRule | None = None,
     ) -> None:
+        """Where there is a `rule`, it decides in the policy's place."""
         self.predictor, self._pack = _on(device, policy, slots, cap, answers)
+        if rule is not None:
+            self.predictor = RulePredictor(self.predictor, rule, neural_cap)
         self.layout = Layout(cap, neural_cap)
         self._vocabulary = vocabulary
 

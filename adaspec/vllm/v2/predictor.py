@@ -18,7 +18,7 @@ from adaspec.cost.model import line
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.draft.scan import Texts, match_rows, propose_rows
-from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
+from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.memory import LONGEST_NEURAL
@@ -70,6 +70,24 @@ class HostPredictor:
         """What is known of the rows, and expected of their drafts."""
         planner: Planner = self._pinned.value
         return planner
+
+    def expected(self, count: int) -> Expected:
+        """What is known and expected of so many rows."""
+        rows, memory = self.planner.rows, self.planner.memory
+        return Expected(
+            *(
+                torch.from_numpy(each)
+                for each in (
+                    rows.length[:count],
+                    rows.candidate[:count],
+                    self.behind[:, LENGTH, :count].T,
+                    self.behind[:, AVAILABLE, :count].T,
+                    memory.ngram[:count],
+                    memory.neural[:count],
+                    memory.splice[:count],
+                )
+            )
+        )
 
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""

@@ -30,8 +30,10 @@ from torch import Tensor
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Ints
+from adaspec.policy.learned import LearnedPolicy, load_policy
+from adaspec.policy.protocol import Ints, Setup
+from adaspec.policy.shipped import GENERAL
+from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
@@ -44,6 +46,7 @@ from adaspec.vllm.v2.events import drafted_event, verified_event
 from adaspec.vllm.v2.host import Host, Verified, warm_up
 from adaspec.vllm.v2.packing import Drafts
 from adaspec.vllm.v2.report import Copy, Report, to_device
+from adaspec.vllm.v2.rule import RuleHost
 from adaspec.vllm.v2.running import FACTS, Pending, Request, Rows
 
 
@@ -52,20 +55,23 @@ class Worker:
 
     def __init__(
         self,
-        policy: LearnedPolicy,
+        policy: LearnedPolicy | StaticPolicy,
         serving: Serving,
         device: torch.device,
         copy_stream: Any,
         stop_if_slow: bool,
     ) -> None:
         setup = serving.setup
+        self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
+        # A rule is served by the same choice, which takes a policy's memory.
+        learned = load_policy(GENERAL) if isinstance(policy, StaticPolicy) else policy
         self.serving = serving
         self.observers = Observers()
         self.breaker = CircuitBreaker(serving.policy, self.observers)
         self.step = 0
-        warm_up(policy, setup)
-        self._policy = policy
-        self.host = Host(policy, setup)
+        warm_up(learned, setup)
+        self._policy = learned
+        self.host = self._host_of(setup)
         self.drift = Drift(policy, self.observers)
         self.memory: Memory | None = None
         """The answers of earlier requests, where they are looked up."""
@@ -73,13 +79,14 @@ class Worker:
         if index is not None:
             self.memory = Memory(index, setup.slots, device)
         self.drafting = Drafting(
-            policy,
+            learned,
             setup.slots,
             setup.cap,
             setup.neural_cap,
             serving.vocabulary,
             device,
             None if self.memory is None else self.memory.answers,
+            self._rule,
         )
         self.trims = False
         """Whether a budget says what is verified; if not, all drafts are of one length."""
@@ -109,13 +116,19 @@ class Worker:
     @property
     def most_forwards(self) -> int:
         """The drafter never runs oftener in a step."""
-        return self.host.most_forwards
+        recorded = self.serving.record_cap if self.serving.record_fraction else 0
+        return max(self.host.most_forwards, recorded)
 
     def take_costs(self, cost: CostModel) -> None:
         """Decide by these costs; nothing has been served so far."""
         setup = dataclasses.replace(self.serving.setup, cost=cost)
         self.serving = dataclasses.replace(self.serving, setup=setup)
-        self.host = Host(self._policy, setup)
+        self.host = self._host_of(setup)
+
+    def _host_of(self, setup: Setup) -> Host:
+        if self._rule is not None:
+            return RuleHost(self._policy, setup, self._rule)
+        return Host(self._policy, setup)
 
     @property
     def keeps_alive(self) -> bool:

@@ -27,7 +27,7 @@ def test_a_kind_of_drafter_is_refused_without_one_or_if_it_is_none(
 
 @pytest.mark.parametrize("method", [None, "eagle"])
 def test_the_recording_and_the_profile_are_told(monkeypatch, tmp_path, method):
-    from adaspec.bench.profile import profile as profiling
+    from adaspec.bench import profile as profiling
     from adaspec.vllm import recording
 
     monkeypatch.chdir(tmp_path)

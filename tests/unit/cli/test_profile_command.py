@@ -8,24 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from adaspec.bench.profile import profile as profiling
-from adaspec.bench.profile.profile import Noise, Profile
+from adaspec.bench import profile as profiling
+from adaspec.bench.profile import Profile
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitReport, load_cost
+from adaspec.vllm.measuring import Measured
 
 COST = H100_LLAMA_3_1_8B
-FIT = FitReport(10, 2, 0.01, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["context_s"], 0)
 
 
 @pytest.fixture
 def asked(monkeypatch):
     tasks = []
 
-    def profile(spread):
-        def profile_machine(subject, grid, report):
-            tasks.append((subject, grid))
-            return Profile(COST, FIT, Noise(spread, 0.01, 1e-3), [], {"a": "b"}, {})
+    def profile(error):
+        fit = FitReport(10, 2, error, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["context_s"], 0)
+
+        def profile_machine(subject, minutes, report):
+            tasks.append((subject, minutes))
+            return Profile(COST, Measured(COST, fit, [], 9.0), "V2", {})
 
         monkeypatch.setattr(profiling, "profile_machine", profile_machine)
         return tasks
@@ -39,24 +41,24 @@ def command(tmp_path, *more):
 
 def test_a_profile_is_written_and_printed(asked, tmp_path, capsys):
     tasks = asked(0.01)
-    assert command(tmp_path, "--json", "--batches", "2,1") == 0
+    assert command(tmp_path, "--json", "--minutes", "3") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert document["cost"]["context_s"] == COST.context_s
     assert load_cost(tmp_path / "c.json") == COST
     assert document["files"] == {"cost": f"{tmp_path}/c.json"}
-    [(subject, grid)] = tasks
-    assert grid.batches == (1, 2)
+    [(subject, minutes)] = tasks
+    assert minutes == 3
     assert subject.draft == "H"
     assert subject.draft_method is None
 
 
-def test_a_noisy_machine_is_warned_of(asked, tmp_path, capsys):
+def test_a_fit_that_is_far_off_is_warned_of(asked, tmp_path, capsys):
     asked(0.5)
     assert command(tmp_path) == 0
     said = capsys.readouterr()
-    assert "warning: this machine was too noisy to trust" in said.err
-    assert "not measured: a: b" in said.out
+    assert "warning: the fit is off by 50.0% on held-out steps" in said.err
+    assert "model runner V2" in said.out
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,10 @@ def test_a_noisy_machine_is_warned_of(asked, tmp_path, capsys):
         (["-o", "c.json"], "--model"),
         (["--model", "M", "-o", "nowhere/c.json"], "no such folder"),
         (["--model", "M", "-o", "/proc/c.json"], "/proc/c.json"),
-        (["--model", "M", "-o", "c.json", "--batches", "0"], "is not a whole number from 1"),
         (["--model", "M", "-o", "c.json", "--engine", "[1]"], "is not a JSON object"),
         (["--model", "M", "-o", "c.json", "--engine", '{"a": NaN}'], "broken JSON"),
-        (["--model", "M", "-o", "c.json", "--rounds", "1"], "--rounds"),
+        (["--model", "M", "-o", "c.json", "--minutes", "0"], "--minutes"),
+        (["--model", "M", "-o", "c.json", "--minutes", "nan"], "--minutes"),
     ],
 )
 def test_a_users_mistake_is_one_line_before_anything_is_measured(

@@ -9,6 +9,7 @@ import pytest
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.errors import PolicyError, ServingError
+from adaspec.policy.shipped import GENERAL
 from adaspec.vllm.choice import Target, check_made_for, check_named, choose, named_policy
 from adaspec.vllm.options import Options
 
@@ -109,9 +110,10 @@ def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypat
 
     for vocabulary_hash, is_default in ((MINE, True), (None, True), (OTHER, False)):
         folder = learned(vocabulary_hash)
-        monkeypatch.setattr(choice, "shipped_policies", lambda folder=folder: {folder: folder})
+        known = {folder: folder, GENERAL: folder}
+        monkeypatch.setattr(choice, "shipped_policies", lambda known=known: known)
         chosen = choose(Options(), target("org/model", MINE), has_head=True)
-        assert (chosen.spec == folder) == is_default
+        assert chosen.spec == (folder if is_default else GENERAL)
 
 
 def test_a_worker_says_who_chose_as_the_server_did(monkeypatch):
@@ -120,7 +122,7 @@ def test_a_worker_says_who_chose_as_the_server_did(monkeypatch):
     monkeypatch.setattr(configuration, "on_cpu", lambda: True)
     monkeypatch.setattr(configuration, "target_of", lambda *_: target())
     for asked, whys in (
-        (Options(), ("the default without a neural drafter", "the default")),
+        (Options(), ("for any model: none was made for org/model", "the policy's")),
         (Options(policy="none", cost=DEFAULT), ("asked for", "asked for")),
     ):
         _, options = configuration.translated(asked, None)

@@ -64,8 +64,9 @@ def test_a_policy_that_cannot_be_read_is_named(bare):
         (None, None, False, "V2, asynchronous"),
         (None, None, True, "V1, synchronous: vLLM has V2 on accelerators alone"),
         (None, "0", False, "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"),
-        ("fixed:neural:3", None, False, "V1, synchronous: policy"),
-        ("fixed:neural:3", "1", False, "unset it"),
+        ("fixed:neural:3", None, False, "V2, asynchronous"),
+        ("ema", None, False, "V1, synchronous: policy"),
+        ("ema", "1", False, "unset it"),
         (None, "no", False, "set it to 0 or 1"),
     ],
 )
@@ -126,7 +127,7 @@ def test_a_model_is_looked_at_and_whether_vllm_serves_it_is_said(no_vllm, model,
     assert "head" not in parts
     assert "LlamaForCausalLM with 128 tokens" in parts["model"].found
     assert "whether vLLM serves it was not looked at" in parts["model"].found
-    assert "without it is served by 'hybrid:4:16:0'" in parts["model"].found
+    assert "it is served by 'general' (for any model" in parts["model"].found
     for known, says in (("LlamaForCausalLM", "vLLM serves it"), ("X", "try that of transformers")):
         registry = f'_MODELS = {{"{known}": ("llama", "{known}")}}'
         monkeypatch.setattr(doctor, "module_source", lambda _, registry=registry: registry)

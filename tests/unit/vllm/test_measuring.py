@@ -59,7 +59,8 @@ class Engine:
 def test_a_measured_table_loads_and_has_its_jump(tmp_path):
     engine = Engine()
     measured = engine.measured()
-    assert measured.kinds == len(set(engine.timed)) == len(kinds_of(ON_GPU))
+    assert len(measured.steps) == len(set(engine.timed)) == len(kinds_of(ON_GPU))
+    assert measured.fit.mean_error < 0.05
     assert measured.took_s == engine.now_s < measuring.ENOUGH_S + 1
     path = tmp_path / "cost.json"
     save_cost(measured.cost, path)
@@ -106,10 +107,18 @@ def test_an_engine_without_graphs_has_a_table_without_a_jump():
     assert max(kind.tokens for kind in kinds_of(ON_CPU)) == ON_CPU.most_tokens
 
 
+def test_a_profile_goes_on_as_long_as_it_may():
+    engine = Engine()
+    measured = measure(engine.ask, engine.clock, enough_s=60.0, rounds=None)
+    assert 59 < measured.took_s < 62
+    assert len(engine.timed) > 2 * measuring.ROUNDS * len(kinds_of(ON_GPU))
+    assert len(measured.steps) == len(kinds_of(ON_GPU))
+
+
 def test_it_is_over_in_time_with_what_was_measured_until_then():
     for engine, most_s in ((Engine(visit_s=0.2), measuring.ENOUGH_S + 1), (a_slow_engine(), 60)):
         measured = engine.measured()
-        assert measuring.LEAST_KINDS <= measured.kinds < len(kinds_of(ON_GPU))
+        assert measuring.LEAST_KINDS <= len(measured.steps) < len(kinds_of(ON_GPU))
         assert measured.took_s < most_s
         sizes = [1, 200, 512]
         true_s = engine.truth.constants().table_s[sizes]
@@ -187,7 +196,7 @@ def test_the_first_ranks_costs_go_to_all_ranks_and_to_the_scheduler(caplog):
     assert cost.hardware == "a machine"
     assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
     assert cost.async_ == H100.async_ and cost.sync == H100.sync
-    assert cost.draft_prompt_s == H100.draft_prompt_s
+    assert 0 < cost.draft_prompt_s < 2e-6
     assert "costs measured at start in" in caplog.text
     assert "6.6" in caplog.text and "ms a step" in caplog.text
 

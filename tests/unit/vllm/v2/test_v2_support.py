@@ -21,22 +21,23 @@ def free(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"mode": "record"}, "record"),
-        ({"policy": parse_policy("hybrid:4:16:0")}, "on the host"),
+        ({"policy": parse_policy("ema")}, "on the host"),
+        ({"policy": parse_policy("fixed:ngram-vllm")}, "vLLM's own look-up"),
+        ({"policy": parse_policy("fixed:neural:9")}, "more than 8 neural tokens"),
         ({"method": "medusa"}, "medusa"),
         ({"on_cpu": True}, "accelerators"),
-        ({"why_v1": "LoRA adapters"}, "LoRA"),
+        ({"why_v1": "vLLM has chosen it"}, "has chosen it"),
     ],
 )
 def test_all_else_is_served_on_v1_and_why_is_said(changes, why):
     asked = {
-        "mode": "serve",
         "policy": LEARNED,
         "method": "eagle3",
         "on_cpu": False,
         **changes,
     }
-    assert runner_of("serve", LEARNED, "eagle3", False) == ("V2", "")
+    for policy in (LEARNED, parse_policy("hybrid:4:16:3")):
+        assert runner_of(policy, "eagle3", False) == ("V2", "")
     runner, said = runner_of(**asked)
     assert runner == "V1"
     assert why in said
@@ -44,8 +45,8 @@ def test_all_else_is_served_on_v1_and_why_is_said(changes, why):
 
 def test_what_the_environment_says_is_followed_or_refused(monkeypatch):
     monkeypatch.setenv(V2_VARIABLE, "0")
-    assert runner_of("serve", LEARNED, "eagle3", False) == ("V1", f"{V2_VARIABLE}=0")
+    assert runner_of(LEARNED, "eagle3", False) == ("V1", f"{V2_VARIABLE}=0")
     monkeypatch.setenv(V2_VARIABLE, "1")
-    assert runner_of("serve", LEARNED, "eagle3", True) == ("V2", "")
+    assert runner_of(LEARNED, "eagle3", True) == ("V2", "")
     with pytest.raises(ServingError, match=f"{V2_VARIABLE}=1.*unset"):
-        runner_of("record", LEARNED, "eagle3", False)
+        runner_of(LEARNED, "medusa", False)

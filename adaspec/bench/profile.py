@@ -1,0 +1,135 @@
+"""`adaspec profile`: measures what steps cost in an engine that is started for that alone.
+
+They are the steps that a server measures as it starts, in more rounds; the file serves trainings,
+replays and servers that are not to measure.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adaspec.bench.decide import bench_decide, deciding_constants, find_benched
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import FitReport, cost_document, load_cost
+from adaspec.cost.model import CostModel
+from adaspec.evaluate.options import Progress, silent
+from adaspec.vllm.compatibility import installed_version
+from adaspec.vllm.engine import open_engine, prepare_vllm
+from adaspec.vllm.machine import hardware
+from adaspec.vllm.measuring import Measured, measure
+from adaspec.vllm.options import Options
+from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.workarounds import use_worker_threads
+
+SCHEMA = 2
+GOAL = 0.10
+"""Mean error on held-out kinds of step that a profile should stay within."""
+MEASURED: dict[str, Any] = {"method": "adaspec", "guard": False, "cost": DEFAULT}
+"""The config of an engine that is profiled: with named costs, nothing is measured twice."""
+_CONTEXT, _BATCHES, _DECISIONS = 4096, (1, 8, 32), 100
+"""The requests on which decisions are timed: their length and number; and how many decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject of a profile: a target, its drafter, and how vLLM should run them."""
+
+    model: str
+    draft: str | None = None
+    engine: dict[str, Any] = field(default_factory=dict)
+    """vLLM's arguments for `LLM()`."""
+    draft_method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A cost model of this machine, and what it was fitted to."""
+
+    cost: CostModel
+    measured: Measured
+    runner: str
+    """The model runner that ran the steps, V1 or V2."""
+    engine: dict[str, Any]
+    """Version, arithmetic and drafter of the engine that was measured."""
+
+    @property
+    def fit(self) -> FitReport:
+        """How well the cost model fits what was measured."""
+        return self.measured.fit
+
+    @property
+    def complaints(self) -> list[str]:
+        """What speaks against using it."""
+        if self.fit.mean_error <= GOAL:
+            return []
+        return [
+            f"the fit is off by {self.fit.mean_error:.1%} on held-out steps, the goal is "
+            f"{GOAL:.0%}: stop what else runs here, or give more --minutes"
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """The profile as `adaspec profile --json` prints it."""
+        return {
+            "schema": SCHEMA,
+            "runner": self.runner,
+            "cost": cost_document(self.cost),
+            "fit": asdict(self.fit),
+            "complaints": self.complaints,
+            "steps": [asdict(step) for step in self.measured.steps],
+            "seconds": self.measured.took_s,
+            "engine": self.engine,
+        }
+
+
+def profile_machine(subject: Subject, minutes: float, report: Progress = silent) -> Profile:
+    """Start vLLM, measure and fit; an `AdaspecError` says what stands in the way."""
+    report("starting vLLM", 0, 1)
+    # What is asked of the engine's workers are functions, which only this process can hand them.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    prepare_vllm("profiling")
+    use_worker_threads()
+    config = dict(MEASURED)
+    if subject.draft is not None:
+        config |= {"model": subject.draft, "draft_method": subject.draft_method}
+    llm = open_engine(subject.model, config, {"disable_log_stats": True, **subject.engine})
+    report("starting vLLM", 1, 1)
+    try:
+        return profile_engine(llm, subject, minutes, report)
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+
+
+def profile_engine(
+    llm: Any, subject: Subject, minutes: float, report: Progress = silent
+) -> Profile:
+    """Measure an `LLM` of this process that serves by adaspec."""
+    settings = llm.llm_engine.vllm_config
+    options: Options = getattr(settings.speculative_config, ATTRIBUTE)
+    device = options.hardware or hardware()
+    measured = measure(
+        lambda called, *more: llm.collective_rpc(called, args=more)[0],
+        enough_s=60 * minutes,
+        most_s=max(60 * minutes, 60.0),
+        rounds=None,
+        report=report,
+    )
+    cost = replace(
+        measured.cost,
+        name=f"{Path(subject.model).name or subject.model} on {device}",
+        target=subject.model,
+        hardware=device,
+        async_=load_cost(DEFAULT).async_,  # what launches take on V2
+    )
+    cold = device.startswith("CPU ")
+    rows = bench_decide(find_benched(()), (_CONTEXT,), _BATCHES, _DECISIONS, report, cold=cold)
+    facts = {
+        "vllm": installed_version(),
+        "dtype": str(settings.model_config.dtype).removeprefix("torch."),
+        "drafter": subject.draft,
+        "arguments": subject.engine,
+    }
+    cost = cost.with_deciding(deciding_constants(rows))
+    return Profile(cost, measured, options.runner, facts)

@@ -1,1 +1,0 @@
-"""This machine's step times, measured by forced plans and fitted."""

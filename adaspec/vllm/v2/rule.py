@@ -1,0 +1,121 @@
+"""Static rules on model runner V2, served by the choice that serves policies.
+
+What a rule drafts is expected for sure, and nothing else at all; so each row takes just that. An
+engine with async scheduling does not know in time how long each row's draft is: all are scheduled
+as long as the rule's longest.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adaspec.kernels.batch import Batch, Expected, Proposal, Step
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Bools, Ints, Setup
+from adaspec.policy.static import StaticRule
+from adaspec.trace.schema import CONFIDENCES
+from adaspec.vllm.v2.host import Decided, Host
+
+LOGPROB = CONFIDENCES.index("logprob")
+
+
+class RulePredictor:
+    """A predictor whose expectations a rule writes."""
+
+    def __init__(self, predictor: Any, rule: StaticRule, neural_cap: int) -> None:
+        self._predictor, self._rule = predictor, rule
+        self._neural_len = min(rule.neural_len, neural_cap)
+
+    def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
+        """Look at the text as it is now, and expect what is drafted if it is copied or not."""
+        step: Step = self._predictor.begin(batch, price, factors)
+        rule, expected = self._rule, self._predictor.expected(len(step.holds))
+        self._ngram, self._neural, self._splice = map(torch.zeros_like, expected[-3:])
+        copies = expected.match_length >= rule.min_match
+        copies &= rule.ngram_len > 0
+        if rule.agree:  # that is known behind the first forward
+            copies.zero_()
+        _certain(self._ngram, copies, rule.ngram_len)
+        _certain(self._neural, step.holds & ~copies, self._neural_len)
+        self._write(expected)
+        return step
+
+    def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
+        """Take in the tokens of a forward: whether a row copies, drafts on, or is to be spliced."""
+        self._predictor.revise(step, token, confidence)
+        rule, depth = self._rule, step.forwards
+        expected = self._predictor.expected(len(step.holds))
+        drafts = self._neural[:, depth] > 0
+        if rule.agree and depth == 1:
+            agrees = drafts & (expected.match_length >= rule.min_match)
+            agrees &= expected.candidate[:, 0] == token
+            drafts &= ~agrees
+            _certain(self._ngram, agrees, rule.ngram_len)
+            _certain(self._neural, drafts, self._neural_len)
+        ends = drafts & (depth == self._neural_len)
+        if rule.least_percent:
+            unlikely = confidence[:, LOGPROB] < log(rule.least_percent / 100)
+            ends |= drafts & unlikely
+            self._neural[:, depth + 1 :].masked_fill_(unlikely[:, None], 0.0)
+        spliced = ends & (expected.behind_length[:, depth - 1] >= rule.splice_match)
+        _certain(self._splice[:, depth], spliced, rule.splice_len)
+        column = torch.arange(self._splice.shape[2], device=token.device)
+        beyond = column > expected.behind_available[:, depth - 1, None]
+        self._splice[:, depth].masked_fill_(beyond, 0.0)
+        self._write(expected)
+
+    def _write(self, expected: Expected) -> None:
+        """Expect this, whatever the predictor expects."""
+        expected.ngram.copy_(self._ngram)
+        expected.neural.copy_(self._neural)
+        expected.splice.copy_(self._splice)
+
+    def propose(self, step: Step) -> Proposal:
+        """What every row drafts."""
+        proposal: Proposal = self._predictor.propose(step)
+        return proposal
+
+
+def _certain(curve: Tensor, rows: Tensor, length: int) -> None:
+    """Let so many tokens be certain in these rows, and all others impossible."""
+    curve.zero_()
+    curve[:, : length + 1] = rows[:, None].to(curve.dtype)
+
+
+class RuleHost(Host):
+    """A rule's decisions on a whole batch, which are the same in every step."""
+
+    def __init__(self, policy: LearnedPolicy, setup: Setup, rule: StaticRule) -> None:
+        """`policy` has the memory that steps are counted in."""
+        super().__init__(policy, setup)
+        self._forwards = min(rule.neural_len, setup.neural_cap, setup.cap)
+        self._longest = min(rule.columns, setup.cap)
+
+    @property
+    def most_forwards(self) -> int:
+        """More forwards than these are never decided."""
+        return self._forwards
+
+    def holds_drafter(self, running: int) -> bool:
+        """Whether requests hold the neural drafter where so many run."""
+        return self._forwards > 0
+
+    def decide(
+        self, slots: Ints, prompt_tokens: Ints, holds_neural: Bools, context: int
+    ) -> Decided:
+        """What is decided for a step of these rows before the device has chosen."""
+        forwards = self._forwards if holds_neural.any() else 0
+        return Decided(slots, prompt_tokens, holds_neural, forwards, 0.0, np.ones(3))
+
+    def budget(self, running: int, reading: int = 0) -> int:
+        """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
+        return running * self._longest
+
+    def length(self) -> int:
+        """How long drafts are if all are of one length."""
+        return self._longest
