@@ -10,7 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from adaspec.errors import ServingError
-from adaspec.vllm.patching import ENGINE_ARGS, EXECUTOR, RUNNER, RUNNER_V2
+from adaspec.vllm.patching import (
+    ENGINE_ARGS,
+    EXECUTOR,
+    RUNNER,
+    RUNNER_V2,
+    SAMPLING_PARAMS,
+    SCHEDULED,
+    SERVE_COMMAND,
+)
 
 KNOWN = ("0.32", "0.33")
 """The versions whose source has been read."""
@@ -30,6 +38,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
         "target_parallel_config",
     ),
 }
+FUNCTIONS_OF_SERVERS: dict[str, tuple[str, ...]] = {
+    "vllm.v1.engine.utils:CoreEngineProcManager.shutdown": ("timeout",),
+    f"{SERVE_COMMAND}:ServeSubcommand.cmd": ("args",),
+}
+"""Those of a server's own process: without them it serves all the same, but ends less well."""
 _OF_BOTH: dict[str, tuple[str, ...]] = {
     f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
     f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
@@ -45,6 +58,9 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
     "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
     f"{EXECUTOR}:Executor.compile_or_warm_up_model": (),
     f"{EXECUTOR}:Executor.collective_rpc": ("method", "args"),
+    f"{SCHEDULED}:NewRequestData.from_request": ("request",),
+    f"{SAMPLING_PARAMS}:SamplingParams.verify": (),
+    f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
     "vllm.sampling_params:SamplingParams.extra_args": (),
@@ -73,7 +89,6 @@ _HEADS = f"{_GPU}.spec_decode.target_dependent_ar"
 _MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManager"
 FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     **_OF_BOTH,
-    f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
     f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": ("kv_cache_config",),
     f"{RUNNER_V2}:GPUModelRunner._dummy_run": ("num_tokens", "context_len", "skip_eplb"),

@@ -187,17 +187,18 @@ def _plugin() -> str:
 
 
 def _patches() -> str:
-    from adaspec.vllm.compatibility import FUNCTIONS, signature_problems
+    from adaspec.vllm.compatibility import FUNCTIONS, FUNCTIONS_OF_SERVERS, signature_problems
 
     _vllm_version()  # without vLLM, all are missing
-    problems = list(signature_problems(FUNCTIONS, parameters_in_source))
+    functions = FUNCTIONS | FUNCTIONS_OF_SERVERS
+    problems = list(signature_problems(functions, parameters_in_source))
     if problems:
         raise _Problem(
             "; ".join(problems),
             "this vLLM differs from what adaspec knows: install 0.32 or 0.33, or an adaspec that "
             "knows yours",
         )
-    return f"{len(FUNCTIONS)} patched and called names are in its source as expected"
+    return f"{len(functions)} patched and called names are in its source as expected"
 
 
 def _runner(policy: str | None) -> str:

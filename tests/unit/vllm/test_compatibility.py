@@ -8,6 +8,8 @@ import pytest
 from adaspec.errors import ServingError
 from adaspec.vllm import compatibility
 from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.patching import RUNNER_V2
+from adaspec.vllm.plugin import PATCHES
 
 PARAMETERS = ("num_speculative_tokens", "target_positions")
 
@@ -46,6 +48,18 @@ def drafter(kind=Eagle):
     made = kind()
     made.max_model_len = 100
     return made
+
+
+def test_whatever_is_patched_is_looked_at():
+    looked_at = {
+        *compatibility.FUNCTIONS,
+        *compatibility.FUNCTIONS_V2,
+        *compatibility.FUNCTIONS_OF_SERVERS,
+    }
+    patched = {f"{module}:{name}" for module, names in PATCHES.items() for name in names}
+    manager = f"{RUNNER_V2}:maybe_create_adaptive_verification_manager"
+    assert manager in patched  # it is looked at where it is defined
+    assert patched - looked_at == {manager}
 
 
 def test_a_vllm_that_is_as_expected_is_taken(functions):
