@@ -14,6 +14,14 @@ from adaspec.cost.model import CostModel, Deciding, StepShape
 GPU = "gpu-h100"
 METHODS = ("none", "eagle3-3", "adaspec-v2")
 TOKENS = (1, 64, 192, 512, 513, 2048)
+GPU_REQUESTS = "reference-pair-h100-async"
+"""The report of replays whose recordings were asked for there."""
+
+
+def gpu_speeds() -> dict[int, float]:
+    """By load, adaspec's speed on the GPU over no speculation."""
+    rows = report(GPU)["throughput"]
+    return {row["load"]: row["speedup"] for row in rows if row["method"] == METHODS[-1]}
 
 
 def gpu_table() -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from figures import REPLAYS
-from gpu_tables import gpu_costs_table, gpu_table
+from gpu_tables import GPU_REQUESTS, gpu_costs_table, gpu_speeds, gpu_table
 from operate_tables import decide_table, guard_table
 from server_tables import all_servers_table, latency_table, servers_table
 from table_cells import (
@@ -24,7 +24,9 @@ from table_cells import (
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
-    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight"]]
+    heads = ["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight"]
+    rows = [[*heads, "on an H100, over no speculation"]]
+    on_gpu = gpu_speeds()
     for name, models in REPLAYS.items():
         for row in found["replays"][name]:
             rows.append([
@@ -34,6 +36,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
                 f"**{with_interval(row, 'lift_over_vllm_best', 'lift_over_vllm_best_ci95')}**",
                 with_interval(row, "lift_over_static_best", "lift_ci95"),
                 share(row["gap_closed"]),
+                times(on_gpu[row["concurrency"]]) if name == GPU_REQUESTS else "",
             ])  # fmt: skip
     return without_repeats(rows)
 
