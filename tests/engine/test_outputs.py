@@ -19,7 +19,7 @@ THOROUGH = pytest.mark.thorough
 HEADS = ("eagle", "eagle3", "draft", None)
 CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32, "enable_prefix_caching": True}
 CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
-NGRAM_POLICIES = ("none", "fixed:ngram:8:2", "fixed:ngram-vllm:6:2:5", "hybrid:4:16:0")
+NGRAM_POLICIES = ("none", "fixed:ngram:8:2", "fixed:ngram-vllm:6:2:5", "general", "hybrid:4:16:0")
 POLICIES = (
     *NGRAM_POLICIES[:-1],
     "fixed:neural:4",

@@ -5,6 +5,10 @@ import pytest
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound
 
+from adaspec.policy.learned import load_policy
+from adaspec.policy.shipped import GENERAL
+from adaspec.vllm.v2.attachment import serve_by
+
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
 THOROUGH = pytest.mark.thorough
@@ -124,3 +128,12 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(served, engi
     assert len({len(one[0]) for one in expected}) > (kind != "structured")
     assert engine.judged
     check_sound(wanderer.worker)
+
+
+@heads("eagle3", None)
+def test_the_policy_for_any_model_leaves_it_too(served, prompts, truth, head):
+    engine = served(head)
+    worker = serve_by(engine.runner, load_policy(GENERAL))
+    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+    check_sound(worker)
+    assert sum(drafted for one in engine.judged.values() for drafted, _ in one)
