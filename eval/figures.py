@@ -14,6 +14,11 @@ REPLAYS = {
     "reference-pair-h100-async": "SmolLM2-135M-Instruct with an EAGLE-3 head, traces that ship",
 }
 """Cross-fitted report of an async engine at measured costs -> its models."""
+PAPER = {
+    "llama-3.1-8b-instruct-h100-sync-paper": "Llama-3.1-8B-Instruct",
+    "reference-pair-sync-paper": "SmolLM2-135M-Instruct",
+}
+"""The same of a sync engine at the published costs."""
 CONTEXT_TOKENS = 1024
 """The context length of the decisions with quoted times; longer contexts take as long."""
 

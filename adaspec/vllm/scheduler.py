@@ -48,8 +48,8 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
 def follow_length(scheduler: Any) -> None:
     """Make a scheduler schedule drafts as long as the worker says, if it says so.
 
-    Where many requests run, they are no longer than there is room for in a step: else some would
-    wait for drafts of which few tokens are verified.
+    Where many requests run, drafts take at most half of a step's room for tokens: of most few
+    tokens are verified, and new prompts have to be read.
     """
     length: list[int] = []
     update_after_schedule = scheduler._update_after_schedule
@@ -59,7 +59,8 @@ def follow_length(scheduler: Any) -> None:
         if length:
             speculates = word_of(getattr(scheduler_output, GUARD, None)) == PLAN
             scheduler_output.num_spec_tokens_to_schedule = length[0] if speculates else 0
-        room = scheduler.max_num_scheduled_tokens // max(len(scheduler.running), 1) - 1
+        rows = max(len(scheduler.running), 1)
+        room = scheduler.max_num_scheduled_tokens // (2 * rows) - 1
         scheduler_output.num_spec_tokens_to_schedule = max(
             min(scheduler_output.num_spec_tokens_to_schedule, room), 0
         )
