@@ -253,8 +253,8 @@ class Executor:
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
         return step.cut
 
-    def copied(self, step: Step) -> Ints:
-        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
+    def proposed(self, step: Step) -> Ints:
+        """The tokens of what was settled on, drafted and copied, row by row; -1 behind them."""
         cut, source = step.cut, step.source
         assert cut is not None and isinstance(source, ShownDrafts)
         return self.index.propose(
