@@ -243,10 +243,10 @@ def _add(ring: _Ring, answer: Ints, owner: int) -> None:
     capacity, head = len(ring.tokens), int(ring.header[HEAD])
     if head + len(answer) >= capacity:
         # Answers are never cut in two: the end of the ring stays empty.
-        _leave(ring, head, capacity)
+        _erase(ring, head, capacity)
         head = 0
     end = head + len(answer)
-    _leave(ring, head, end + 1)
+    _erase(ring, head, end + 1)
     ring.tokens[head:end] = answer
     ring.owners[head:end] = owner
     ring.header[STORED] += len(answer)
@@ -278,7 +278,7 @@ def _changed(ring: _Ring, head: int, first: int) -> Longs:
 
 
 @compiled
-def _leave(ring: _Ring, first: int, end: int) -> None:
+def _erase(ring: _Ring, first: int, end: int) -> None:
     """Take what is stored at places away."""
     for place in range(first, end):
         ring.header[STORED] -= ring.owners[place] > 0

@@ -1,7 +1,7 @@
 """The start of a step, a row per program: the match, the features, and what they predict.
 
-`observe` does what `HostPredictor.begin` does behind the scan: `predict.features.observe`, and
-`policy.planner.curves.predict_before_drafting`.
+`observe` does what `HostPredictor.begin` does behind the scan: `fill_features` of
+`predict.features`, and `predict_before_drafting` of `policy.planner.curves`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from adaspec.kernels.layout import (
     POSITION,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.scan import find_match, token_at
-from adaspec.kernels.tables import look_up
+from adaspec.kernels.scan import joined_match, token_at
+from adaspec.kernels.tables import figures_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import memory
 from adaspec.predict import features, model
@@ -80,7 +80,7 @@ def observe(
     sampled = tl.load(batch.sampled + row).to(tl.int64)
     may_draft = tl.load(batch.holds_neural + slot)
 
-    match = find_match(keys, row, text, known, text, 0, 0, False, splits)
+    match = joined_match(keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, text, 0, 0, False)
     length, start, agree, seen, available, follower = match
@@ -115,7 +115,7 @@ def observe(
     back, in_prompt = tl.where(own, back, -1.0), (start < prompt).to(tl.float64)
     first = tl.sum(tl.where(lanes == 0, candidate, 0), 0)
     after = tl.sum(tl.where(lanes == 1, candidate, 0), 0)
-    mean, count, depth = look_up(tables, last, second, third, first, after)
+    mean, count, depth = figures_of(tables, last, second, third, first, after)
     at = tl.arange(0, FEATURE_LANES)
     of_tables = (at >= TABLES_AT) & (at < FEATURES)
     told = tl.where(of_tables, at - TABLES_AT, 0)

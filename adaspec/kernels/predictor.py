@@ -20,8 +20,7 @@ from torch import Tensor
 
 from adaspec.kernels import observe, propose, revise, scan
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
-from adaspec.kernels.buffers import Rows
-from adaspec.kernels.layout import AVAILABLE, CONTEXT, MATCH
+from adaspec.kernels.layout import AVAILABLE, CONTEXT, MATCH, Rows
 from adaspec.kernels.model import ModelBuffers
 from adaspec.predict.model import Model
 

@@ -39,7 +39,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.observe import NEURAL, NGRAM, NGRAM_EXPONENT
-from adaspec.kernels.scan import find_match
+from adaspec.kernels.scan import joined_match
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.predict import model
 
@@ -91,7 +91,7 @@ def revise(
     known = tl.load(facts + CONTEXT)
     token = tl.load(newest + row * newest_stride).to(tl.int32)
     text = tokens + slot * tokens_stride
-    match = find_match(keys, row, text, known, drafts, token, depth, True, splits)
+    match = joined_match(keys, row, text, known, drafts, token, depth, True, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, drafts, token, depth, True)
     length, start, agree, seen, available, follower = match

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from adaspec.errors import PolicyFault
-from adaspec.jit import compiled
 from adaspec.policy.protocol import Bools, Ints, Proposal
 from adaspec.policy.text import whole_numbers
 
@@ -23,26 +22,26 @@ class Cut(NamedTuple):
 
 def checked_lengths(
     proposal: object, holds: Bools, forwards: int, name: str, lenient: bool
-) -> tuple[Ints, Ints, bool]:
-    """Neural and copied lengths, and whether any row splices; a `PolicyFault` if a rule is broken.
+) -> tuple[Ints, Ints]:
+    """Neural and copied lengths; a `PolicyFault` if a rule is broken.
 
-    `lenient` shortens what was not drafted instead: for where somebody else than the policy `name`
-    ended the drafting.
+    `lenient` shortens what was not drafted instead, and what was to be copied behind it goes: for
+    where somebody else than the policy `name` ended the drafting.
     """
-    rows = len(holds)
+    rows, drafted = len(holds), forwards * holds
     if not isinstance(proposal, Proposal):
         raise PolicyFault(f"policy '{name}' decides on {proposal!r:.60}, not on a Proposal")
     neural_len = whole_numbers(proposal.neural_len, rows, f"policy '{name}' proposes neural_len")
     ngram_len = whole_numbers(proposal.ngram_len, rows, f"policy '{name}' proposes ngram_len")
     if lenient:
-        shorten(neural_len, ngram_len, holds, forwards)
-    sound, splices = is_sound(neural_len, ngram_len, holds, forwards)
-    if not sound:
+        ngram_len[neural_len > drafted] = 0
+        np.minimum(neural_len, drafted, out=neural_len)
+    if (neural_len < 0).any() or (neural_len > drafted).any() or (ngram_len < 0).any():
         raise PolicyFault(
             f"policy '{name}' proposes more neural tokens than were drafted ({forwards}), or a "
             f"negative length: neural {neural_len.tolist()}, n-gram {ngram_len.tolist()}"
         )
-    return neural_len, ngram_len, splices
+    return neural_len, ngram_len
 
 
 def named_starts(
@@ -64,39 +63,16 @@ def named_starts(
     )
 
 
-@compiled
-def trim(neural_len: Ints, ngram_len: Ints, available: Ints, cap: int, room: Ints) -> None:
-    """Shorten to what there is to copy, to the cap, and to each row's room where rows have one."""
-    for row in range(ngram_len.shape[0]):
-        most = cap
-        if room.shape[0] > 0:
-            most = min(cap, max(0, room[row]))
-        ngram_len[row] = min(ngram_len[row], available[row], max(0, most - neural_len[row]))
-        neural_len[row] = min(neural_len[row], most)
+def within(cut: Cut, available: Ints, cap: int, room: Ints | None) -> Cut:
+    """What there is to copy, within the cap, and within each row's room where rows have one."""
+    most = np.full_like(available, cap) if room is None else np.clip(room, 0, cap).astype(np.int32)
+    behind = np.minimum(available, np.maximum(most - cut.neural_len, 0))
+    return cut._replace(
+        neural_len=np.minimum(cut.neural_len, most), ngram_len=np.minimum(cut.ngram_len, behind)
+    )
 
 
-@compiled
-def shorten(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> None:
-    """Shorten neural lengths to what was drafted; what was to be copied behind them goes."""
-    for row in range(neural_len.shape[0]):
-        drafted = forwards if holds[row] else 0
-        if neural_len[row] > drafted:
-            neural_len[row] = drafted
-            ngram_len[row] = 0
-
-
-@compiled
-def is_sound(neural_len: Ints, ngram_len: Ints, holds: Bools, forwards: int) -> tuple[bool, bool]:
-    """Whether every row proposes what was drafted for it, no less than nothing; if any splices."""
-    splices = False
-    for row in range(neural_len.shape[0]):
-        if not 0 <= neural_len[row] <= (forwards if holds[row] else 0) or ngram_len[row] < 0:
-            return False, splices
-        splices |= neural_len[row] > 0 and ngram_len[row] > 0
-    return True, splices
-
-
-def fit(cut: Cut, most_tokens: int) -> None:
+def shorten_longest(cut: Cut, most_tokens: int) -> None:
     """Shorten a batch's drafts, the longest first, until they hold no more tokens together."""
     lengths = cut.neural_len + cut.ngram_len
     if lengths.sum() <= most_tokens:

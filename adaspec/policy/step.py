@@ -28,7 +28,7 @@ from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
-from adaspec.policy.cut import Cut, checked_lengths, named_starts, trim
+from adaspec.policy.cut import Cut, checked_lengths, named_starts, within
 from adaspec.policy.protocol import (
     Batch,
     Bools,
@@ -42,9 +42,6 @@ from adaspec.policy.protocol import (
 )
 from adaspec.policy.text import BehindDrafts, KnownText, Longs
 from adaspec.predict.features import CANDIDATE, TAIL
-
-NO_ROOM = np.zeros(0, np.int32)
-"""Stands for rows that have no limit of their own."""
 
 
 class DraftSource(Protocol):
@@ -155,24 +152,12 @@ class Executor:
         It reads so many tokens of prompts besides.
         """
         indexed = slots.astype(np.int64)
-        matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
+        matches, *known = self.index.survey(indexed, TAIL, CANDIDATE)
         start, available = matches.start.copy(), matches.available.copy()
-        text = KnownText(self.index, indexed, start, tail, candidate)
-        is_new = self._is_new[indexed]
+        text, is_new = KnownText(self.index, indexed, start, *known), self._is_new[indexed]
         self._is_new[indexed] = False
-        holds = holds_neural.copy()
-        return Step(
-            indexed,
-            prompt_tokens,
-            position,
-            holds,
-            is_new,
-            reading,
-            matches,
-            start,
-            available,
-            text,
-        )
+        facts = indexed, prompt_tokens, position, holds_neural.copy(), is_new, reading
+        return Step(*facts, matches, start, available, text)
 
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
@@ -235,7 +220,7 @@ class Executor:
         proposal = self.policy.decide(self._shown(step))
         name, source = self.policy.name, step.source
         assert source is not None
-        neural_len, ngram_len, splices = checked_lengths(
+        neural_len, ngram_len = checked_lengths(
             proposal, step.holds_neural, step.forwards, name, lenient
         )
         start, available = step.start, step.available
@@ -244,13 +229,13 @@ class Executor:
             start, available = named_starts(
                 proposal.ngram_start, step.context_tokens, neural_len, start, available, name
             )
-        if splices:
+        drafted = neural_len > 0
+        if (drafted & (ngram_len > 0)).any():
             behind_start, behind_available = source.copies(step.forwards, neural_len)
-            drafted = neural_len > 0
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
-        trim(neural_len, ngram_len, available, self.setup.cap, NO_ROOM if room is None else room)
-        step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
+        step.proposal = proposal
+        step.cut = within(Cut(neural_len, ngram_len, start), available, self.setup.cap, room)
         return step.cut
 
     def proposed(self, step: Step) -> Ints:

@@ -41,7 +41,7 @@ EXPECTED = EVIDENCE.index("expected")
 
 
 @compiled
-def observe_evidence(
+def fill_evidence(
     depth: int,
     expected: float,
     confidence: Floats,
@@ -83,7 +83,7 @@ def probe_evidence() -> NDArray[np.float64]:
     for row in range(12):
         depth, match_length = 1 + row % 4, 3 * (row % 3)
         least = np.full(2, np.nan, np.float32) if depth == 1 else _made_up(rng, 2)
-        observe_evidence(
+        fill_evidence(
             depth,
             rng.random(),
             _made_up(rng, 3),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
 from adaspec.predict import tables as token_tables
-from adaspec.predict.tables import LEVELS, TOLD, Tables, look_up
+from adaspec.predict.tables import LEVELS, TOLD, Tables, fill_figures
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -99,7 +99,7 @@ class BehindMatches(NamedTuple):
 
 
 @compiled
-def observe(
+def fill_features(
     rows: RowFacts,
     speaks_for: Ints,
     tables: Tables,
@@ -127,7 +127,7 @@ def observe(
         x[6] = rows.position[row]
         x[7] = np.log(context + 0.0)
         x[8] = rows.prompt_tokens[row]
-        look_up(
+        fill_figures(
             tables,
             rows.tail[row, TAIL - 1],
             rows.tail[row, TAIL - 2],
@@ -182,6 +182,6 @@ def _probe() -> NDArray[np.float64]:
             tail=rng.integers(2, 6, (count, TAIL)).astype(np.int32),
             candidate=rng.integers(2, 6, (count, CANDIDATE)).astype(np.int32),
         )
-        observe(rows, rows.slots, tables, keys, out)
+        fill_features(rows, rows.slots, tables, keys, out)
         seen.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
     return np.concatenate(seen)

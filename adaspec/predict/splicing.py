@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.predict.tables import LEVELS, Tables, level_keys, look_up_copy, packed
+from adaspec.predict.tables import LEVELS, Tables, fill_copy_figures, level_keys, packed
 
 Floats = NDArray[np.float32]
 
@@ -30,7 +30,7 @@ COPY_AT = SPLICE.index("copy_right")
 
 
 @compiled
-def observe_splice(
+def fill_splice(
     length: int,
     agree: int,
     seen: int,
@@ -54,7 +54,7 @@ def observe_splice(
     out[5] = survival
     out[6] = match_length
     out[7] = position
-    look_up_copy(tables, before, copied, keys, out[COPY_AT:])
+    fill_copy_figures(tables, before, copied, keys, out[COPY_AT:])
 
 
 def probe_splice() -> NDArray[np.float64]:
@@ -65,7 +65,7 @@ def probe_splice() -> NDArray[np.float64]:
     tables = _made_up_tables(keys)
     for row in range(8):
         numbers = [int(number) for number in rng.integers(1, 90, 5)]
-        observe_splice(
+        fill_splice(
             numbers[0],
             numbers[1],
             numbers[2],

@@ -50,14 +50,11 @@ def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> N
         fill_survival(first[row], scores[row], curves, out[row])
 
 
-def curve_arrays(name: str, curves: Curves) -> dict[str, NDArray[Any]]:
-    """The arrays that `curves_from` reads."""
-    return {f"{name}.edges": curves.edges, f"{name}.shapes": curves.shapes}
-
-
 def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
-    """The curves in `curve_arrays`; unsound arrays raise a `PolicyError`."""
-    edges, shapes = arrays[f"{name}.edges"], arrays[f"{name}.shapes"]
+    """The curves in the arrays of these fields; unsound arrays raise a `PolicyError`."""
+    if set(arrays) != set(Curves._fields):
+        raise PolicyError(f"survival curves '{name}' lack an array, or hold something else")
+    edges, shapes = arrays["edges"], arrays["shapes"]
     if (
         edges.dtype != np.float64
         or shapes.dtype != np.float64

@@ -95,7 +95,7 @@ def level_keys(
 
 
 @compiled
-def look_up(
+def fill_figures(
     tables: Tables,
     t1: int,
     t2: int,
@@ -125,7 +125,7 @@ def look_up(
 
 
 @compiled
-def look_up_copy(
+def fill_copy_figures(
     tables: Tables, before: int, token: int, keys: NDArray[np.uint64], out: NDArray[np.float32]
 ) -> None:
     """Fill in the tables' figures for a token copied behind `before`; NaN if it is not known.

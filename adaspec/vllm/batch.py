@@ -14,7 +14,6 @@ from adaspec.draft.index import NgramIndex
 from adaspec.policy.cut import Cut
 from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.policy.step import ShownDrafts, Step
-from adaspec.policy.text import store_forward
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 
@@ -181,20 +180,9 @@ class EngineDrafts(ShownDrafts):
 
     def take(self, tokens: Ints, confidences: Floats) -> None:
         """Store the output of one forward: one token for every row of the engine's batch."""
-        stored = store_forward(
-            np.ascontiguousarray(tokens, np.int32),
-            np.ascontiguousarray(confidences, np.float32),
-            self._engine_rows,
-            self._holds,
-            self.count,
-            self.tokens,
-            self.confidences,
-        )
-        if not stored:
-            raise IndexError(
-                f"forward {self.count + 1} gave {np.shape(tokens)} tokens and "
-                f"{np.shape(confidences)} confidences"
-            )
+        rows = self._engine_rows[self._holds]
+        self.tokens[self._holds, self.count] = np.asarray(tokens)[rows]
+        self.confidences[self._holds, self.count] = np.asarray(confidences)[rows]
         self.count += 1
 
 

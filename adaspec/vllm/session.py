@@ -24,7 +24,7 @@ import numpy as np
 
 from adaspec.cost.model import CostModel
 from adaspec.draft.answers import AnswerIndex
-from adaspec.policy.cut import Cut, fit
+from adaspec.policy.cut import Cut, shorten_longest
 from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.protocol import Bools, Floats, Ints, Policy
 from adaspec.policy.step import Executor
@@ -263,7 +263,7 @@ class Session:
             cut.ngram_len[~current.copies] = 0
         most = self.serving.max_drafted_tokens
         if most is not None:
-            fit(cut, most)
+            shorten_longest(cut, most)
         if self._shortened is not None and (most is not None or current.room is not None):
             self._shortened(current.step.proposal, cut.neural_len, cut.ngram_len)
 

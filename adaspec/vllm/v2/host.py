@@ -26,10 +26,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.budget import decide_budget, fit, forwards_at, note_ranked, rank
-from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
-from adaspec.policy.planner.rate import rate_of
-from adaspec.policy.planner.recalibration import factor_of
-from adaspec.policy.planner.state import Planner
+from adaspec.policy.planner.learning import factor_of, rate_of
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.vllm.v2.report import Layout, Report
 

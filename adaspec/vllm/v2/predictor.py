@@ -20,9 +20,8 @@ from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.draft.scan import Texts, match_rows, propose_rows
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned
-from adaspec.policy.planner.memory import LONGEST_NEURAL
-from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.policy.planner.address import pinned_planner
+from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
 from adaspec.predict.features import TAIL, BehindMatches
 from adaspec.predict.model import Model
 from adaspec.trace.schema import CONFIDENCES
@@ -47,19 +46,16 @@ class HostPredictor:
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
         self._cap, self._answers = cap, answers
-        self._model = Pinned(model.compiled())
-        planner = new_planner(
+        # What is decided for the batch is decided elsewhere, where costs are known.
+        costs = line("none", 1.0, 0.0).constants()
+        self._pinned = pinned_planner(
             [model],
-            np.array([self._model.address]),
-            line(
-                "none", 1.0, 0.0
-            ).constants(),  # what is decided for the batch is decided elsewhere
+            costs,
             slots,
             cap,
             LONGEST_NEURAL,
             reads_drafts=self.reads_drafts,
         )
-        self._pinned = Pinned(planner)
         self._drafts = np.zeros((slots, LONGEST_NEURAL), np.int32)
         self._confidences = np.zeros((slots, LONGEST_NEURAL, len(CONFIDENCES)), np.float32)
         self.behind = np.zeros((LONGEST_NEURAL, FACTS, slots), np.int32)

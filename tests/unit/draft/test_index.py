@@ -20,7 +20,7 @@ def test_a_closed_slot_is_refused_and_given_out_again() -> None:
         lambda: index.tail([99], 1),
         lambda: index.match_vllm([second], 1, 33),
     ):
-        with pytest.raises(DraftError, match="holds no request|max_n=33"):
+        with pytest.raises(DraftError, match=r"holds no request|max_n=33"):
             call()
     assert index.open([4, 5, 6, 4]) == first
     assert index.survey([first, second], 1, 1)[0].length.tolist() == [1, 1]

@@ -9,7 +9,7 @@ from random_models import random_model
 
 from adaspec.cost.model import line
 from adaspec.policy.planner.address import Pinned, model_at, planner_at
-from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.policy.planner.memory import Planner, new_planner
 from adaspec.predict.tables import packed
 
 

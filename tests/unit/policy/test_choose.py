@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from random_models import random_model
 from random_recordings import random_cost
 
-from adaspec.cost.model import CostModel, target_s
+from adaspec.cost.model import CostModel, line, target_s
+from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
@@ -24,9 +25,8 @@ from adaspec.policy.planner.budget import (
     ranked_budget,
     sort_descending,
 )
-from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
-from adaspec.policy.planner.memory import LONGEST_NGRAM, LONGEST_SPLICE, Memory, new_memory
-from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
+from adaspec.policy.planner.choose import extended, offer, wanted
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
 from adaspec.predict.tables import packed
 
 CAP = 6
@@ -36,26 +36,6 @@ MODEL = random_model(0, EMPTY, evidence=False)
 SEEDS = st.integers(0, 1 << 32)
 
 
-def random_rows(rng: np.random.Generator, count: int) -> RowFacts:
-    def numbers(low: int, high: int) -> np.ndarray:
-        return rng.integers(low, high, count).astype(np.int32)
-
-    available = numbers(0, CAP + 2)
-    return RowFacts(
-        slots=np.arange(count, dtype=np.int32),
-        prompt_tokens=numbers(1, 400),
-        position=numbers(1, 200),
-        holds_neural=rng.random(count) < 0.8,
-        length=(available > 0).astype(np.int32),
-        start=np.zeros(count, np.int32),
-        agree=np.zeros(count, np.int32),
-        seen=np.ones(count, np.int32),
-        available=available,
-        tail=np.full((count, TAIL), -1, np.int32),
-        candidate=np.full((count, CANDIDATE), -1, np.int32),
-    )
-
-
 def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
     curve = np.zeros(longest + 1)
     curve[0] = 1.0
@@ -63,17 +43,20 @@ def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
     return curve
 
 
-def filled(rng: np.random.Generator, rows: RowFacts) -> Memory:
-    """Curves of every shape, as predictions and the matches behind drafts leave them."""
-    memory = new_memory([MODEL], len(rows.slots))
-    for row in range(len(rows.slots)):
-        longest = memory.neural.shape[1] - 1
-        memory.neural[row] = falling(rng, longest * rows.holds_neural[row], longest)
-        memory.ngram[row] = falling(rng, int(rows.available[row]), LONGEST_NGRAM)
-        for k in range(1, longest + 1):
+def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, Memory]:
+    """A planner of rows with curves of every shape, as predictions and matches leave them."""
+    costs = line("any", 1.0, 0.1).constants()
+    pinned = pinned_planner([MODEL], costs, count, CAP, LONGEST_NEURAL, reads_drafts=True)
+    planner, memory = pinned.value, pinned.value.memory
+    planner.limits["rows"], planner.budget.step["price"] = count, price
+    planner.rows.available[:] = rng.integers(0, CAP + 2, count)
+    for row in range(count):
+        memory.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
+        memory.ngram[row] = falling(rng, int(planner.rows.available[row]), LONGEST_NGRAM)
+        for k in range(1, LONGEST_NEURAL + 1):
             behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
             memory.splice[row, k] = falling(rng, behind, LONGEST_SPLICE)
-    return memory
+    return pinned, memory
 
 
 def survival(memory: Memory, row: int, neural: int, copied: int) -> np.ndarray:
@@ -84,11 +67,12 @@ def survival(memory: Memory, row: int, neural: int, copied: int) -> np.ndarray:
     return np.concatenate([memory.neural[row, 1 : neural + 1], spliced])
 
 
-def drafts(memory: Memory, rows: RowFacts, row: int, count: int) -> list[tuple[int, int]]:
+def drafts(pinned: Pinned, row: int, count: int) -> list[tuple[int, int]]:
     """Every draft of a row: neural tokens and copied ones."""
-    found = [(0, copied) for copied in range(min(int(rows.available[row]), CAP) + 1)]
+    available = int(pinned.value.rows.available[row])
+    found = [(0, copied) for copied in range(min(available, CAP) + 1)]
     for neural in range(1, min(count, CAP) + 1):
-        behind = int((memory.splice[row, neural, 1:] > 0).sum())
+        behind = int((pinned.value.memory.splice[row, neural, 1:] > 0).sum())
         found += [(neural, copied) for copied in range(min(behind, CAP - neural) + 1)]
     return found
 
@@ -96,31 +80,27 @@ def drafts(memory: Memory, rows: RowFacts, row: int, count: int) -> list[tuple[i
 @settings(max_examples=200, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
 def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, price):
-    rng = np.random.default_rng(seed)
-    rows = random_rows(rng, 3)
-    memory = filled(rng, rows)
+    pinned, memory = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
-    choose_sources(memory, rows, count, price, CAP, True, neural, ngram)
+    wanted(pinned.address, count, neural, ngram)
     for row in range(3):
 
         def worth(draft, row=row):
             return float((survival(memory, row, *draft) - price).sum())
 
-        best = max(worth(draft) for draft in drafts(memory, rows, row, count))
+        best = max(worth(draft) for draft in drafts(pinned, row, count))
         assert worth((int(neural[row]), int(ngram[row]))) == pytest.approx(best, abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
 def test_a_draft_goes_as_far_as_its_source_and_no_likely_token_is_left_out(seed, count, price):
-    rng = np.random.default_rng(seed)
-    rows = random_rows(rng, 3)
-    memory = filled(rng, rows)
+    pinned, memory = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
-    choose_sources(memory, rows, count, price, CAP, True, neural, ngram)
+    wanted(pinned.address, count, neural, ngram)
     before = np.stack([neural, ngram], 1).copy()
-    extend(memory, rows, count, CAP, True, neural, ngram)
-    fill_offered(memory, neural, ngram)
+    extended(pinned.address, count, neural, ngram)
+    offer(pinned.address, neural, ngram)
     for row in range(3):
         if before[row].any():
             assert neural[row] == before[row, 0]

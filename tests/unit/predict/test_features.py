@@ -18,7 +18,7 @@ from adaspec.predict.features import (
     FEATURES,
     TAIL,
     RowFacts,
-    observe,
+    fill_features,
 )
 from adaspec.predict.tables import LEVELS, Tables, packed
 
@@ -107,7 +107,7 @@ def test_features_are_what_their_definitions_say() -> None:
         packed_table, table = random_table(rng)
         rows = random_rows(rng, np.arange(5, dtype=np.int32))
         out = np.full((5, FEATURES), 99, np.float32)
-        observe(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
+        fill_features(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
         for row in range(5):
             said = expected_features(rows, row, table)
             np.testing.assert_allclose(out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(BEFORE))
@@ -122,9 +122,9 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
 @pytest.mark.parametrize(
     ("place", "name", "column"),
     [
-        (evidence, "observe_evidence", (-1, 6)),
-        (splicing, "observe_splice", (-1, 3)),
-        (features, "observe", (-1, (0, 0))),
+        (evidence, "fill_evidence", (-1, 6)),
+        (splicing, "fill_splice", (-1, 3)),
+        (features, "fill_features", (-1, (0, 0))),
         (features, "BEFORE", None),
         (model, "SPLICE", None),
         (model, "HEADS", {"before": ("ngram_first",)}),
