@@ -27,7 +27,8 @@ from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.policy.text import BehindDrafts
 from adaspec.predict.features import BEFORE, CANDIDATE, TAIL, BehindMatches
-from adaspec.predict.model import Model, feature_fingerprint, model_from
+from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.model import Model, model_from
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]

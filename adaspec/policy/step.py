@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
-from adaspec.policy.cut import Cut, checked_lengths, named_starts, within
 from adaspec.policy.protocol import (
     Batch,
     Bools,
@@ -40,8 +39,17 @@ from adaspec.policy.protocol import (
     Report,
     Setup,
 )
-from adaspec.policy.text import BehindDrafts, KnownText, Longs
+from adaspec.policy.text import BehindDrafts, KnownText, Longs, whole_numbers
 from adaspec.predict.features import CANDIDATE, TAIL
+
+
+class Cut(NamedTuple):
+    """A proposal as it can be verified, per row."""
+
+    neural_len: Ints
+    ngram_len: Ints
+    start: Ints
+    """Where copying starts, in the text and the drafted tokens behind it."""
 
 
 class DraftSource(Protocol):
@@ -220,13 +228,13 @@ class Executor:
         proposal = self.policy.decide(self._shown(step))
         name, source = self.policy.name, step.source
         assert source is not None
-        neural_len, ngram_len = checked_lengths(
+        neural_len, ngram_len = _checked_lengths(
             proposal, step.holds_neural, step.forwards, name, lenient
         )
         start, available = step.start, step.available
         source.check(neural_len)
         if proposal.ngram_start is not None:
-            start, available = named_starts(
+            start, available = _named_starts(
                 proposal.ngram_start, step.context_tokens, neural_len, start, available, name
             )
         drafted = neural_len > 0
@@ -235,7 +243,7 @@ class Executor:
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
         step.proposal = proposal
-        step.cut = within(Cut(neural_len, ngram_len, start), available, self.setup.cap, room)
+        step.cut = _within(Cut(neural_len, ngram_len, start), available, self.setup.cap, room)
         return step.cut
 
     def proposed(self, step: Step) -> Ints:
@@ -300,3 +308,70 @@ class Executor:
             step.batch.drafts = step.source.drafts(step.forwards)
             step.shown_forwards = step.forwards
         return step.batch
+
+
+def _checked_lengths(
+    proposal: object, holds: Bools, forwards: int, name: str, lenient: bool
+) -> tuple[Ints, Ints]:
+    """Neural and copied lengths; a `PolicyFault` if a rule is broken.
+
+    `lenient` shortens what was not drafted instead, and what was to be copied behind it goes: for
+    where somebody else than the policy `name` ended the drafting.
+    """
+    rows, drafted = len(holds), forwards * holds
+    if not isinstance(proposal, Proposal):
+        raise PolicyFault(f"policy '{name}' decides on {proposal!r:.60}, not on a Proposal")
+    neural_len = whole_numbers(proposal.neural_len, rows, f"policy '{name}' proposes neural_len")
+    ngram_len = whole_numbers(proposal.ngram_len, rows, f"policy '{name}' proposes ngram_len")
+    if lenient:
+        ngram_len[neural_len > drafted] = 0
+        np.minimum(neural_len, drafted, out=neural_len)
+    if (neural_len < 0).any() or (neural_len > drafted).any() or (ngram_len < 0).any():
+        raise PolicyFault(
+            f"policy '{name}' proposes more neural tokens than were drafted ({forwards}), or a "
+            f"negative length: neural {neural_len.tolist()}, n-gram {ngram_len.tolist()}"
+        )
+    return neural_len, ngram_len
+
+
+def _named_starts(
+    named: object, context_tokens: Ints, neural_len: Ints, start: Ints, available: Ints, name: str
+) -> tuple[Ints, Ints]:
+    """Where rows copy from and how much there is, where a policy names places of its own."""
+    places = whole_numbers(named, len(start), f"policy '{name}' proposes ngram_start")
+    elsewhere = places >= 0
+    if (places >= context_tokens).any():
+        raise PolicyFault(f"policy '{name}' copies from {places.tolist()}, beyond the known text")
+    if (places < -1).any() or (elsewhere & (neural_len > 0)).any():
+        raise PolicyFault(
+            f"policy '{name}' proposes ngram_start {places.tolist()}: -1 is the most recent match, "
+            "and behind neural tokens no other can be named"
+        )
+    return (
+        np.where(elsewhere, places, start),
+        np.where(elsewhere, context_tokens - places, available),
+    )
+
+
+def _within(cut: Cut, available: Ints, cap: int, room: Ints | None) -> Cut:
+    """What there is to copy, within the cap, and within each row's room where rows have one."""
+    most = np.full_like(available, cap) if room is None else np.clip(room, 0, cap).astype(np.int32)
+    behind = np.minimum(available, np.maximum(most - cut.neural_len, 0))
+    return cut._replace(
+        neural_len=np.minimum(cut.neural_len, most), ngram_len=np.minimum(cut.ngram_len, behind)
+    )
+
+
+def shorten_longest(cut: Cut, most_tokens: int) -> None:
+    """Shorten a batch's drafts, the longest first, until they hold no more tokens together."""
+    lengths = cut.neural_len + cut.ngram_len
+    if lengths.sum() <= most_tokens:
+        return
+    level = 0
+    while np.minimum(lengths, level + 1).sum() <= most_tokens:
+        level += 1
+    left = most_tokens - int(np.minimum(lengths, level).sum())
+    most = np.full_like(lengths, level)
+    most[np.flatnonzero(lengths > level)[:left]] += 1
+    np.minimum(cut.neural_len, most, out=cut.neural_len)
+    np.minimum(cut.ngram_len, most - cut.neural_len, out=cut.ngram_len)

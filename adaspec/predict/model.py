@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
-from adaspec.predict.evidence import EVIDENCE, probe_evidence
-from adaspec.predict.features import BEFORE, fingerprint
+from adaspec.predict.features import BEFORE, EVIDENCE, SPLICE
 from adaspec.predict.network import Network, network_from
-from adaspec.predict.splicing import SPLICE, probe_splice
 from adaspec.predict.survival import Curves, curves_from
 from adaspec.predict.tables import Tables
 
@@ -114,12 +112,6 @@ def model_from(learned: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray
     if unknown:
         raise PolicyError(f"a model holds no '{min(unknown)}'")
     return Model(networks, curves, token_tables.from_arrays(tables))
-
-
-def feature_fingerprint() -> str:
-    """The fingerprint of this build's features; a model with another one is refused."""
-    heads = tuple(f"{group}:{head}" for group, names in HEADS.items() for head in names)
-    return fingerprint((*SPLICE, *EVIDENCE, *heads), probe_splice(), probe_evidence())
 
 
 def no_curves(longest: int) -> Curves:

@@ -21,9 +21,15 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned, pinned_planner, planner_at
 from adaspec.policy.planner.memory import Planner, rows_of
-from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, BehindMatches, RowFacts
-from adaspec.predict.splicing import SPLICE
+from adaspec.predict.features import (
+    CANDIDATE,
+    EVIDENCE,
+    FEATURES,
+    SPLICE,
+    TAIL,
+    BehindMatches,
+    RowFacts,
+)
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     context_tokens,

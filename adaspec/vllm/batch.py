@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from adaspec.draft.answers import AnswerIndex
 from adaspec.draft.index import NgramIndex
-from adaspec.policy.cut import Cut
 from adaspec.policy.protocol import Bools, Floats, Ints
-from adaspec.policy.step import ShownDrafts, Step
+from adaspec.policy.step import Cut, ShownDrafts, Step
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 

@@ -24,10 +24,9 @@ import numpy as np
 
 from adaspec.cost.model import CostModel
 from adaspec.draft.answers import AnswerIndex
-from adaspec.policy.cut import Cut, shorten_longest
 from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.protocol import Bools, Floats, Ints, Policy
-from adaspec.policy.step import Executor
+from adaspec.policy.step import Cut, Executor, shorten_longest
 from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,

@@ -19,8 +19,7 @@ from adaspec.evaluate.render.contents import contents_of
 from adaspec.evaluate.report import Report
 from adaspec.policy.planner.memory import new_rows
 from adaspec.predict import features, tables
-from adaspec.predict.evidence import EVIDENCE, fill_evidence
-from adaspec.predict.splicing import SPLICE, fill_splice
+from adaspec.predict.features import EVIDENCE, SPLICE, fill_evidence, fill_splice
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 

@@ -29,8 +29,14 @@ from adaspec.policy.planner.memory import (
     rows_of,
     rows_of_model,
 )
-from adaspec.predict.evidence import fill_evidence
-from adaspec.predict.features import CANDIDATE, BehindMatches, RowFacts, fill_features
+from adaspec.predict.features import (
+    CANDIDATE,
+    BehindMatches,
+    RowFacts,
+    fill_evidence,
+    fill_features,
+    fill_splice,
+)
 from adaspec.predict.model import (
     ACCEPTED_BEFORE,
     ACCEPTED_NEXT,
@@ -44,7 +50,6 @@ from adaspec.predict.model import (
     SPLICE_MORE,
 )
 from adaspec.predict.network import predict_rows
-from adaspec.predict.splicing import fill_splice
 from adaspec.predict.survival import fill_survival
 
 Array = NDArray[np.float64]

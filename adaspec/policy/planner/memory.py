@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from adaspec.cost.model import Costs
 from adaspec.jit import compiled
 from adaspec.policy.planner.budget import ONE_FORWARD, Budget, new_budget
-from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import CANDIDATE, FEATURES, TAIL, RowFacts
+from adaspec.predict.features import CANDIDATE, EVIDENCE, FEATURES, TAIL, RowFacts
+from adaspec.predict.features import SPLICE as SPLICE_FEATURES
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import Scratch, new_scratch
-from adaspec.predict.splicing import SPLICE as SPLICE_FEATURES
 from adaspec.predict.tables import LEVELS
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaspec.predict import evidence, features, model, splicing, tables
+from adaspec.predict import features, model, tables
 from adaspec.predict.features import (
     BEFORE,
     CANDIDATE,
@@ -20,6 +20,7 @@ from adaspec.predict.features import (
     RowFacts,
     fill_features,
 )
+from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.tables import LEVELS, Tables, packed
 
 
@@ -114,26 +115,26 @@ def test_features_are_what_their_definitions_say() -> None:
 
 
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
-    code = "from adaspec.predict.model import feature_fingerprint as f; print(f(), f())"
+    code = "from adaspec.predict.fingerprint import feature_fingerprint as f; print(f(), f())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == [model.feature_fingerprint()] * 2
+    assert said.stdout.split() == [feature_fingerprint()] * 2
 
 
 @pytest.mark.parametrize(
     ("place", "name", "column"),
     [
-        (evidence, "fill_evidence", (-1, 6)),
-        (splicing, "fill_splice", (-1, 3)),
+        (features, "fill_evidence", (-1, 6)),
+        (features, "fill_splice", (-1, 3)),
         (features, "fill_features", (-1, (0, 0))),
         (features, "BEFORE", None),
-        (model, "SPLICE", None),
+        (features, "SPLICE", None),
         (model, "HEADS", {"before": ("ngram_first",)}),
     ],
 )
 def test_another_definition_name_or_order_changes_the_fingerprint(
     place: object, name: str, column: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, whole = model.feature_fingerprint(), getattr(place, name)
+    before, whole = feature_fingerprint(), getattr(place, name)
 
     def changed(*given: Any) -> None:
         whole.py_func(*given)
@@ -143,6 +144,6 @@ def test_another_definition_name_or_order_changes_the_fingerprint(
         monkeypatch.setattr(place, name, whole[::-1])
     else:
         monkeypatch.setattr(place, name, column if isinstance(whole, dict) else changed)
-    assert model.feature_fingerprint() != before
+    assert feature_fingerprint() != before
     monkeypatch.setattr(place, name, whole)
-    assert model.feature_fingerprint() == before
+    assert feature_fingerprint() == before
