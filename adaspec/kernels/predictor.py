@@ -1,6 +1,6 @@
 """The learned policy's choice per row, step after step, in a few kernels.
 
-    begin            scan, observe
+    begin            scan, begin
     revise           scan, revise
     propose          propose
 
@@ -18,7 +18,7 @@ import torch
 import triton
 from torch import Tensor
 
-from adaspec.kernels import observe, propose, revise, scan
+from adaspec.kernels import begin, propose, revise, scan
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
 from adaspec.kernels.layout import AVAILABLE, CONTEXT, MATCH, Rows
 from adaspec.kernels.model import ModelBuffers
@@ -77,7 +77,7 @@ class FusedPredictor:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         count, rows = len(batch.slots), self.rows
         self._scan(batch, batch.slots, 0)
-        observe.observe[(count,)](
+        begin.begin[(count,)](
             batch,
             batch.tokens.stride(0),
             self.model.before,

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from adaspec.kernels.answers import best_match
+from adaspec.kernels.begin import NEURAL, NGRAM, NGRAM_EXPONENT
 from adaspec.kernels.curves import (
     in_proportion,
     recalibrated,
@@ -38,7 +39,6 @@ from adaspec.kernels.layout import (
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.observe import NEURAL, NGRAM, NGRAM_EXPONENT
 from adaspec.kernels.scan import joined_match
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.predict import model

@@ -30,14 +30,7 @@ class Curves(NamedTuple):
 @compiled
 def fill_survival(first: float, score: float, curves: Curves, out: Array) -> None:
     """Fill `out` with P(accepted >= j) for j = 0, 1, ..; 0 beyond the longest known length."""
-    low, high = 0, curves.edges.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if score >= curves.edges[middle]:
-            low = middle + 1
-        else:
-            high = middle
-    shape = curves.shapes[low]
+    shape = curves.shapes[np.searchsorted(curves.edges, score, side="right")]
     out[0] = 1.0
     for j in range(1, out.shape[0]):
         out[j] = first * shape[j] if j < shape.shape[0] else 0.0

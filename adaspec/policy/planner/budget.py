@@ -163,7 +163,7 @@ def note_ranked(budget: Budget, rows: int) -> None:
 
 
 @compiled
-def fit(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
+def keep_likeliest(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
     """Cut ranked drafts to the `room` likeliest tokens of all; the price of the next step follows.
 
     Of equally likely tokens the first rows' are taken.

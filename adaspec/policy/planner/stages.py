@@ -26,8 +26,8 @@ from adaspec.jit import compiled, inlined
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.budget import (
     decide_budget,
-    fit,
     forwards_at,
+    keep_likeliest,
     note_ranked,
     rank,
     ranked_budget,
@@ -145,7 +145,7 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
         costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
         rate = rate_of(planner.memory, costs, running, context_of(rows))
         room = ranked_budget(budget, costs, rate, tokens)
-    fit(budget, planner.memory.offered, lengths, room)
+    keep_likeliest(budget, planner.memory.offered, lengths, room)
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]

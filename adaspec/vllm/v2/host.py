@@ -25,7 +25,13 @@ from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.budget import decide_budget, fit, forwards_at, note_ranked, rank
+from adaspec.policy.planner.budget import (
+    decide_budget,
+    forwards_at,
+    keep_likeliest,
+    note_ranked,
+    rank,
+)
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
@@ -142,7 +148,7 @@ class Host:
         decided.lengths = report.length.astype(np.int32)
         rank(planner.budget, report.survival, decided.lengths)
         note_ranked(planner.budget, rows)
-        fit(planner.budget, report.survival, decided.lengths, decided.budget)
+        keep_likeliest(planner.budget, report.survival, decided.lengths, decided.budget)
         if decided.was_cut:  # what did not fit was no choice
             planner.budget.step["price"] = before
 

@@ -16,9 +16,9 @@ from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
-    fit,
     forwards_at,
     forwards_table,
+    keep_likeliest,
     new_budget,
     note_ranked,
     rank,
@@ -138,7 +138,7 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     rank(budget, table, lengths)
     room = ranked_budget(budget, costs, rate, rows + reading)
     cut = lengths.copy()
-    fit(budget, table, cut, room)
+    keep_likeliest(budget, table, cut, room)
     assert cut.sum() == room
     assert worth(cut) == pytest.approx(best, abs=1e-9)
 
@@ -151,7 +151,7 @@ def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(see
     budget = new_budget(rows, CAP)
     rank(budget, table, lengths)
     cut = lengths.copy()
-    fit(budget, table, cut, room)
+    keep_likeliest(budget, table, cut, room)
     assert cut.sum() == min(room, lengths.sum())
     kept = np.concatenate([table[row, : cut[row]] for row in range(rows)])
     out = np.concatenate([table[row, cut[row] : lengths[row]] for row in range(rows)])

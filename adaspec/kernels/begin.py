@@ -1,6 +1,6 @@
 """The start of a step, a row per program: the match, the features, and what they predict.
 
-`observe` does what `HostPredictor.begin` does behind the scan: `fill_features` of
+`begin` does what `HostPredictor.begin` does behind the scan: `fill_features` of
 `predict.features`, and `predict_before_drafting` of `policy.planner.curves`.
 """
 
@@ -52,7 +52,7 @@ SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
 
 
 @triton.jit(do_not_specialize_on_alignment=["price", "factors"])
-def observe(
+def begin(
     batch: tl.tuple,
     tokens_stride: tl.tensor,
     model: tl.tuple,
