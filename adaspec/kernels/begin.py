@@ -59,11 +59,7 @@ def begin(
     tables: tl.tuple,
     price: tl.tensor,
     factors: tl.tensor,
-    keys: tl.tensor,
-    all_facts: tl.tensor,
-    all_curves: tl.tensor,
-    holds: tl.tensor,
-    decides: tl.tensor,
+    rows: tl.tuple,
     memory: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
@@ -80,7 +76,7 @@ def begin(
     sampled = tl.load(batch.sampled + row).to(tl.int64)
     may_draft = tl.load(batch.holds_neural + slot)
 
-    match = joined_match(keys, row, text, known, text, 0, 0, False, splits)
+    match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, text, 0, 0, False)
     length, start, agree, seen, available, follower = match
@@ -96,14 +92,14 @@ def begin(
     third = tl.maximum(token_at(text, known, text, 0, 0, known - 3, False), -1)
     position = known - prompt
 
-    facts = all_facts + row * FACTS
+    facts = rows.facts + row * FACTS
     tl.store(facts + CONTEXT, known)
     tl.store(facts + POSITION, position)
     noted(facts + MATCH, length, start, agree, seen, available, follower)
     tl.store(facts + FIRST + lanes, candidate)
     tl.store(facts + AGREED, 0)
-    tl.store(holds + row, may_draft)
-    tl.store(decides + row, sampled > 0)
+    tl.store(rows.holds + row, may_draft)
+    tl.store(rows.decides + row, sampled > 0)
     column = tl.arange(0, emitted_lanes)
     token = token_at(text, known, text, 0, 0, known - sampled + column, False)
     token = tl.where(column < sampled, tl.maximum(token, -1), -1)
@@ -153,7 +149,7 @@ def begin(
     weight = tl.load(factors + SPLICE) * SPLICE_WEIGHT
     gain = gain * weight - tl.load(price) * SPLICE_TOKENS
 
-    curves = all_curves + row * CURVES
+    curves = rows.curves + row * CURVES
     tl.store(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES), ngram)
     tl.store(curves + NEURAL_AT + tl.arange(0, NEURAL_LANES), neural)
     tl.store(curves + EXPECTED_AT, tl.where(gain > 0, gain, 0.0))
