@@ -146,9 +146,10 @@ class NgramIndex:
     def _rows(self, slots: ArrayLike) -> Longs:
         """The slots as an array; a `DraftError` if one is closed."""
         rows = np.asarray(slots, np.int64).reshape(-1)
-        for slot in rows[(rows < 0) | (rows >= len(self._known))].tolist() or (
-            rows[self._known[rows] == CLOSED].tolist()
-        ):
+        is_open = (rows >= 0) & (rows < len(self._known))
+        is_open[is_open] = self._known[rows[is_open]] != CLOSED
+        if not is_open.all():
+            slot = rows[~is_open][0]
             raise DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
         return rows
 

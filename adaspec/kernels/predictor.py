@@ -20,8 +20,19 @@ from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal, Step
-from adaspec.kernels.layout import AVAILABLE, CONTEXT, MATCH, Rows
-from adaspec.kernels.model import ModelBuffers
+from adaspec.kernels.curves import CurveBuffers
+from adaspec.kernels.layout import (
+    AVAILABLE,
+    CONTEXT,
+    MATCH,
+    NEURAL_LANES,
+    NGRAM_LANES,
+    SPLICE_LANES,
+    Rows,
+)
+from adaspec.kernels.network import NetworkBuffers
+from adaspec.kernels.tables import TableBuffers
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import Model
 
 SPLITS = 16
@@ -30,6 +41,49 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
+
+
+class Before(NamedTuple):
+    """What predicts before drafting."""
+
+    network: NetworkBuffers
+    ngram: CurveBuffers
+    neural: CurveBuffers
+
+
+class Behind(NamedTuple):
+    """What predicts behind drafted tokens."""
+
+    evidence: NetworkBuffers
+    splice: NetworkBuffers
+    spliced: CurveBuffers
+    tables: TableBuffers
+
+
+class ModelBuffers(NamedTuple):
+    """The networks, curves and token tables of a model, apart by the kernels that read them."""
+
+    before: Before
+    behind: Behind
+    tables: TableBuffers
+
+    @classmethod
+    def of(cls, model: Model, device: torch.device) -> ModelBuffers:
+        """The model on a device; another network, never run, replaces a missing one."""
+        networks = {name: NetworkBuffers.of(each, device) for name, each in model.networks.items()}
+        curves, tables = model.curves, TableBuffers.of(model.tables, device)
+        before = Before(
+            network=networks["before"],
+            ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
+            neural=CurveBuffers.of(curves["neural"], LONGEST_NEURAL, NEURAL_LANES.value, device),
+        )
+        behind = Behind(
+            evidence=networks.get("evidence", networks["splice"]),
+            splice=networks["splice"],
+            spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
+            tables=tables,
+        )
+        return cls(before, behind, tables)
 
 
 class _Views(NamedTuple):

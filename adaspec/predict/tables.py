@@ -25,7 +25,6 @@ PARENT = (-1, 0, 1, -1, 3, 3, 0)
 """The level that each level's means are shrunk towards; -1 is the base."""
 TOLD = 3
 """The number of figures per level: mean, log count, depth."""
-MOST_BYTES = 20_000_000
 
 
 class Tables(NamedTuple):
