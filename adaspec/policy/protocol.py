@@ -15,8 +15,9 @@ far as it is known. The arrays are its own: it may write into them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.match import Matches
+
+if TYPE_CHECKING:
+    from adaspec.policy.text import KnownText
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -48,31 +52,6 @@ class Setup:
     """One of `cost.engine.ENGINES`."""
 
 
-class Context(Protocol):
-    """Look-ups in the text of running requests, as far as it is known."""
-
-    def tail(self, count: int) -> Ints:
-        """The last `count` known tokens of every row, padded with -1 on the left."""
-
-    def candidate(self, count: int) -> Ints:
-        """What every row's most recent match would copy, padded with -1."""
-
-    def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
-        """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
-
-
-class Behind(Protocol):
-    """Look-ups behind drafted neural tokens."""
-
-    def __call__(self, neural_len: Ints) -> Matches:
-        """The match behind row i's first `neural_len[i]` drafted tokens; none where that is 0.
-
-        Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row
-        may then be looked up at one length only, once drafting is over, and must verify just that
-        many neural tokens; `start` is -1. All else is refused.
-        """
-
-
 @dataclass(slots=True)
 class Drafts:
     """What the neural drafter has drafted so far in this step."""
@@ -84,7 +63,12 @@ class Drafts:
     """(rows, count) drafted tokens, -1 where not drafted or not known."""
     confidences: Floats
     """(rows, count, 3) in the order of `trace.schema.CONFIDENCES`; NaN where not known."""
-    behind: Behind
+    behind: Callable[[Ints], Matches]
+    """(lengths) -> the match behind row i's first lengths[i] drafted tokens; none where that is 0.
+
+    Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row may
+    then be looked up at one length only, once drafting is over, and must verify just that many
+    neural tokens; `start` is -1. All else is refused."""
 
 
 @dataclass(slots=True)
@@ -99,7 +83,8 @@ class Batch:
     is_new: Bools
     """The rows whose requests no step has shown before, whoever had the slot."""
     matches: Matches
-    context: Context
+    context: KnownText
+    """Look-ups in the text of running requests, as far as it is known."""
     reading: int
     """Tokens of prompts that the step reads besides, as far as that is known."""
     drafts: Drafts

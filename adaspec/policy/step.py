@@ -25,7 +25,7 @@ import numpy as np
 
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import Matches
+from adaspec.draft.match import FACTS, Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
 from adaspec.policy.protocol import (
@@ -52,6 +52,13 @@ class Cut(NamedTuple):
     """Where copying starts, in the text and the drafted tokens behind it."""
 
 
+_NOTHING = np.empty(0, np.int32)
+_UNDRAFTED = Drafts(
+    0, _NOTHING, _NOTHING.astype(np.float32), lambda lengths: Matches(*[lengths] * FACTS)
+)
+"""Stands for the drafts of a step that has no source yet."""
+
+
 class DraftSource(Protocol):
     """Where one step's drafted tokens come from: a recording, or an engine's drafter."""
 
@@ -70,20 +77,16 @@ class Step:
     """One engine step of some requests, from the known text to what is verified."""
 
     slots: Longs
-    prompt_tokens: Ints
+    context_tokens: Ints
+    """Known tokens per row, prompt included."""
     position: Ints
     holds_neural: Bools
-    is_new: Bools
-    reading: int
-    matches: Matches
-    """What the policy is shown of the most recent matches, which it may write into."""
     start: Ints
-    """Where those continue."""
+    """Where the most recent matches continue."""
     available: Ints
-    text: KnownText
-    source: DraftSource | None = None
-    batch: Batch | None = None
+    batch: Batch
     """What the policy is shown, made of copies: it may write into it."""
+    source: DraftSource | None = None
     shown_forwards: int = 0
     """After how many forwards the policy was shown drafts last."""
     planned: int = 0
@@ -94,11 +97,6 @@ class Step:
     cut: Cut | None = None
     shape: StepShape | None = None
     """What the step did, as far as its duration depends on it."""
-
-    @property
-    def context_tokens(self) -> Ints:
-        """Known tokens per row, prompt included."""
-        return self.prompt_tokens + self.position
 
 
 class ShownDrafts:
@@ -159,13 +157,23 @@ class Executor:
 
         It reads so many tokens of prompts besides.
         """
-        indexed = slots.astype(np.int64)
-        matches, *known = self.index.survey(indexed, TAIL, CANDIDATE)
+        rows, holds = slots.astype(np.int64), holds_neural.copy()
+        matches, *known = self.index.survey(rows, TAIL, CANDIDATE)
         start, available = matches.start.copy(), matches.available.copy()
-        text, is_new = KnownText(self.index, indexed, start, *known), self._is_new[indexed]
-        self._is_new[indexed] = False
-        facts = indexed, prompt_tokens, position, holds_neural.copy(), is_new, reading
-        return Step(*facts, matches, start, available, text)
+        batch = Batch(
+            slots.astype(np.int32),
+            prompt_tokens.copy(),
+            position.copy(),
+            holds.copy(),
+            self._is_new[rows],
+            matches,
+            KnownText(self.index, rows, start, *known),
+            reading,
+            _UNDRAFTED,
+        )
+        self._is_new[rows] = False
+        context = prompt_tokens + position
+        return Step(rows, context, position, holds, start, available, batch)
 
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
@@ -179,17 +187,8 @@ class Executor:
     def plan(self, step: Step) -> int:
         """The most forwards of the drafter that the policy asks for."""
         assert step.source is not None
-        step.batch = Batch(
-            step.slots.astype(np.int32),
-            step.prompt_tokens.copy(),
-            step.position.copy(),
-            step.holds_neural.copy(),
-            step.is_new,
-            step.matches,
-            step.text,
-            step.reading,
-            step.source.drafts(0),
-        )
+        step.batch.holds_neural[:] = step.holds_neural
+        step.batch.drafts = step.source.drafts(0)
         step.planned = self._asked(step.batch)
         return step.planned
 
@@ -271,7 +270,7 @@ class Executor:
         `known` are the rows of which anything is known; None: all. The others were in no batch of
         the target, and are not charged.
         """
-        assert step.batch is not None and step.proposal is not None
+        assert step.proposal is not None
         context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
         if known is not None:
             context, holds, rows = context[known], holds[known], int(known.sum())
@@ -303,7 +302,7 @@ class Executor:
 
     def _shown(self, step: Step) -> Batch:
         """What the policy is shown, with what was drafted so far."""
-        assert step.batch is not None and step.source is not None
+        assert step.source is not None
         if step.shown_forwards != step.forwards:
             step.batch.drafts = step.source.drafts(step.forwards)
             step.shown_forwards = step.forwards

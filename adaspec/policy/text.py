@@ -22,7 +22,7 @@ _INT32 = np.dtype(np.int32)
 
 
 class KnownText:
-    """The `Context` of a batch: look-ups in the text as far as it is known."""
+    """Look-ups in the text of a batch's requests, as far as it is known."""
 
     def __init__(
         self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
@@ -35,19 +35,19 @@ class KnownText:
         self._tail, self._candidate = tail, candidate
 
     def tail(self, count: int) -> Ints:
-        """The last known tokens per row."""
+        """The last `count` known tokens of every row, padded with -1 on the left."""
         tokens = _checked(count)
         return self._tail.copy() if tokens == TAIL else self._index.tail(self._slots, tokens)
 
     def candidate(self, count: int) -> Ints:
-        """What the most recent match would copy, padded with -1 to `count`."""
+        """What every row's most recent match would copy, padded with -1."""
         tokens = _checked(count)
         if tokens <= CANDIDATE:
             return self._candidate[:, :tokens].copy()
         return self._index.copies(self._slots, self._start, tokens)
 
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
-        """Where vLLM's own look-up copies from, and the match's length."""
+        """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
         return self._index.match_vllm(self._slots, min_match, max_match)
 
 

@@ -42,9 +42,7 @@ _FADED = 1e-4
 ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where none was tuned: one forward at every load."""
 
-_STEP = np.dtype(
-    [("forwards", "i8"), ("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")]
-)
+_STEP = np.dtype([("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")])
 
 
 class Budget(NamedTuple):
@@ -53,8 +51,8 @@ class Budget(NamedTuple):
     forwards: Array
     """(loads, 2) load and forwards; loads ascending."""
     step: Record
-    """One record: forwards and budget of this step, the price of a token in it, how many tokens the
-    last report offered, and the mean number of rows of the reports, 0 before the first."""
+    """One record: the budget of this step, the price of a token in it, how many tokens the last
+    report offered, and the mean number of rows of the reports, 0 before the first."""
     survival: Array
     """The last report's survivals, descending; as many as were offered."""
     mean: Array

@@ -68,7 +68,7 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
     chosen, price = rows_of_model(planner, number), planner.budget.step[0].price
     fill_features(rows, chosen, model.tables, memory.keys, memory.features)
     count = chosen.shape[0]
-    predict_rows(model.before, memory.features, count, memory.before_scratch, memory.predictions)
+    predict_rows(model.before, memory.features, count, memory.scratch, memory.predictions)
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
     weight = SPLICE_WEIGHT * memory.record[SPLICE].factor
     charge = SPLICE_TOKENS * price
@@ -116,7 +116,7 @@ def revise_by_draft(
         model.evidence,
         memory.evidence_features,
         count,
-        memory.evidence_scratch,
+        memory.scratch,
         memory.evidence_predictions,
     )
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
@@ -276,7 +276,7 @@ def predict_splices(
         model.splice,
         memory.splice_features,
         count,
-        memory.splice_scratch,
+        memory.scratch,
         memory.splice_predictions,
     )
     factor = memory.record[SPLICE].factor

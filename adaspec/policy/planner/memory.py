@@ -88,17 +88,11 @@ class Memory(NamedTuple):
     throughput: Record
     """One `THROUGHPUT`."""
     keys: NDArray[np.uint64]
-    before_scratch: Scratch
-    splice_scratch: Scratch
-    evidence_scratch: Scratch
+    scratch: Scratch
 
 
 def new_memory(models: Sequence[Model], slots: int) -> Memory:
     """Fresh memory for so many slots, with room for whichever of the models predicts."""
-    compiled = [model.compiled() for model in models]
-    scratch = {
-        f"{name}_scratch": new_scratch([getattr(each, name) for each in compiled]) for name in HEADS
-    }
     neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
     return Memory(
         features=np.zeros((slots, FEATURES), np.float32),
@@ -121,7 +115,7 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         recent_steps=np.zeros((RATE_STEPS, 2)),
         throughput=np.zeros(1, THROUGHPUT),
         keys=np.zeros(LEVELS, np.uint64),
-        **scratch,
+        scratch=new_scratch([each for model in models for each in model.networks.values()]),
     )
 
 

@@ -76,10 +76,9 @@ def plan(address: int) -> int:
         )
     fill_factors(planner.memory)
     expect(address)
-    step.forwards = 0
-    if rows.holds_neural.any():
-        step.forwards = min(forwards_at(planner.budget, running), limits.neural_cap)
-    return int(step.forwards)
+    if not rows.holds_neural.any():
+        return 0
+    return int(min(forwards_at(planner.budget, running), limits.neural_cap))
 
 
 @compiled
