@@ -16,7 +16,7 @@ far as it is known. The arrays are its own: it may write into them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -87,7 +87,7 @@ class Batch:
     """Look-ups in the text of running requests, as far as it is known."""
     reading: int
     """Tokens of prompts that the step reads besides, as far as that is known."""
-    drafts: Drafts
+    drafts: Drafts = field(init=False)
 
     @property
     def context_tokens(self) -> Ints:

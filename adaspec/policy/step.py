@@ -25,7 +25,6 @@ import numpy as np
 
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import FACTS, Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
 from adaspec.policy.protocol import (
@@ -50,13 +49,6 @@ class Cut(NamedTuple):
     ngram_len: Ints
     start: Ints
     """Where copying starts, in the text and the drafted tokens behind it."""
-
-
-_NOTHING = np.empty(0, np.int32)
-_UNDRAFTED = Drafts(
-    0, _NOTHING, _NOTHING.astype(np.float32), lambda lengths: Matches(*[lengths] * FACTS)
-)
-"""Stands for the drafts of a step that has no source yet."""
 
 
 class DraftSource(Protocol):
@@ -169,7 +161,6 @@ class Executor:
             matches,
             KnownText(self.index, rows, start, *known),
             reading,
-            _UNDRAFTED,
         )
         self._is_new[rows] = False
         context = prompt_tokens + position
