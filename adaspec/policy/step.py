@@ -232,8 +232,8 @@ class Executor:
             behind_start, behind_available = source.copies(step.forwards, neural_len)
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
-        step.proposal = proposal
-        step.cut = _within(Cut(neural_len, ngram_len, start), available, self.setup.cap, room)
+        step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
+        _cut_to(step.cut, available, self.setup.cap, room)
         return step.cut
 
     def proposed(self, step: Step) -> Ints:
@@ -343,13 +343,12 @@ def _named_starts(
     )
 
 
-def _within(cut: Cut, available: Ints, cap: int, room: Ints | None) -> Cut:
-    """What there is to copy, within the cap, and within each row's room where rows have one."""
-    most = np.full_like(available, cap) if room is None else np.clip(room, 0, cap).astype(np.int32)
+def _cut_to(cut: Cut, available: Ints, cap: int, room: Ints | None) -> None:
+    """Shorten to what there is to copy, to the cap, and to each row's room where rows have one."""
+    most = cap if room is None else np.clip(room, 0, cap)
     behind = np.minimum(available, np.maximum(most - cut.neural_len, 0))
-    return cut._replace(
-        neural_len=np.minimum(cut.neural_len, most), ngram_len=np.minimum(cut.ngram_len, behind)
-    )
+    np.minimum(cut.ngram_len, behind, out=cut.ngram_len)
+    np.minimum(cut.neural_len, most, out=cut.neural_len)
 
 
 def shorten_longest(cut: Cut, most_tokens: int) -> None:
