@@ -160,7 +160,7 @@ class LearnedPolicy:
 
         Of each row: its features by name, and the survival curves of a copy and a neural draft.
         """
-        memory, price = self.planner.memory, self.planner.budget.step["price"][0]
+        memory, price = self.planner.memory, self.planner.ranking.step["price"][0]
         most = min(self.cap, SHOWN_SURVIVAL)
         return float(price), [
             {

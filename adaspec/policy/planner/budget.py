@@ -45,7 +45,7 @@ ONE_FORWARD = np.array([[1.0, 1.0]])
 _STEP = np.dtype([("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")])
 
 
-class Budget(NamedTuple):
+class Ranking(NamedTuple):
     """What is remembered of earlier steps, and decided for the next."""
 
     forwards: Array
@@ -59,9 +59,9 @@ class Budget(NamedTuple):
     """The running mean of those by rank."""
 
 
-def new_budget(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Budget:
+def new_ranking(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Ranking:
     """A memory that has seen nothing yet."""
-    return Budget(
+    return Ranking(
         forwards=np.ascontiguousarray(forwards, np.float64),
         step=np.zeros(1, _STEP),
         survival=np.zeros(slots * cap),
@@ -77,9 +77,9 @@ def forwards_table(by_load: Mapping[int, int]) -> Array:
 
 
 @compiled
-def forwards_at(budget: Budget, running: int) -> int:
+def forwards_at(ranking: Ranking, running: int) -> int:
     """How many forwards a step of so many rows runs: those of the nearest loads, interpolated."""
-    table = budget.forwards
+    table = ranking.forwards
     last = table.shape[0] - 1
     above = 0
     while above < last and table[above, 0] < running:
@@ -112,65 +112,65 @@ def best_budget(
 
 @compiled
 def decide_budget(
-    budget: Budget, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
+    ranking: Ranking, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
 ) -> int:
     """How many drafted tokens an async engine's next step verifies.
 
     So many rows run in it, and so many tokens of prompts are read.
     """
-    step, offered = budget.step[0], 0
-    while offered < budget.mean.shape[0] and budget.mean[offered] > _FADED:
+    step, offered = ranking.step[0], 0
+    while offered < ranking.mean.shape[0] and ranking.mean[offered] > _FADED:
         offered += 1
     best, tokens = int(_PRIOR_WANT * running), running + prompt_tokens
     if step.rows > 0:
-        best = best_budget(costs, rate, tokens, budget.mean, offered, running / step.rows)
+        best = best_budget(costs, rate, tokens, ranking.mean, offered, running / step.rows)
     # What fills a captured size is free.
     return min(int(padded(costs, tokens + best)) - tokens, running * cap)
 
 
 @compiled
-def rank(budget: Budget, survival: Array, lengths: Ints) -> None:
+def rank(ranking: Ranking, survival: Array, lengths: Ints) -> None:
     """Sort what the rows of a step offer: their drafts' survivals, as far as `lengths` says."""
     offered, count = np.empty(lengths.sum()), 0
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):
             offered[count] = survival[row, j]
             count += 1
-    budget.survival[:count] = -np.sort(-offered)
-    budget.step[0].offered = count
+    ranking.survival[:count] = -np.sort(-offered)
+    ranking.step[0].offered = count
 
 
 @compiled
-def ranked_budget(budget: Budget, costs: Costs, rate: float, tokens: int) -> int:
+def ranked_budget(ranking: Ranking, costs: Costs, rate: float, tokens: int) -> int:
     """The budget that is worth most of what was ranked last, beside so many tokens."""
-    return best_budget(costs, rate, tokens, budget.survival, budget.step[0].offered, 1.0)
+    return best_budget(costs, rate, tokens, ranking.survival, ranking.step[0].offered, 1.0)
 
 
 @compiled
-def note_ranked(budget: Budget, rows: int) -> None:
+def note_ranked(ranking: Ranking, rows: int) -> None:
     """Take what was ranked last into the running mean."""
-    step = budget.step[0]
+    step = ranking.step[0]
     share = _SHARE if step.rows > 0 else 1.0
-    for at in range(budget.mean.shape[0]):
-        if at >= step.offered and budget.mean[at] <= _FADED:
-            budget.mean[at] = 0.0
+    for at in range(ranking.mean.shape[0]):
+        if at >= step.offered and ranking.mean[at] <= _FADED:
+            ranking.mean[at] = 0.0
             break
-        now = budget.survival[at] if at < step.offered else 0.0
-        budget.mean[at] += share * (now - budget.mean[at])
+        now = ranking.survival[at] if at < step.offered else 0.0
+        ranking.mean[at] += share * (now - ranking.mean[at])
     step.rows += share * (rows - step.rows)
 
 
 @compiled
-def keep_likeliest(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
+def keep_likeliest(ranking: Ranking, survival: Array, lengths: Ints, room: int) -> None:
     """Cut ranked drafts to the `room` likeliest tokens of all; the price of the next step follows.
 
     Of equally likely tokens the first rows' are taken.
     """
-    step = budget.step[0]
+    step = ranking.step[0]
     step.price = 0.0
     if lengths.sum() <= room:
         return
-    least = budget.survival[max(room - 1, 0)]
+    least = ranking.survival[max(room - 1, 0)]
     step.price, left = least, room
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):

@@ -65,7 +65,7 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
     draft costs the step's price per token.
     """
     model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.budget.step[0].price
+    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     fill_features(rows, chosen, model.tables, memory.keys, memory.features)
     count = chosen.shape[0]
     predict_rows(model.before, memory.features, count, memory.scratch, memory.predictions)
@@ -110,7 +110,7 @@ def revise_by_draft(
     could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
     model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.budget.step[0].price
+    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, behind)
     predict_rows(
         model.evidence,
@@ -244,7 +244,7 @@ def predict_splices(
 ) -> None:
     """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
     model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.budget.step[0].price
+    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
     holds, neural, length = rows.holds_neural, memory.neural, behind.length
     count = 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs
 from adaspec.jit import compiled
-from adaspec.policy.planner.budget import ONE_FORWARD, Budget, new_budget
+from adaspec.policy.planner.budget import ONE_FORWARD, Ranking, new_ranking
 from adaspec.predict.features import CANDIDATE, EVIDENCE, FEATURES, TAIL, RowFacts
 from adaspec.predict.features import SPLICE as SPLICE_FEATURES
 from adaspec.predict.model import HEADS, Model
@@ -147,7 +147,7 @@ class Planner(NamedTuple):
     """Room for as many rows as there are slots; the first `rows` of the limits are this step's."""
     limits: NDArray[Any]
     """One `LIMITS`."""
-    budget: Budget
+    ranking: Ranking
     """What is decided for the whole batch."""
 
 
@@ -173,7 +173,7 @@ def new_planner(
         costs=costs,
         rows=new_rows(slots),
         limits=limits,
-        budget=new_budget(slots, LONGEST_NGRAM, forwards),
+        ranking=new_ranking(slots, LONGEST_NGRAM, forwards),
     )
 
 

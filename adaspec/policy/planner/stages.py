@@ -60,25 +60,25 @@ Floats = NDArray[np.float32]
 def holds_drafter(address: int, load: int) -> bool:
     """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
-    return planner.limits[0].neural_cap > 0 and forwards_at(planner.budget, load) > 0
+    return planner.limits[0].neural_cap > 0 and forwards_at(planner.ranking, load) > 0
 
 
 @compiled
 def plan(address: int) -> int:
     """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
-    rows, limits, step = rows_of(planner), planner.limits[0], planner.budget.step[0]
+    rows, limits, step = rows_of(planner), planner.limits[0], planner.ranking.step[0]
     running = rows.slots.shape[0]
     if limits.is_async:
         rate = rate_of(planner.memory, planner.costs, running, context_of(rows))
         step.budget = decide_budget(
-            planner.budget, planner.costs, rate, running, limits.prompt_tokens, limits.cap
+            planner.ranking, planner.costs, rate, running, limits.prompt_tokens, limits.cap
         )
     fill_factors(planner.memory)
     expect(address)
     if not rows.holds_neural.any():
         return 0
-    return int(min(forwards_at(planner.budget, running), limits.neural_cap))
+    return int(min(forwards_at(planner.ranking, running), limits.neural_cap))
 
 
 @compiled
@@ -92,7 +92,7 @@ def expect(address: int) -> None:
 @compiled
 def budget(address: int) -> int:
     """How many drafted tokens this step can verify, all rows together."""
-    return int(planner_at(address).budget.step[0].budget)
+    return int(planner_at(address).ranking.step[0].budget)
 
 
 @compiled
@@ -128,7 +128,7 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     _verify_likeliest(planner, neural_len, ngram_len)
     if not planner.limits[0].reads_drafts and neural_len.any():
         return True
-    note_ranked(planner.budget, neural_len.shape[0])
+    note_ranked(planner.ranking, neural_len.shape[0])
     note_expected(planner.memory, neural_len, ngram_len)
     return False
 
@@ -136,15 +136,15 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
 @compiled
 def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> None:
     """Keep the likeliest of the offered tokens, as many as the budget holds."""
-    budget, lengths = planner.budget, neural_len + ngram_len
+    ranking, lengths = planner.ranking, neural_len + ngram_len
     rows, running = rows_of(planner), neural_len.shape[0]
-    rank(budget, planner.memory.offered, lengths)
-    room = budget.step[0].budget
+    rank(ranking, planner.memory.offered, lengths)
+    room = ranking.step[0].budget
     if not planner.limits[0].is_async:
         costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
         rate = rate_of(planner.memory, costs, running, context_of(rows))
-        room = ranked_budget(budget, costs, rate, tokens)
-    keep_likeliest(budget, planner.memory.offered, lengths, room)
+        room = ranked_budget(ranking, costs, rate, tokens)
+    keep_likeliest(ranking, planner.memory.offered, lengths, room)
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]
@@ -197,7 +197,7 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
     for row in range(running):
         memory.offered[row, : neural_len[row]] = 1.0  # they are settled
     _verify_likeliest(planner, neural_len, ngram_len)
-    note_ranked(planner.budget, running)
+    note_ranked(planner.ranking, running)
     note_expected(memory, neural_len, ngram_len)
 
 

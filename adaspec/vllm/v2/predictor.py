@@ -96,7 +96,7 @@ class HostPredictor:
         columns = np.arange(self._cap + 1)
         places = np.minimum((context - sampled)[:, None] + columns, tokens.shape[1] - 1)
         said = np.where(columns < sampled[:, None], tokens[slots[:, None], places], -1)
-        planner.budget.step["price"] = price.item()
+        planner.ranking.step["price"] = price.item()
         planner.memory.record["factor"] = factors.numpy()
         stages.expect(self._pinned.address)
         return Step(
