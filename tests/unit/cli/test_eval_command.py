@@ -176,7 +176,7 @@ def test_a_mistake_is_said_in_one_line_before_anything_is_replayed(
         ("ProposesNothing", "decides on None, not on a Proposal"),
         ("ProposesNan", "proposes neural_len of shape (2,) and type float64"),
         ("Leaves", "failed in forwards: SystemExit: 0"),
-        ("CopiesFromAfar", "beyond the known text"),
+        ("CopiesFromAfar", "-1 is the most recent match"),
         ("HoldsMaybe", "answers holds_drafter with 'maybe': True or False is expected"),
     ],
 )
