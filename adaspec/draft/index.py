@@ -7,13 +7,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from adaspec.draft.answers import NO_ANSWERS, AnswerIndex
 from adaspec.draft.match import FACTS, LONGEST_MATCH, Ints, Matches, earliest_match
-from adaspec.draft.scan import Texts, match_rows, propose_rows
+from adaspec.draft.scan import (
+    CLOSED,
+    Texts,
+    append_rows,
+    closed_row,
+    match_rows,
+    propose_rows,
+)
 from adaspec.errors import DraftError
 
 Longs = NDArray[np.int64]
-
-CLOSED = -1
-"""How many tokens are known of a slot without a request."""
 
 
 class NgramIndex:
@@ -50,11 +54,8 @@ class NgramIndex:
     def extend(self, slots: ArrayLike, tokens: ArrayLike, counts: ArrayLike) -> None:
         """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
         rows, lengths = self._rows(slots), np.asarray(counts, np.int32)
-        known, ends = self._known[rows], lengths.cumsum()
-        self._make_room(int((known + lengths).max(initial=0)))
-        places = np.repeat(known - (ends - lengths), lengths) + np.arange(lengths.sum())
-        self._tokens[np.repeat(rows, lengths), places] = tokens
-        self._known[rows] += lengths
+        self._make_room(int((self._known[rows] + lengths).max(initial=0)))
+        append_rows(self._tokens, self._known, rows, np.asarray(tokens, np.int32), lengths)
 
     def close(self, slot: int) -> None:
         """Forget a request."""
@@ -146,11 +147,11 @@ class NgramIndex:
     def _rows(self, slots: ArrayLike) -> Longs:
         """The slots as an array; a `DraftError` if one is closed."""
         rows = np.asarray(slots, np.int64).reshape(-1)
-        is_open = (rows >= 0) & (rows < len(self._known))
-        is_open[is_open] = self._known[rows[is_open]] != CLOSED
-        if not is_open.all():
-            slot = rows[~is_open][0]
-            raise DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
+        closed = closed_row(self._known, rows)
+        if closed >= 0:
+            raise DraftError(
+                f"slot {rows[closed]} holds no request: use a slot that `open` returned"
+            )
         return rows
 
     def _make_room(self, tokens: int) -> None:

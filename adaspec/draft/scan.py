@@ -17,6 +17,9 @@ from adaspec.jit import compiled
 
 Longs = NDArray[np.int64]
 
+CLOSED = -1
+"""How many tokens are known of a slot without a text."""
+
 
 class Texts(NamedTuple):
     """The texts of a step's rows."""
@@ -31,6 +34,26 @@ class Texts(NamedTuple):
     """The words of an `AnswerIndex`, none where no answers are remembered."""
     owners: Ints
     """(slots,) whose answers each text may be continued by."""
+
+
+@compiled
+def closed_row(known: Ints, slots: Longs) -> int:
+    """The first row whose slot has no text, or -1."""
+    for row in range(len(slots)):
+        if not 0 <= slots[row] < len(known) or known[slots[row]] == CLOSED:
+            return row
+    return -1
+
+
+@compiled
+def append_rows(tokens: Ints, known: Ints, slots: Longs, run: Ints, counts: Ints) -> None:
+    """Append counts[i] of the tokens in one row to the text in slots[i], which has room."""
+    taken = 0
+    for row in range(len(slots)):
+        slot, count = slots[row], counts[row]
+        tokens[slot, known[slot] : known[slot] + count] = run[taken : taken + count]
+        known[slot] += count
+        taken += count
 
 
 @compiled
