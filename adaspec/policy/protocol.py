@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,6 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.match import Matches
-
-if TYPE_CHECKING:
-    from adaspec.policy.text import KnownText
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -50,6 +47,19 @@ class Setup:
     shows_confidences: bool
     engine: str = SYNC
     """One of `cost.engine.ENGINES`."""
+
+
+class Context(Protocol):
+    """Look-ups in the text of running requests, as far as it is known."""
+
+    def tail(self, count: int) -> Ints:
+        """The last `count` known tokens of every row, padded with -1 on the left."""
+
+    def candidate(self, count: int) -> Ints:
+        """What every row's most recent match would copy, padded with -1."""
+
+    def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
+        """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
 
 
 @dataclass(slots=True)
@@ -83,8 +93,7 @@ class Batch:
     is_new: Bools
     """The rows whose requests no step has shown before, whoever had the slot."""
     matches: Matches
-    context: KnownText
-    """Look-ups in the text of running requests, as far as it is known."""
+    context: Context
     reading: int
     """Tokens of prompts that the step reads besides, as far as that is known."""
     drafts: Drafts = field(init=False)

@@ -22,7 +22,7 @@ _INT32 = np.dtype(np.int32)
 
 
 class KnownText:
-    """Look-ups in the text of a batch's requests, as far as it is known."""
+    """The `Context` of a batch: look-ups in the text as far as it is known."""
 
     def __init__(
         self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
