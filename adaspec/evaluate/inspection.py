@@ -17,7 +17,7 @@ from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
-from adaspec.predict.model import feature_fingerprint
+from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.trace.reader import TraceReader
 
 SCHEMA = 1

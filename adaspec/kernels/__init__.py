@@ -2,7 +2,7 @@
 
 The host's compiled functions say what they mean: `draft.scan`, `predict`, and in `policy.planner`
 `curves` and `choose`. A step takes 3 launches, and 2 more for each forward of the drafter; earlier
-answers are looked up by `observe` and `revise`, in the program that has the row.
+answers are looked up by `begin` and `revise`, in the program that has the row.
 
 What a kernel takes on an H100 is estimated here and was not measured: 128 rows of 4,096 tokens,
 launched by a CUDA graph. No kernel spills registers there. All but the scan have one program of
@@ -11,12 +11,12 @@ most of their time.
 
     scan            4 us    2 MB of tokens are 0.7 us; behind a draft they come from the cache. Four
                             loads wait for each other. 256 rows of 32,768 tokens: some 25 us
-    observe        12 us    3,850 instructions, six loads that wait for each other, 35 barriers;
+    begin          12 us    3,850 instructions, six loads that wait for each other, 35 barriers;
                             57 KB of weights per row, 7 MB in all from the cache
     revise         10 us    4,700 instructions; two smaller networks
     propose         9 us    1,400 instructions
 
-Where earlier answers are looked up, `observe` and `revise` take 740 instructions and 8 barriers
+Where earlier answers are looked up, `begin` and `revise` take 740 instructions and 8 barriers
 more, and up to 16 places are read that each say where the next one is: some 8 us more.
 
 On vLLM's V2 one more launch packs the drafts for the engine and the report for the host, where

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from adaspec.draft import answers, match
 from adaspec.kernels.scan import token_at
+from adaspec.kernels.vectors import shifted
 
 CAPACITY, HEAD = tl.constexpr(answers.CAPACITY), tl.constexpr(answers.HEAD)
 HEADER_WORDS = tl.constexpr(answers.HEADER_WORDS)
@@ -96,7 +97,7 @@ def _occurrences(
     owners = tokens + capacity
     previous = owners + capacity * (1 + level)
     tables = owners + capacity * (1 + LEVELS + level * WORDS_OF_BUCKET)
-    bucket = tables + ((_shifted(key, 32) * capacity) >> 32) * WORDS_OF_BUCKET
+    bucket = tables + ((shifted(key, 32) * capacity) >> 32) * WORDS_OF_BUCKET
     place = tl.load(bucket).to(tl.int64) - 1
     if _repeated(tokens, place, last) < size:
         place = tl.load(bucket + 1).to(tl.int64) - 1
@@ -157,11 +158,5 @@ def _repeated(tokens: tl.tensor, place: tl.tensor, last: tl.tensor) -> tl.tensor
 @triton.jit
 def _mixed(key: tl.tensor) -> tl.tensor:
     key = key * _FIRST_FACTOR
-    key = (key ^ _shifted(key, 32)) * _SECOND_FACTOR
-    return key ^ _shifted(key, 29)
-
-
-@triton.jit
-def _shifted(key: tl.tensor, bits: tl.constexpr) -> tl.tensor:
-    """A shift to the right that fills in zeros."""
-    return (key >> bits) & ((1 << (64 - bits)) - 1)
+    key = (key ^ shifted(key, 32)) * _SECOND_FACTOR
+    return key ^ shifted(key, 29)

@@ -25,7 +25,7 @@ from adaspec.kernels.layout import (
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.tables import look_up
+from adaspec.kernels.tables import figures_of
 from adaspec.kernels.vectors import lane, placed
 from adaspec.policy.planner import memory
 from adaspec.predict import model
@@ -166,7 +166,7 @@ def splice_survival(
     """
     length, agree, seen, available = behind
     none = tl.full((), -1, tl.int64)
-    mean, count, _ = look_up(model.tables, before, none, none, copied, none)
+    mean, count, _ = figures_of(model.tables, before, none, none, copied, none)
     known = copied >= 0
     x = tl.zeros((FEATURE_LANES,), tl.float32)
     x = placed(x, 0, length)

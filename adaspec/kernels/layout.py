@@ -5,7 +5,11 @@ Kernels read and write whole tiles, whose sides are powers of two, so rows of bu
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 import triton.language as tl
+from torch import Tensor
 
 from adaspec.draft import match
 from adaspec.policy.planner import memory
@@ -67,3 +71,35 @@ MATCH_FACTS = tl.constexpr(6)
 PLACE_BITS = tl.constexpr(25)
 PLACE_MASK = tl.constexpr((1 << PLACE_BITS.value) - 1)
 """A place in a text; how many tokens are repeated before it lies above these bits."""
+
+
+class Rows(NamedTuple):
+    """What kernels leave for each other of the rows of a step, allocated once."""
+
+    facts: Tensor
+    """(rows, FACTS) int64."""
+    curves: Tensor
+    """(rows, CURVES) float64."""
+    holds: Tensor
+    decides: Tensor
+    """(rows,) bool."""
+    keys: Tensor
+    """(rows, splits * RING) int32: the best places that each program of the last scan found."""
+    drafts: Tensor
+    """(rows, LONGEST_NEURAL) int32: the drafted tokens."""
+
+    @classmethod
+    def allocate(cls, rows: int, splits: int, device: torch.device) -> Rows:
+        """Room for so many rows."""
+
+        def new(dtype: torch.dtype, *columns: int) -> Tensor:
+            return torch.zeros((rows, *columns), dtype=dtype, device=device)
+
+        return cls(
+            facts=new(torch.int64, FACTS.value),
+            curves=new(torch.float64, CURVES.value),
+            holds=new(torch.bool),
+            decides=new(torch.bool),
+            keys=new(torch.int32, splits * RING.value),
+            drafts=new(torch.int32, LONGEST_NEURAL.value),
+        )

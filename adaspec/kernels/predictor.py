@@ -1,6 +1,6 @@
 """The learned policy's choice per row, step after step, in a few kernels.
 
-    begin            scan, observe
+    begin            scan, begin
     revise           scan, revise
     propose          propose
 
@@ -18,9 +18,9 @@ import torch
 import triton
 from torch import Tensor
 
-from adaspec.kernels import observe, propose, revise, scan
+from adaspec.kernels import begin, propose, revise, scan
 from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, Step
-from adaspec.kernels.buffers import Rows
+from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
     BEHIND,
@@ -28,17 +28,19 @@ from adaspec.kernels.layout import (
     CONTEXT,
     FIRST,
     LENGTH,
-    LONGEST_NEURAL,
-    LONGEST_NGRAM,
     MATCH,
     MATCH_FACTS,
     NEURAL_AT,
     NEURAL_LANES,
     NGRAM_AT,
+    NGRAM_LANES,
     SPLICE_AT,
     SPLICE_LANES,
+    Rows,
 )
-from adaspec.kernels.model import ModelBuffers
+from adaspec.kernels.network import NetworkBuffers
+from adaspec.kernels.tables import TableBuffers
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import Model
 
 SPLITS = 16
@@ -47,6 +49,49 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
+
+
+class Before(NamedTuple):
+    """What predicts before drafting."""
+
+    network: NetworkBuffers
+    ngram: CurveBuffers
+    neural: CurveBuffers
+
+
+class Behind(NamedTuple):
+    """What predicts behind drafted tokens."""
+
+    evidence: NetworkBuffers
+    splice: NetworkBuffers
+    spliced: CurveBuffers
+    tables: TableBuffers
+
+
+class ModelBuffers(NamedTuple):
+    """The networks, curves and token tables of a model, apart by the kernels that read them."""
+
+    before: Before
+    behind: Behind
+    tables: TableBuffers
+
+    @classmethod
+    def of(cls, model: Model, device: torch.device) -> ModelBuffers:
+        """The model on a device; another network, never run, replaces a missing one."""
+        networks = {name: NetworkBuffers.of(each, device) for name, each in model.networks.items()}
+        curves, tables = model.curves, TableBuffers.of(model.tables, device)
+        before = Before(
+            network=networks["before"],
+            ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
+            neural=CurveBuffers.of(curves["neural"], LONGEST_NEURAL, NEURAL_LANES.value, device),
+        )
+        behind = Behind(
+            evidence=networks.get("evidence", networks["splice"]),
+            splice=networks["splice"],
+            spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
+            tables=tables,
+        )
+        return cls(before, behind, tables)
 
 
 class _Views(NamedTuple):
@@ -94,18 +139,14 @@ class FusedPredictor:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         count, rows = len(batch.slots), self.rows
         self._scan(batch, batch.slots, 0)
-        observe.observe[(count,)](
+        begin.begin[(count,)](
             batch,
             batch.tokens.stride(0),
             self.model.before,
             self.model.tables,
             price,
             factors,
-            rows.keys,
-            rows.facts,
-            rows.curves,
-            rows.holds,
-            rows.decides,
+            rows,
             self._memory,
             self._emitted,
             self.cap,
@@ -121,8 +162,8 @@ class FusedPredictor:
     def expected(self, count: int) -> Expected:
         """What is known and expected of so many rows."""
         facts, curves = self.rows.facts[:count], self.rows.curves[:count]
-        neural = curves[:, NEURAL_AT.value : NEURAL_AT.value + LONGEST_NEURAL.value + 1]
-        ngram = curves[:, NGRAM_AT.value : NGRAM_AT.value + LONGEST_NGRAM.value + 1]
+        neural = curves[:, NEURAL_AT.value : NEURAL_AT.value + LONGEST_NEURAL + 1]
+        ngram = curves[:, NGRAM_AT.value : NGRAM_AT.value + LONGEST_NGRAM + 1]
         splice = curves[:, SPLICE_AT.value : NEURAL_AT.value]
         return Expected(
             match_length=facts[:, MATCH.value + LENGTH.value],
@@ -189,11 +230,7 @@ class FusedPredictor:
             confidence.stride(0),
             confidence.stride(1),
             step.forwards,
-            rows.keys,
-            rows.facts,
-            rows.curves,
-            rows.holds,
-            rows.drafts,
+            rows,
             self._memory,
             self.model.behind,
             step.factors,

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from adaspec.kernels.answers import best_match
+from adaspec.kernels.begin import NEURAL, NGRAM, NGRAM_EXPONENT
 from adaspec.kernels.curves import (
     in_proportion,
     recalibrated,
@@ -38,8 +39,7 @@ from adaspec.kernels.layout import (
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.observe import NEURAL, NGRAM, NGRAM_EXPONENT
-from adaspec.kernels.scan import find_match
+from adaspec.kernels.scan import joined_match
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.predict import model
 
@@ -70,11 +70,7 @@ def revise(
     row_stride: tl.tensor,
     column_stride: tl.tensor,
     depth: tl.tensor,
-    keys: tl.tensor,
-    all_facts: tl.tensor,
-    all_curves: tl.tensor,
-    all_holds: tl.tensor,
-    all_drafts: tl.tensor,
+    rows: tl.tuple,
     memory: tl.tuple,
     model: tl.tuple,
     factors: tl.tensor,
@@ -87,15 +83,15 @@ def revise(
     """Take in the token that each row drafted at a depth, its confidence and the scan's match."""
     row = tl.program_id(0)
     slot = tl.load(slot_of + row).to(tl.int64)
-    facts, drafts = all_facts + row * FACTS, all_drafts + row * LONGEST_NEURAL
+    facts, drafts = rows.facts + row * FACTS, rows.drafts + row * LONGEST_NEURAL
     known = tl.load(facts + CONTEXT)
     token = tl.load(newest + row * newest_stride).to(tl.int32)
     text = tokens + slot * tokens_stride
-    match = find_match(keys, row, text, known, drafts, token, depth, True, splits)
+    match = joined_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, drafts, token, depth, True)
     length, start, agree, seen, available, follower = match
-    holds = tl.load(all_holds + row)
+    holds = tl.load(rows.holds + row)
     drafted = holds & (token >= 0)
     length = tl.where(drafted, length, 0)
     agree, seen = tl.where(drafted, agree, 0), tl.where(drafted, seen, 0)
@@ -106,7 +102,7 @@ def revise(
     tl.store(drafts + depth - 1, token)
     if reads_drafts:
         depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
-        curves = all_curves + row * CURVES
+        curves = rows.curves + row * CURVES
         neural = tl.load(curves + NEURAL_AT + depths)
         ngram = tl.load(curves + NGRAM_AT + copies)
         reached = lane(neural, depth - 1, NEURAL_LANES)

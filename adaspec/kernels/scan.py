@@ -1,7 +1,7 @@
 """The matches of `draft.scan`, in the engine's buffer of tokens where it lies.
 
 `scan` divides each text among programs, of which each leaves its best places; whoever needs the
-match joins them (`find_match`). A place is one number: how many tokens before it are the text's
+match joins them (`joined_match`). A place is one number: how many tokens before it are the text's
 last ones, and then the place itself, so that the greatest numbers are the latest of the longest.
 
 Behind drafted tokens the text is scanned again. By then it lies in the cache, and nothing has to
@@ -98,7 +98,7 @@ def scan(
 
 
 @triton.jit
-def find_match(
+def joined_match(
     keys: tl.tensor,
     row: tl.tensor,
     text: tl.tensor,

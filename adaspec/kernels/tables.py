@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels.layout import LEVEL_LANES
+from adaspec.kernels.vectors import shifted
 from adaspec.predict.tables import LEVELS as _COUNT
 from adaspec.predict.tables import Tables, mixed
 
@@ -65,20 +66,14 @@ def longest_probe(keys: NDArray[np.uint64]) -> int:
 
 
 @triton.jit
-def _shifted(h: tl.tensor, bits: tl.constexpr) -> tl.tensor:
-    """A shift to the right that fills in zeros."""
-    return (h >> bits) & ((1 << (64 - bits)) - 1)
-
-
-@triton.jit
 def _mixed(h: tl.tensor, value: tl.tensor) -> tl.tensor:
     h = (h ^ (value + _ADDED)) * _FIRST_FACTOR
-    h = (h ^ _shifted(h, 29)) * _SECOND_FACTOR
-    return h ^ _shifted(h, 32)
+    h = (h ^ shifted(h, 29)) * _SECOND_FACTOR
+    return h ^ shifted(h, 32)
 
 
 @triton.jit
-def look_up(
+def figures_of(
     tables: tl.tuple, t1: tl.tensor, t2: tl.tensor, t3: tl.tensor, c1: tl.tensor, c2: tl.tensor
 ) -> tl.tuple:
     """By level, what the tables say behind the last tokens t and at a candidate c, as float32.

@@ -1,4 +1,4 @@
-"""Single lanes of vectors that a program holds."""
+"""Small things that several kernels do."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ def noted(
     tl.store(fields + 3, seen)
     tl.store(fields + 4, available)
     tl.store(fields + 5, follower)
+
+
+@triton.jit
+def shifted(number: tl.tensor, bits: tl.constexpr) -> tl.tensor:
+    """A shift to the right that fills in zeros."""
+    return (number >> bits) & ((1 << (64 - bits)) - 1)

@@ -12,22 +12,23 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
+from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, SEEN
 from adaspec.errors import PolicyError, PolicyFault, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned
+from adaspec.policy.planner.address import pinned_planner
 from adaspec.policy.planner.budget import forwards_table
-from adaspec.policy.planner.memory import LONGEST_NEURAL
-from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
 from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.policy.text import BehindDrafts
-from adaspec.predict.features import BEFORE, CANDIDATE, TAIL
-from adaspec.predict.model import Model, feature_fingerprint, model_from
+from adaspec.predict.features import BEFORE, CANDIDATE, TAIL, BehindMatches
+from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.model import Model, model_from
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -80,19 +81,16 @@ class LearnedPolicy:
         self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
         self.reads_drafts = self.model.reads_evidence and setup.shows_tokens
         """Whether drafted tokens change what is expected."""
-        self._model = Pinned(self.model.compiled())
-        planner = new_planner(
+        self._pinned = pinned_planner(
             [self.model],
-            np.array([self._model.address]),
             costs_of(self, setup),
             setup.slots,
             min(self.cap, setup.cap),
             self._neural_cap,
             reads_drafts=self.reads_drafts,
-            is_late=setup.engine == ASYNC,
+            is_async=setup.engine == ASYNC,
             forwards=self.forwards_by_load,
         )
-        self._pinned = Pinned(planner)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
 
@@ -119,22 +117,15 @@ class LearnedPolicy:
 
     def forwards(self, batch: Batch) -> int:
         """Predict, and run as many forwards as the load has."""
-        matches = batch.matches
-        forwards: int = stages.plan_columns(
-            self.address,
-            batch.slots,
-            batch.prompt_tokens,
-            batch.position,
-            batch.holds_neural,
-            matches.length,
-            matches.start,
-            matches.agree,
-            matches.seen,
-            matches.available,
-            batch.context.tail(TAIL),
-            batch.context.candidate(CANDIDATE),
-            batch.reading,
-        )
+        planner, matches, count = self.planner, batch.matches, len(batch)
+        planner.limits["rows"], planner.limits["prompt_tokens"] = count, batch.reading
+        for name in ("slots", "prompt_tokens", "position", "holds_neural"):
+            getattr(planner.rows, name)[:count] = getattr(batch, name)
+        for name in ("length", "start", "agree", "seen", "available"):
+            getattr(planner.rows, name)[:count] = getattr(matches, name)
+        planner.rows.tail[:count] = batch.context.tail(TAIL)
+        planner.rows.candidate[:count] = batch.context.candidate(CANDIDATE)
+        forwards: int = stages.plan(self.address)
         return forwards
 
     def decide(self, batch: Batch) -> Proposal:
@@ -143,21 +134,16 @@ class LearnedPolicy:
         neural_len, ngram_len = np.zeros((2, len(batch)), np.int32)
         if self.reads_drafts and drafts.count:
             assert isinstance(behind, BehindDrafts)
-            facts, copied = behind.every()
-            stages.observe_draft(self.address, drafts.tokens, drafts.confidences, facts, copied)
+            for at, (facts, copied) in enumerate(zip(*behind.every(), strict=True)):
+                length, agree, seen, available = facts[[LENGTH, AGREE, SEEN, AVAILABLE]]
+                found = BehindMatches(length, agree, seen, available, copied)
+                stages.revise(self.address, at + 1, drafts.tokens, drafts.confidences, found)
         if not stages.predicts_numbers(self.address):
             raise PolicyFault(f"policy '{self.name}' predicts what is no number")
         if stages.choose(self.address, drafts.count, neural_len, ngram_len):
-            found = behind(neural_len)
-            stages.splice_columns(
-                self.address,
-                neural_len,
-                found.length,
-                found.agree,
-                found.seen,
-                found.available,
-                ngram_len,
-            )
+            match, unknown = behind(neural_len), np.full_like(neural_len, -1)
+            found = BehindMatches(match.length, match.agree, match.seen, match.available, unknown)
+            stages.splice(self.address, neural_len, found, ngram_len)
         return Proposal(neural_len, ngram_len)
 
     def expects(self, proposal: Proposal) -> Floats:
@@ -174,7 +160,7 @@ class LearnedPolicy:
 
         Of each row: its features by name, and the survival curves of a copy and a neural draft.
         """
-        memory, price = self.planner.memory, self.planner.budget.step["price"][0]
+        memory, price = self.planner.memory, self.planner.ranking.step["price"][0]
         most = min(self.cap, SHOWN_SURVIVAL)
         return float(price), [
             {

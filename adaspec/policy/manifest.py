@@ -136,14 +136,6 @@ class PolicyManifest:
             return f"neural_cap is {self.neural_cap}, more than the cap {self.cap}"
         if ("neural" in self.sources) != (self.neural_cap is not None):
             return f"neural_cap is {self.neural_cap}, which does not fit sources {self.sources}"
-        if "splice" in self.sources and not {"ngram", "neural"} <= set(self.sources):
-            return f"sources are {self.sources}: a splice needs both ngram and neural"
-        if "memory" in self.sources and "ngram" not in self.sources:
-            return f"sources are {self.sources}: memory needs ngram, whose drafts it adds to"
-        if "confidences" in self.evidence and "tokens" not in self.evidence:
-            return "evidence has confidences without the tokens that they belong to"
-        if self.evidence and "neural" not in self.sources:
-            return "evidence is given, but sources know no neural drafter to give it"
         most = self.neural_cap or 0
         for load, forwards in self.forwards.items():
             if forwards > most:

@@ -15,7 +15,8 @@ far as it is known. The arrays are its own: it may write into them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -61,18 +62,6 @@ class Context(Protocol):
         """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
 
 
-class Behind(Protocol):
-    """Look-ups behind drafted neural tokens."""
-
-    def __call__(self, neural_len: Ints) -> Matches:
-        """The match behind row i's first `neural_len[i]` drafted tokens; none where that is 0.
-
-        Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row
-        may then be looked up at one length only, once drafting is over, and must verify just that
-        many neural tokens; `start` is -1. All else is refused.
-        """
-
-
 @dataclass(slots=True)
 class Drafts:
     """What the neural drafter has drafted so far in this step."""
@@ -84,7 +73,12 @@ class Drafts:
     """(rows, count) drafted tokens, -1 where not drafted or not known."""
     confidences: Floats
     """(rows, count, 3) in the order of `trace.schema.CONFIDENCES`; NaN where not known."""
-    behind: Behind
+    behind: Callable[[Ints], Matches]
+    """(lengths) -> the match behind row i's first lengths[i] drafted tokens; none where that is 0.
+
+    Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row may
+    then be looked up at one length only, once drafting is over, and must verify just that many
+    neural tokens; `start` is -1. All else is refused."""
 
 
 @dataclass(slots=True)
@@ -102,7 +96,7 @@ class Batch:
     context: Context
     reading: int
     """Tokens of prompts that the step reads besides, as far as that is known."""
-    drafts: Drafts
+    drafts: Drafts = field(init=False)
 
     @property
     def context_tokens(self) -> Ints:

@@ -40,8 +40,6 @@ class Field:
 class Kind:
     """One kind of spec."""
 
-    head: str
-    """What the spec begins with."""
     usage: str
     """The spec with its fields' names."""
     default: str
@@ -55,6 +53,7 @@ class Form:
     """A kind of spec whose fields are whole numbers, in order, and what they make."""
 
     head: str
+    """What the spec begins with."""
     fields: tuple[Field, ...]
     build: Callable[..., Any]
     """The fields' values -> the rule, or rival."""
@@ -62,22 +61,17 @@ class Form:
     """(the spec, the rule) -> the policy."""
 
     @property
-    def kind(self) -> Kind:
-        """The kind of spec that this is."""
-        return Kind(
-            head=self.head,
-            usage=":".join([self.head, *(field.name for field in self.fields)]),
-            default=rule_spec(self.head, *(field.default for field in self.fields)),
-            parse=self._parse,
-        )
+    def usage(self) -> str:
+        """As of any kind."""
+        return ":".join([self.head, *(field.name for field in self.fields)])
 
-    def _parse(self, text: str, words: list[str]) -> Policy:
-        values = self._numbers(text, words)
-        if self.head == "fixed:ngram-vllm" and values[1] > values[2]:
-            raise _malformed(text, self.head, f"MIN={values[1]} exceeds MAX={values[2]}")
-        return self.policy(text, self.build(*values))
+    @property
+    def default(self) -> str:
+        """As of any kind."""
+        return rule_spec(self.head, *(field.default for field in self.fields))
 
-    def _numbers(self, text: str, words: list[str]) -> list[int]:
+    def parse(self, text: str, words: list[str]) -> Policy:
+        """As of any kind."""
         known = len(self.fields)
         if len(words) > known:
             raise _malformed(text, self.head, f"{len(words)} values, at most {known} are known")
@@ -90,7 +84,9 @@ class Form:
             values[i] = int(word)
             if not field.low <= values[i] <= field.high:
                 raise _malformed(text, self.head, f"{field.name}={word} is outside {limits}")
-        return values
+        if self.head == "fixed:ngram-vllm" and values[1] > values[2]:
+            raise _malformed(text, self.head, f"MIN={values[1]} exceeds MAX={values[2]}")
+        return self.policy(text, self.build(*values))
 
 
 def rule_spec(head: str, *values: int) -> str:
@@ -199,11 +195,10 @@ def _ema(text: str, words: list[str]) -> Adaptive:
     return Adaptive(text, Rival(np.array(tiers), float(alpha), is_budget=False))
 
 
-_BUDGETS = Form("budget", (BUDGET,), lambda k: Rival(np.array([k])), Adaptive)
-KINDS: dict[str, Kind] = {
-    **{head: form.kind for head, form in FORMS.items()},
-    "budget": _BUDGETS.kind,
-    "ema": Kind("ema", "ema:K1,K2,..:ALPHA", ":".join(["ema", *_EMA]), _ema),
+KINDS: dict[str, Form | Kind] = {
+    **FORMS,
+    "budget": Form("budget", (BUDGET,), lambda k: Rival(np.array([k])), Adaptive),
+    "ema": Kind("ema:K1,K2,..:ALPHA", ":".join(["ema", *_EMA]), _ema),
 }
 FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
 """What specs begin with, up to the first colon."""

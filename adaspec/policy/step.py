@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
-from adaspec.policy.cut import Cut, checked_lengths, named_starts, trim
 from adaspec.policy.protocol import (
     Batch,
     Bools,
@@ -40,11 +38,17 @@ from adaspec.policy.protocol import (
     Report,
     Setup,
 )
-from adaspec.policy.text import BehindDrafts, KnownText, Longs
+from adaspec.policy.text import BehindDrafts, KnownText, Longs, whole_numbers
 from adaspec.predict.features import CANDIDATE, TAIL
 
-NO_ROOM = np.zeros(0, np.int32)
-"""Stands for rows that have no limit of their own."""
+
+class Cut(NamedTuple):
+    """A proposal as it can be verified, per row."""
+
+    neural_len: Ints
+    ngram_len: Ints
+    start: Ints
+    """Where copying starts, in the text and the drafted tokens behind it."""
 
 
 class DraftSource(Protocol):
@@ -65,20 +69,16 @@ class Step:
     """One engine step of some requests, from the known text to what is verified."""
 
     slots: Longs
-    prompt_tokens: Ints
+    context_tokens: Ints
+    """Known tokens per row, prompt included."""
     position: Ints
     holds_neural: Bools
-    is_new: Bools
-    reading: int
-    matches: Matches
-    """What the policy is shown of the most recent matches, which it may write into."""
     start: Ints
-    """Where those continue."""
+    """Where the most recent matches continue."""
     available: Ints
-    text: KnownText
-    source: DraftSource | None = None
-    batch: Batch | None = None
+    batch: Batch
     """What the policy is shown, made of copies: it may write into it."""
+    source: DraftSource | None = None
     shown_forwards: int = 0
     """After how many forwards the policy was shown drafts last."""
     planned: int = 0
@@ -89,11 +89,6 @@ class Step:
     cut: Cut | None = None
     shape: StepShape | None = None
     """What the step did, as far as its duration depends on it."""
-
-    @property
-    def context_tokens(self) -> Ints:
-        """Known tokens per row, prompt included."""
-        return self.prompt_tokens + self.position
 
 
 class ShownDrafts:
@@ -154,25 +149,22 @@ class Executor:
 
         It reads so many tokens of prompts besides.
         """
-        indexed = slots.astype(np.int64)
-        matches, tail, candidate = self.index.survey(indexed, TAIL, CANDIDATE)
+        rows, holds = slots.astype(np.int64), holds_neural.copy()
+        matches, *known = self.index.survey(rows, TAIL, CANDIDATE)
         start, available = matches.start.copy(), matches.available.copy()
-        text = KnownText(self.index, indexed, start, tail, candidate)
-        is_new = self._is_new[indexed]
-        self._is_new[indexed] = False
-        holds = holds_neural.copy()
-        return Step(
-            indexed,
-            prompt_tokens,
-            position,
-            holds,
-            is_new,
-            reading,
+        batch = Batch(
+            slots.astype(np.int32),
+            prompt_tokens.copy(),
+            position.copy(),
+            holds.copy(),
+            self._is_new[rows],
             matches,
-            start,
-            available,
-            text,
+            KnownText(self.index, rows, start, *known),
+            reading,
         )
+        self._is_new[rows] = False
+        context = prompt_tokens + position
+        return Step(rows, context, position, holds, start, available, batch)
 
     def keep(self, step: Step, exempt: Bools | None = None) -> bool:
         """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
@@ -186,17 +178,8 @@ class Executor:
     def plan(self, step: Step) -> int:
         """The most forwards of the drafter that the policy asks for."""
         assert step.source is not None
-        step.batch = Batch(
-            step.slots.astype(np.int32),
-            step.prompt_tokens.copy(),
-            step.position.copy(),
-            step.holds_neural.copy(),
-            step.is_new,
-            step.matches,
-            step.text,
-            step.reading,
-            step.source.drafts(0),
-        )
+        step.batch.holds_neural[:] = step.holds_neural
+        step.batch.drafts = step.source.drafts(0)
         step.planned = self._asked(step.batch)
         return step.planned
 
@@ -235,26 +218,26 @@ class Executor:
         proposal = self.policy.decide(self._shown(step))
         name, source = self.policy.name, step.source
         assert source is not None
-        neural_len, ngram_len, splices = checked_lengths(
+        neural_len, ngram_len = _checked_lengths(
             proposal, step.holds_neural, step.forwards, name, lenient
         )
         start, available = step.start, step.available
         source.check(neural_len)
         if proposal.ngram_start is not None:
-            start, available = named_starts(
+            start, available = _named_starts(
                 proposal.ngram_start, step.context_tokens, neural_len, start, available, name
             )
-        if splices:
+        drafted = neural_len > 0
+        if (drafted & (ngram_len > 0)).any():
             behind_start, behind_available = source.copies(step.forwards, neural_len)
-            drafted = neural_len > 0
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
-        trim(neural_len, ngram_len, available, self.setup.cap, NO_ROOM if room is None else room)
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
+        _cut_to(step.cut, available, self.setup.cap, room)
         return step.cut
 
-    def copied(self, step: Step) -> Ints:
-        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
+    def proposed(self, step: Step) -> Ints:
+        """The tokens of what was settled on, drafted and copied, row by row; -1 behind them."""
         cut, source = step.cut, step.source
         assert cut is not None and isinstance(source, ShownDrafts)
         return self.index.propose(
@@ -278,7 +261,7 @@ class Executor:
         `known` are the rows of which anything is known; None: all. The others were in no batch of
         the target, and are not charged.
         """
-        assert step.batch is not None and step.proposal is not None
+        assert step.proposal is not None
         context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
         if known is not None:
             context, holds, rows = context[known], holds[known], int(known.sum())
@@ -310,8 +293,74 @@ class Executor:
 
     def _shown(self, step: Step) -> Batch:
         """What the policy is shown, with what was drafted so far."""
-        assert step.batch is not None and step.source is not None
+        assert step.source is not None
         if step.shown_forwards != step.forwards:
             step.batch.drafts = step.source.drafts(step.forwards)
             step.shown_forwards = step.forwards
         return step.batch
+
+
+def _checked_lengths(
+    proposal: object, holds: Bools, forwards: int, name: str, lenient: bool
+) -> tuple[Ints, Ints]:
+    """Neural and copied lengths; a `PolicyFault` if a rule is broken.
+
+    `lenient` shortens what was not drafted instead, and what was to be copied behind it goes: for
+    where somebody else than the policy `name` ended the drafting.
+    """
+    rows, drafted = len(holds), forwards * holds
+    if not isinstance(proposal, Proposal):
+        raise PolicyFault(f"policy '{name}' decides on {proposal!r:.60}, not on a Proposal")
+    neural_len = whole_numbers(proposal.neural_len, rows, f"policy '{name}' proposes neural_len")
+    ngram_len = whole_numbers(proposal.ngram_len, rows, f"policy '{name}' proposes ngram_len")
+    if lenient:
+        ngram_len[neural_len > drafted] = 0
+        np.minimum(neural_len, drafted, out=neural_len)
+    if (neural_len < 0).any() or (neural_len > drafted).any() or (ngram_len < 0).any():
+        raise PolicyFault(
+            f"policy '{name}' proposes more neural tokens than were drafted ({forwards}), or a "
+            f"negative length: neural {neural_len.tolist()}, n-gram {ngram_len.tolist()}"
+        )
+    return neural_len, ngram_len
+
+
+def _named_starts(
+    named: object, context_tokens: Ints, neural_len: Ints, start: Ints, available: Ints, name: str
+) -> tuple[Ints, Ints]:
+    """Where rows copy from and how much there is, where a policy names places of its own."""
+    places = whole_numbers(named, len(start), f"policy '{name}' proposes ngram_start")
+    elsewhere = places >= 0
+    if (places >= context_tokens).any():
+        raise PolicyFault(f"policy '{name}' copies from {places.tolist()}, beyond the known text")
+    if (places < -1).any() or (elsewhere & (neural_len > 0)).any():
+        raise PolicyFault(
+            f"policy '{name}' proposes ngram_start {places.tolist()}: -1 is the most recent match, "
+            "and behind neural tokens no other can be named"
+        )
+    return (
+        np.where(elsewhere, places, start),
+        np.where(elsewhere, context_tokens - places, available),
+    )
+
+
+def _cut_to(cut: Cut, available: Ints, cap: int, room: Ints | None) -> None:
+    """Shorten to what there is to copy, to the cap, and to each row's room where rows have one."""
+    most = cap if room is None else np.clip(room, 0, cap)
+    behind = np.minimum(available, np.maximum(most - cut.neural_len, 0))
+    np.minimum(cut.ngram_len, behind, out=cut.ngram_len)
+    np.minimum(cut.neural_len, most, out=cut.neural_len)
+
+
+def shorten_longest(cut: Cut, most_tokens: int) -> None:
+    """Shorten a batch's drafts, the longest first, until they hold no more tokens together."""
+    lengths = cut.neural_len + cut.ngram_len
+    if lengths.sum() <= most_tokens:
+        return
+    level = 0
+    while np.minimum(lengths, level + 1).sum() <= most_tokens:
+        level += 1
+    left = most_tokens - int(np.minimum(lengths, level).sum())
+    most = np.full_like(lengths, level)
+    most[np.flatnonzero(lengths > level)[:left]] += 1
+    np.minimum(cut.neural_len, most, out=cut.neural_len)
+    np.minimum(cut.ngram_len, most - cut.neural_len, out=cut.ngram_len)

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import FACTS, START, Matches
+from adaspec.draft.match import START, Matches
 from adaspec.errors import PolicyFault
-from adaspec.jit import compiled
-from adaspec.policy.protocol import Bools, Floats, Ints
+from adaspec.policy.protocol import Bools, Ints
 from adaspec.predict.features import CANDIDATE, TAIL
 
 Longs = NDArray[np.int64]
@@ -26,37 +25,29 @@ class KnownText:
     """The `Context` of a batch: look-ups in the text as far as it is known."""
 
     def __init__(
-        self,
-        index: NgramIndex,
-        slots: Longs,
-        start: Ints,
-        tail: Ints | None = None,
-        candidate: Ints | None = None,
+        self, index: NgramIndex, slots: Longs, start: Ints, tail: Ints, candidate: Ints
     ) -> None:
         """`start` says where the matches lie; no policy may hold any of these arrays.
 
-        `tail` and `candidate` answer the first question for `TAIL` and `CANDIDATE` tokens. They are
-        handed out once, because a policy may write into what it is handed.
+        `tail` has the last `TAIL` tokens, `candidate` the first `CANDIDATE` that would be copied.
         """
         self._index, self._slots, self._start = index, slots, start
         self._tail, self._candidate = tail, candidate
 
     def tail(self, count: int) -> Ints:
-        """The last known tokens per row."""
-        if isinstance(count, int) and count == TAIL and self._tail is not None:
-            tail, self._tail = self._tail, None
-            return tail
-        return self._index.tail(self._slots, _checked(count))
+        """The last `count` known tokens of every row, padded with -1 on the left."""
+        tokens = _checked(count)
+        return self._tail.copy() if tokens == TAIL else self._index.tail(self._slots, tokens)
 
     def candidate(self, count: int) -> Ints:
-        """What the most recent match would copy, padded with -1 to `count`."""
-        if isinstance(count, int) and count == CANDIDATE and self._candidate is not None:
-            candidate, self._candidate = self._candidate, None
-            return candidate
-        return self._index.copies(self._slots, self._start, _checked(count))
+        """What every row's most recent match would copy, padded with -1."""
+        tokens = _checked(count)
+        if tokens <= CANDIDATE:
+            return self._candidate[:, :tokens].copy()
+        return self._index.copies(self._slots, self._start, tokens)
 
     def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
-        """Where vLLM's own look-up copies from, and the match's length."""
+        """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
         return self._index.match_vllm(self._slots, min_match, max_match)
 
 
@@ -76,9 +67,7 @@ class BehindDrafts:
 
     def __call__(self, neural_len: Ints) -> Matches:
         """The match behind each row's first `neural_len` drafted tokens; none where that is 0."""
-        lengths = lengths_behind(neural_len, self._count, self._holds)
-        if lengths.tobytes() != self._answered:
-            self._look_up(lengths)
+        self._match(lengths_behind(neural_len, self._count, self._holds))
         return self._matches
 
     def every(self) -> tuple[Ints, Ints]:
@@ -96,15 +85,18 @@ class BehindDrafts:
 
         It is the index's answer, whatever a policy has written into the matches since.
         """
-        if neural_len.tobytes() != self._answered:
-            self._look_up(neural_len)
+        self._match(neural_len)
         return self._start, self._available
 
-    def _look_up(self, lengths: Ints) -> None:
+    def _match(self, lengths: Ints) -> None:
+        if lengths.tobytes() == self._answered:
+            return
         if self._facts is None:
             matches = self._index.lookup_behind(self._slots, self._tokens, lengths)
         else:
-            matches = Matches(*chosen(self._facts, lengths))
+            facts = self._facts[lengths - 1, :, np.arange(len(lengths))].T.copy()
+            facts[:, lengths == 0], facts[START, lengths == 0] = 0, -1
+            matches = Matches(*facts)
         self._answered, self._matches = lengths.tobytes(), matches
         self._start, self._available = matches.start.copy(), matches.available.copy()
 
@@ -112,7 +104,7 @@ class BehindDrafts:
 def lengths_behind(neural_len: object, drafted: int, holds: Bools) -> Ints:
     """The lengths that a policy asks to look behind, as our own array; a `PolicyFault` if not."""
     lengths = whole_numbers(neural_len, len(holds), "a look-up behind lengths")
-    if not _within(lengths, drafted, holds):
+    if (lengths < 0).any() or (lengths > drafted * holds).any():
         raise PolicyFault(
             f"a look-up behind {lengths.tolist()} neural tokens: {drafted} are drafted "
             f"for each of {int(holds.sum())} rows that hold the drafter"
@@ -143,48 +135,3 @@ def _checked(count: int) -> int:
             f"{count!r:.60} tokens of the known text: 0..{MAX_TOKENS} may be asked for"
         )
     return tokens
-
-
-@compiled
-def _within(lengths: Ints, drafted: int, holds: Bools) -> bool:
-    for row in range(lengths.shape[0]):
-        if not 0 <= lengths[row] <= (drafted if holds[row] else 0):
-            return False
-    return True
-
-
-@compiled
-def chosen(facts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Of facts behind the first 1, 2, .. tokens, those behind `lengths` tokens of each row."""
-    out = np.zeros((FACTS, len(lengths)), np.int32)
-    out[START] = -1
-    for row in range(len(lengths)):
-        if lengths[row] > 0:
-            out[:, row] = facts[lengths[row] - 1, :, row]
-    return out[0], out[1], out[2], out[3], out[4]
-
-
-@compiled
-def store_forward(
-    tokens: Ints,
-    confidences: Floats,
-    engine_rows: Ints,
-    holds: Bools,
-    depth: int,
-    drafted: Ints,
-    shown: Floats,
-) -> bool:
-    """Store what a forward drafted for the rows that hold the drafter; False if it does not fit.
-
-    `engine_rows` says where each row's lies in `tokens` and `confidences`.
-    """
-    if depth >= drafted.shape[1] or confidences.shape != (tokens.shape[0], shown.shape[2]):
-        return False
-    for row in range(holds.shape[0]):
-        if not 0 <= engine_rows[row] < tokens.shape[0]:
-            return False
-    for row in range(holds.shape[0]):
-        if holds[row]:
-            drafted[row, depth] = tokens[engine_rows[row]]
-            shown[row, depth] = confidences[engine_rows[row]]
-    return True

@@ -1,11 +1,11 @@
-"""The features of a request before drafting, with the same code for training and serving.
+"""The features that networks read, with the same code for training and serving.
 
-What is known of a request is a function of its text: nothing is carried from step to step.
+There are those of a request before drafting, of a splice, and of a drafted neural token. What is
+known of a request is a function of its text: nothing is carried from step to step.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
-from adaspec.predict import tables as token_tables
-from adaspec.predict.tables import LEVELS, TOLD, Tables, look_up
+from adaspec.predict.tables import LEVELS, TOLD, Tables, fill_copy_figures, fill_figures
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -99,7 +98,7 @@ class BehindMatches(NamedTuple):
 
 
 @compiled
-def observe(
+def fill_features(
     rows: RowFacts,
     speaks_for: Ints,
     tables: Tables,
@@ -127,7 +126,7 @@ def observe(
         x[6] = rows.position[row]
         x[7] = np.log(context + 0.0)
         x[8] = rows.prompt_tokens[row]
-        look_up(
+        fill_figures(
             tables,
             rows.tail[row, TAIL - 1],
             rows.tail[row, TAIL - 2],
@@ -139,49 +138,115 @@ def observe(
         )
 
 
-def fingerprint(names: tuple[str, ...] = (), *probes: NDArray[np.float64]) -> str:
-    """A hash of all features' names and order, and of their values on a probe.
+EVIDENCE = (
+    "depth",
+    "expected",
+    "logprob",
+    "margin",
+    "entropy",
+    "agrees",
+    "agreed_tokens",
+    "match_length",
+    "ngram_expected",
+    "survival_so_far",
+    "least_logprob",
+    "least_margin",
+    "behind_length",
+    "behind_agree",
+    "behind_seen",
+)
+"""The features of the neural token drafted at a depth, in order.
 
-    A model is made for one fingerprint. `names` and `probes` are those of other features that the
-    model reads. Values are rounded so that the hash is the same on every machine, and a rewrite
-    that changes no value keeps it.
+expected: P(the token is accepted, given those before it), as predicted before it was seen;
+logprob, margin, entropy: its confidences; agrees: whether it and all before it are the n-gram
+candidate's; agreed_tokens: how many in a row from the first are (both NaN without a match);
+ngram_expected: P(the candidate's first token is right), as predicted before drafting;
+survival_so_far: P(all before it are accepted); least_*: the least log-probability and margin of
+those before it, NaN at the first; behind_*: the match behind this token, which is as long as the
+context's match and the draft together if all of it was seen before.
+"""
+
+EXPECTED = EVIDENCE.index("expected")
+
+
+@compiled
+def fill_evidence(
+    depth: int,
+    expected: float,
+    confidence: Floats,
+    agreed: int,
+    match_length: float,
+    ngram_expected: float,
+    survival: float,
+    least: Floats,
+    behind_length: int,
+    behind_agree: int,
+    behind_seen: int,
+    out: Floats,
+) -> None:
+    """Fill one row of features; the first `agreed` drafted tokens are the candidate's.
+
+    `least` has the least log-probability and margin of the earlier tokens, NaN at the first.
     """
-    digest = hashlib.sha256()
-    for name in (*BEFORE, *names):
-        digest.update(name.encode() + b"\0")
-    for values in (_probe(), *probes):
-        # Adding zero turns -0.0 into 0.0.
-        settled = np.round(np.nan_to_num(values, nan=-7.0), 4) + 0.0
-        digest.update(settled.astype("<f8").tobytes())
-    return "v" + digest.hexdigest()[:8]
+    out[0] = depth
+    out[1] = expected
+    out[2] = confidence[0]
+    out[3] = confidence[1]
+    out[4] = confidence[2]
+    out[5] = agreed >= depth if match_length > 0 else np.nan
+    out[6] = agreed if match_length > 0 else np.nan
+    out[7] = match_length
+    out[8] = ngram_expected
+    out[9] = survival
+    out[10] = least[0]
+    out[11] = least[1]
+    out[12] = behind_length
+    out[13] = behind_agree if behind_length > 0 else np.nan
+    out[14] = behind_seen if behind_length > 0 else np.nan
 
 
-def _probe() -> NDArray[np.float64]:
-    """The features of a few made-up rows."""
-    count = 6
-    rng = np.random.Generator(np.random.PCG64(5))
-    salt = np.uint64(3)
-    keys = np.empty(LEVELS, np.uint64)
-    token_tables.level_keys(salt, 4, 3, 2, 5, 4, keys)
-    means = np.linspace(0.1, 0.9, LEVELS).astype(np.float32)
-    tables = token_tables.packed(keys, means, 1 + means, 2 * means, (0.6, 0.4, 1.1, 1.3), 3)
-    seen = []
-    out = np.empty((count, FEATURES), np.float32)
-    for _ in range(4):
-        length = rng.integers(0, 5, count).astype(np.int32)
-        rows = RowFacts(
-            slots=np.arange(count, dtype=np.int32),
-            prompt_tokens=np.full(count, 20, np.int32),
-            position=rng.integers(1, 30, count).astype(np.int32),
-            holds_neural=np.ones(count, np.bool_),
-            length=length,
-            start=rng.integers(1, 20, count).astype(np.int32),
-            agree=np.minimum(length, 3).astype(np.int32),
-            seen=np.minimum(length + 1, 8).astype(np.int32),
-            available=rng.integers(1, 90, count).astype(np.int32),
-            tail=rng.integers(2, 6, (count, TAIL)).astype(np.int32),
-            candidate=rng.integers(2, 6, (count, CANDIDATE)).astype(np.int32),
-        )
-        observe(rows, rows.slots, tables, keys, out)
-        seen.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
-    return np.concatenate(seen)
+SPLICE = (
+    "behind_length",
+    "behind_agree",
+    "behind_seen",
+    "behind_available",
+    "behind_tokens",
+    "neural_survival",
+    "match_length",
+    "position",
+    "copy_right",
+    "copy_right_behind",
+    "copy_right_behind_count",
+)
+"""The features of a splice, in order. None depends on the match's position, because traces without
+drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
+the first token to copy, NaN in such traces."""
+COPY_AT = SPLICE.index("copy_right")
+
+
+@compiled
+def fill_splice(
+    length: int,
+    agree: int,
+    seen: int,
+    available: int,
+    tokens: int,
+    survival: float,
+    match_length: float,
+    position: int,
+    tables: Tables,
+    before: int,
+    copied: int,
+    keys: NDArray[np.uint64],
+    out: Floats,
+) -> None:
+    """Fill one row of features; `before` is the last neural token."""
+    out[0] = length
+    out[1] = agree
+    out[2] = seen
+    out[3] = min(available, 32)
+    out[4] = tokens
+    out[5] = survival
+    out[6] = match_length
+    out[7] = position
+    fill_copy_figures(tables, before, copied, keys, out[COPY_AT:])

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
-from adaspec.predict.evidence import EVIDENCE, probe_evidence
-from adaspec.predict.features import BEFORE, fingerprint
+from adaspec.predict.features import BEFORE, EVIDENCE, SPLICE
 from adaspec.predict.network import Network, network_from
-from adaspec.predict.splicing import SPLICE, probe_splice
-from adaspec.predict.survival import Curves, curve_arrays, curves_from
+from adaspec.predict.survival import Curves, curves_from
 from adaspec.predict.tables import Tables
 
 NGRAM_FIRST, NGRAM_MORE, NEURAL_FIRST, NEURAL_MORE, SPLICE_GAIN = range(5)
@@ -58,10 +56,7 @@ class Model:
     tables: Tables
 
     def __post_init__(self) -> None:
-        """Refuse a model that lacks a part, or holds one that is not known."""
-        for name in self.networks:
-            if name not in HEADS:
-                raise PolicyError(f"a model holds no network '{name}'")
+        """Refuse a model that lacks a part."""
         if not {"before", "splice"} <= set(self.networks) or set(self.curves) != set(CURVES):
             raise PolicyError("a model lacks a network or curves")
 
@@ -89,7 +84,7 @@ class Model:
         for name, network in sorted(self.networks.items()):
             stored |= {f"{name}.{key}": array for key, array in network._asdict().items()}
         for name, curves in sorted(self.curves.items()):
-            stored |= curve_arrays(f"curve-{name}", curves)
+            stored |= {f"curve-{name}.{key}": array for key, array in curves._asdict().items()}
         return stored
 
     def table_arrays(self) -> dict[str, NDArray[Any]]:
@@ -103,30 +98,20 @@ def model_from(learned: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray
     for key, value in learned.items():
         group, _, name = key.partition(".")
         groups.setdefault(group, {})[name] = value
-    curves = {}
-    for name in CURVES:
-        group = f"curve-{name}"
-        if set(groups.get(group, {})) != {"edges", "shapes"}:
-            raise PolicyError(f"a model lacks the curves '{name}', or they hold something else")
-        curves[name] = curves_from(group, learned)
-    networks = {}
-    for name, arrays in groups.items():
-        if name.startswith("curve-"):
-            continue
-        if name not in HEADS:
-            raise PolicyError(f"a model holds no network '{name}'")
-        features, heads = len(FEATURE_NAMES[name]), len(HEADS[name])
-        networks[name] = network_from(name, arrays, features, heads)
-    extra = {name for name in groups if name.startswith("curve-")} - {f"curve-{n}" for n in CURVES}
-    if extra:
-        raise PolicyError(f"a model holds unknown curves: {', '.join(sorted(extra))}")
+    networks = {
+        group: network_from(group, arrays, len(FEATURE_NAMES[group]), len(HEADS[group]))
+        for group, arrays in groups.items()
+        if group in HEADS
+    }
+    curves = {
+        name: curves_from(name, groups[f"curve-{name}"])
+        for name in CURVES
+        if f"curve-{name}" in groups
+    }
+    unknown = set(groups) - set(networks) - {f"curve-{name}" for name in curves}
+    if unknown:
+        raise PolicyError(f"a model holds no '{min(unknown)}'")
     return Model(networks, curves, token_tables.from_arrays(tables))
-
-
-def feature_fingerprint() -> str:
-    """The fingerprint of this build's features; a model with another one is refused."""
-    heads = tuple(f"{group}:{head}" for group, names in HEADS.items() for head in names)
-    return fingerprint((*SPLICE, *EVIDENCE, *heads), probe_splice(), probe_evidence())
 
 
 def no_curves(longest: int) -> Curves:

@@ -30,14 +30,7 @@ class Curves(NamedTuple):
 @compiled
 def fill_survival(first: float, score: float, curves: Curves, out: Array) -> None:
     """Fill `out` with P(accepted >= j) for j = 0, 1, ..; 0 beyond the longest known length."""
-    low, high = 0, curves.edges.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if score >= curves.edges[middle]:
-            low = middle + 1
-        else:
-            high = middle
-    shape = curves.shapes[low]
+    shape = curves.shapes[np.searchsorted(curves.edges, score, side="right")]
     out[0] = 1.0
     for j in range(1, out.shape[0]):
         out[j] = first * shape[j] if j < shape.shape[0] else 0.0
@@ -50,14 +43,11 @@ def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> N
         fill_survival(first[row], scores[row], curves, out[row])
 
 
-def curve_arrays(name: str, curves: Curves) -> dict[str, NDArray[Any]]:
-    """The arrays that `curves_from` reads."""
-    return {f"{name}.edges": curves.edges, f"{name}.shapes": curves.shapes}
-
-
 def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
-    """The curves in `curve_arrays`; unsound arrays raise a `PolicyError`."""
-    edges, shapes = arrays[f"{name}.edges"], arrays[f"{name}.shapes"]
+    """The curves in the arrays of these fields; unsound arrays raise a `PolicyError`."""
+    if set(arrays) != set(Curves._fields):
+        raise PolicyError(f"survival curves '{name}' lack an array, or hold something else")
+    edges, shapes = arrays["edges"], arrays["shapes"]
     if (
         edges.dtype != np.float64
         or shapes.dtype != np.float64

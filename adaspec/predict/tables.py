@@ -25,7 +25,6 @@ PARENT = (-1, 0, 1, -1, 3, 3, 0)
 """The level that each level's means are shrunk towards; -1 is the base."""
 TOLD = 3
 """The number of figures per level: mean, log count, depth."""
-MOST_BYTES = 20_000_000
 
 
 class Tables(NamedTuple):
@@ -95,7 +94,7 @@ def level_keys(
 
 
 @compiled
-def look_up(
+def fill_figures(
     tables: Tables,
     t1: int,
     t2: int,
@@ -125,7 +124,7 @@ def look_up(
 
 
 @compiled
-def look_up_copy(
+def fill_copy_figures(
     tables: Tables, before: int, token: int, keys: NDArray[np.uint64], out: NDArray[np.float32]
 ) -> None:
     """Fill in the tables' figures for a token copied behind `before`; NaN if it is not known.

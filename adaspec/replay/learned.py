@@ -1,11 +1,12 @@
 """The learned policy at full speed: its own compiled stages inside one compiled closed loop.
 
-A run can record what it saw. Training looks at every position of a recording once: see `survey`.
+Training looks at every position of a recording once: see `survey`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,17 @@ from adaspec.jit import compiled
 from adaspec.policy.base import deciding_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned, planner_at
-from adaspec.policy.planner.recorder import Recorder
-from adaspec.policy.planner.state import Planner, new_planner
-from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches, RowFacts
+from adaspec.policy.planner.address import Pinned, pinned_planner, planner_at
+from adaspec.policy.planner.memory import Planner, rows_of
+from adaspec.predict.features import (
+    CANDIDATE,
+    EVIDENCE,
+    FEATURES,
+    SPLICE,
+    TAIL,
+    BehindMatches,
+    RowFacts,
+)
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     context_tokens,
@@ -37,6 +45,22 @@ from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+class Seen(NamedTuple):
+    """Features that a policy reads, one kind after another, each with its flat position."""
+
+    at: Longs
+    before: Floats
+    """Before drafting, or nothing where drafts of all lengths are looked at."""
+    splice_at: Longs
+    splice_depth: Ints
+    """The neural tokens that it lies behind."""
+    splice: Floats
+    drafted_at: Longs
+    drafted_depth: Ints
+    drafted: Floats
 
 
 @compiled
@@ -54,25 +78,30 @@ def _run(
     """
     planner = planner_at(address)
     limits = planner.limits[0]
-    reads_drafts, late = limits.reads_drafts > 0, limits.is_late > 0
+    reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
     # How many run, and so whether requests hold the drafter, stays the same.
     limits.rows, holds = concurrency, stages.holds_drafter(address, concurrency)
     loop = start(arrays.columns, order, concurrency, holds)
     while goes_on(loop):
         context = context_tokens(loop)
         _take_in(arrays, loop, planner, model_of_request)
-        rows = stages.rows_of(planner)
+        rows = rows_of(planner)
         limits.prompt_tokens = read_beside(loop)
         forwards = stages.plan(address)
         if reads_drafts and forwards > 0:
-            _draft(arrays, loop, address, forwards)
+            tokens, confidences = _drafts(arrays, loop, planner, forwards)
+            for depth in range(1, forwards + 1):
+                # Nothing is looked up on the true path, and so nothing is cut.
+                depths = np.full(concurrency, depth, np.int32)
+                behind = _behind(arrays, loop, planner, depths, 0)
+                stages.revise(address, depth, tokens, confidences, behind)
         neural_len, ngram_len = np.zeros((2, concurrency), np.int32)
         if stages.choose(address, forwards, neural_len, ngram_len):
             behind = _behind(arrays, loop, planner, neural_len, cap)
             stages.splice(address, neural_len, behind, ngram_len)
         accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
         drafted = neural_len + ngram_len
-        budget = stages.budget(address) if late else 0
+        budget = stages.budget(address) if is_async else 0
         shape = batch_shape(concurrency, context, drafted, forwards, holds, budget)
         seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
         stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
@@ -81,26 +110,54 @@ def _run(
 
 
 @compiled
-def _survey(arrays: RecordedArrays, loop: ClosedLoop, address: int, at: Longs, of: Longs) -> None:
-    """Show the planner positions `at` of requests `of`, a batch at a time, with their drafts."""
+def _survey(
+    arrays: RecordedArrays,
+    loop: ClosedLoop,
+    address: int,
+    position: Longs,
+    request: Longs,
+    most: int,
+    seen: Seen,
+) -> int:
+    """Show the planner these positions, a batch at a time, with drafts of up to `most` tokens.
+
+    Fills in what it saw; how many splices that were.
+    """
     planner = planner_at(address)
-    limits, most = planner.limits[0], planner.limits[0].neural_cap
+    limits, memory = planner.limits[0], planner.memory
+    reads_drafts = limits.reads_drafts > 0
     model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
-    for first in range(0, at.shape[0], loop.request.shape[0]):
-        count = min(at.shape[0] - first, loop.request.shape[0])
+    spliced = drafted = 0
+    for first in range(0, position.shape[0], loop.request.shape[0]):
+        count = min(position.shape[0] - first, loop.request.shape[0])
         limits.rows = count
-        loop.request[:count] = of[first : first + count]
-        loop.position[:count] = at[first : first + count]
+        loop.request[:count] = request[first : first + count]
+        loop.position[:count] = position[first : first + count]
         _take_in(arrays, loop, planner, model_of_request)
         stages.plan(address)
-        if limits.reads_drafts > 0:
-            _draft(arrays, loop, address, most)
-        elif planner.recorder.splice_at.shape[0] > 0:
-            ngram_len = np.zeros(count, np.int32)
-            for depth in range(1, most + 1):
-                depths = np.full(count, depth, np.int32)
-                behind = _behind(arrays, loop, planner, depths, limits.cap - depth)
-                stages.splice(address, depths, behind, ngram_len)
+        if seen.before.shape[0] > 0:
+            seen.before[first : first + count] = memory.features[:count]
+        tokens, confidences = _drafts(arrays, loop, planner, most if reads_drafts else 0)
+        ngram_len = np.zeros(count, np.int32)
+        for depth in range(1, most + 1):
+            depths = np.full(count, depth, np.int32)
+            # Where drafts are recorded, nothing is looked up on the true path, and nothing is cut.
+            behind = _behind(arrays, loop, planner, depths, limits.cap - depth)
+            if reads_drafts:
+                stages.revise(address, depth, tokens, confidences, behind)
+                seen.drafted_at[drafted : drafted + count] = seen.at[first : first + count]
+                seen.drafted_depth[drafted : drafted + count] = depth
+                seen.drafted[drafted : drafted + count] = memory.evidence_features[:count]
+                drafted += count
+            else:
+                stages.wanted_splice(address, depths, behind, ngram_len)
+            found = np.flatnonzero(behind.length > 0)
+            for place in range(found.shape[0]):
+                seen.splice_at[spliced] = seen.at[first + found[place]]
+                seen.splice_depth[spliced] = depth
+                seen.splice[spliced] = memory.splice_features[place]
+                spliced += 1
+    return spliced
 
 
 @compiled
@@ -114,8 +171,6 @@ def _take_in(
         i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p
         planner.model_of_row[row] = model_of_request[r]
-        if planner.recorder.place.shape[0] > 0:
-            planner.recorder.place[row] = i
         rows.slots[row] = loop.slot[row]
         rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
         rows.holds_neural[row] = loop.holds_neural[row]
@@ -130,10 +185,11 @@ def _take_in(
 
 
 @compiled
-def _draft(arrays: RecordedArrays, loop: ClosedLoop, address: int, forwards: int) -> None:
-    """Run so many forwards, their tokens shown to the planner."""
-    planner = planner_at(address)
-    holds = stages.rows_of(planner).holds_neural
+def _drafts(
+    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, forwards: int
+) -> tuple[Ints, Floats]:
+    """The tokens and confidences of so many forwards, as recorded."""
+    holds = rows_of(planner).holds_neural
     count = holds.shape[0]
     tokens = np.full((count, forwards), -1, np.int32)
     confidences = np.full((count, forwards, arrays.confidences.shape[2]), np.nan, np.float32)
@@ -143,10 +199,7 @@ def _draft(arrays: RecordedArrays, loop: ClosedLoop, address: int, forwards: int
             tokens[row] = arrays.drafted[i, :forwards]
             if arrays.confidences.shape[0] > 0:
                 confidences[row] = arrays.confidences[i, :forwards]
-    for depth in range(1, forwards + 1):
-        # Drafts are recorded here: nothing is looked up on the true path, and so nothing is cut.
-        behind = _behind(arrays, loop, planner, np.full(count, depth, np.int32), 0)
-        stages.revise(address, depth, tokens, confidences, behind)
+    return tokens, confidences
 
 
 @compiled
@@ -157,7 +210,7 @@ def _behind(
 
     A policy that reads drafts sees which token would be copied.
     """
-    columns, holds = arrays.columns, stages.rows_of(planner).holds_neural
+    columns, holds = arrays.columns, rows_of(planner).holds_neural
     count, reads_drafts = holds.shape[0], planner.limits[0].reads_drafts > 0
     found, copied = np.zeros((FACTS, count), np.int32), np.full(count, -1, np.int32)
     for row in range(count):
@@ -227,30 +280,47 @@ def run_learned(
     first = policies[0]
     costs = cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants()
     run_cap, cap = cap, min(first.cap, cap)
-    pinned, planner = _planner(policies, recording, costs, concurrency, cap, engine)
-    kept = Pinned(planner)
+    kept = _planner(policies, recording, costs, concurrency, cap, engine)
     loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, run_cap)
-    # The compiled loop knows addresses only: what lies there must outlive it.
-    del kept, pinned
+    del kept  # the compiled loop knows an address only: what lies there must outlive it
     return result_of(loop)
 
 
-def survey(recording: Recording, policy: LearnedPolicy, requests: Ints, recorder: Recorder) -> None:
-    """Record what the policy sees at every position of these requests, drafts at all depths."""
+def survey(
+    recording: Recording, policy: LearnedPolicy, requests: Ints, together: int, drafts: bool
+) -> Seen:
+    """What the policy sees at every position of these requests, so many positions at once.
+
+    That is before drafting or, with `drafts`, behind drafts of all lengths there.
+    """
     columns, costs = recording.columns, line("none", 1.0, 0.0).constants()
-    pinned, planner = _planner(
-        (policy,), recording, costs, len(recorder.place), policy.cap, SYNC, recorder
-    )
-    planner.limits["weighs_every_splice"] = True
+    kept = _planner((policy,), recording, costs, together, policy.cap, SYNC)
+    limits = kept.value.limits[0]
     # The first token of an output is there before anything is decided.
     counts = columns.length[requests] - 1
     of = np.repeat(requests.astype(np.int64), counts)
-    at = np.concatenate([np.arange(1, 1 + count) for count in counts.tolist()])
-    slots = np.zeros(len(recorder.place), np.int32)
-    loop = start(columns, slots, len(slots), planner.limits["neural_cap"][0] > 0)
-    kept = Pinned(planner)
-    _survey(recording.arrays, loop, kept.address, at.astype(np.int64), of)
-    del kept, pinned
+    at = np.concatenate([np.arange(1, 1 + count) for count in counts.tolist()]).astype(np.int64)
+    slots = np.zeros(together, np.int32)
+    loop = start(columns, slots, together, limits["neural_cap"] > 0)
+    most = int(limits["neural_cap"]) if drafts else 0
+    spliced, drafted = len(at) * most, len(at) * most * int(limits["reads_drafts"])
+    seen = Seen(
+        columns.offset[of] + at,
+        np.zeros((0 if drafts else len(at), FEATURES), np.float32),
+        np.zeros(spliced, np.int64),
+        np.zeros(spliced, np.int32),
+        np.zeros((spliced, len(SPLICE)), np.float32),
+        np.zeros(drafted, np.int64),
+        np.zeros(drafted, np.int32),
+        np.zeros((drafted, len(EVIDENCE)), np.float32),
+    )
+    spliced = _survey(recording.arrays, loop, kept.address, at, of, most, seen)
+    del kept
+    return seen._replace(  # copies, as there is room for many more
+        splice_at=seen.splice_at[:spliced].copy(),
+        splice_depth=seen.splice_depth[:spliced].copy(),
+        splice=seen.splice[:spliced].copy(),
+    )
 
 
 def _planner(
@@ -260,20 +330,16 @@ def _planner(
     slots: int,
     cap: int,
     engine: str,
-    recorder: Recorder | None = None,
-) -> tuple[list[Pinned], Planner]:
-    """A planner of these policies' models, and what pins those."""
-    first, models = policies[0], [each.model for each in policies]
-    pinned = [Pinned(model.compiled()) for model in models]
-    return pinned, new_planner(
-        models,
-        np.array([model.address for model in pinned]),
+) -> Pinned:
+    """A planner of these policies' models."""
+    first = policies[0]
+    return pinned_planner(
+        [each.model for each in policies],
         costs,
         slots,
         cap,
         min(first.neural_cap, recording.neural_cap, cap),
         reads_drafts=first.model.reads_evidence and recording.shows_tokens,
-        is_late=engine == ASYNC,
-        recorder=recorder,
+        is_async=engine == ASYNC,
         forwards=first.forwards_by_load,
     )

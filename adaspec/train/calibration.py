@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from adaspec.evaluate.calibration import BINS, judge, sharpness
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.evidence import EXPECTED
+from adaspec.predict.features import EXPECTED
 from adaspec.predict.model import ACCEPTED_NEXT, BEFORE_HEADS, Model
 from adaspec.predict.network import predict
 from adaspec.predict.survival import fill_survivals

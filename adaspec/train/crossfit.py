@@ -19,7 +19,7 @@ from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.model import feature_fingerprint
+from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording

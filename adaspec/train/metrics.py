@@ -12,7 +12,7 @@ from adaspec.documents import json_types
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.written_report import read_report
-from adaspec.predict.model import feature_fingerprint
+from adaspec.predict.fingerprint import feature_fingerprint
 
 
 def metrics_of(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.predict.model import feature_fingerprint
+from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.replay.history import History
 from adaspec.replay.logged import log_of
 from adaspec.replay.orders import draw_order, pools_among

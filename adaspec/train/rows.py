@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import LONGEST_NEURAL
-from adaspec.policy.planner.recorder import new_recorder
 from adaspec.replay import learned
 from adaspec.replay.recording import Recording
 
@@ -49,25 +46,13 @@ def survey(recording: Recording, policy: LearnedPolicy, members: Members, drafts
     With `drafts`, what drafts of all lengths there, and the matches behind them, show it instead.
     """
     requests = np.flatnonzero(members).astype(np.int32)
-    size = int((recording.columns.length[requests] - 1).sum())
-    behind = size * min(policy.neural_cap, LONGEST_NEURAL) if drafts else 0
-    reads = policy.model.reads_evidence
-    recorder = new_recorder(SURVEYED_TOGETHER, 0 if drafts else size, behind, behind * reads)
-    learned.survey(recording, policy, requests, recorder)
-    decided, spliced, drafted = map(int, recorder.filled[0].tolist())
+    seen = learned.survey(recording, policy, requests, SURVEYED_TOGETHER, drafts)
     if not drafts:
-        none = np.zeros(decided, np.int32)
-        return {"before": Rows(recorder.at[:decided], none, recorder.x[:decided])}
-    # Copies, as there is room for many more.
-    table: dict[str, tuple[Any, ...]]
-    table = {"splice": (recorder.splice_at, recorder.splice_length, recorder.splice_x)}
-    table["evidence"] = (recorder.evidence_at, recorder.evidence_depth, recorder.evidence_x)
-    found = {"splice": spliced, "evidence": drafted}
-    return {
-        group: Rows(*(each[: found[group]].copy() for each in columns))
-        for group, columns in table.items()
-        if group == "splice" or reads
-    }
+        return {"before": Rows(seen.at, np.zeros(len(seen.at), np.int32), seen.before)}
+    table = {"splice": Rows(seen.splice_at, seen.splice_depth, seen.splice)}
+    if policy.model.reads_evidence:
+        table["evidence"] = Rows(seen.drafted_at, seen.drafted_depth, seen.drafted)
+    return table
 
 
 def pooled(tables: Sequence[Table]) -> Table:

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from adaspec.draft.answers import AnswerIndex
 from adaspec.draft.index import NgramIndex
-from adaspec.policy.cut import Cut
 from adaspec.policy.protocol import Bools, Floats, Ints
-from adaspec.policy.step import ShownDrafts, Step
-from adaspec.policy.text import store_forward
+from adaspec.policy.step import Cut, ShownDrafts, Step
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 
@@ -181,20 +179,9 @@ class EngineDrafts(ShownDrafts):
 
     def take(self, tokens: Ints, confidences: Floats) -> None:
         """Store the output of one forward: one token for every row of the engine's batch."""
-        stored = store_forward(
-            np.ascontiguousarray(tokens, np.int32),
-            np.ascontiguousarray(confidences, np.float32),
-            self._engine_rows,
-            self._holds,
-            self.count,
-            self.tokens,
-            self.confidences,
-        )
-        if not stored:
-            raise IndexError(
-                f"forward {self.count + 1} gave {np.shape(tokens)} tokens and "
-                f"{np.shape(confidences)} confidences"
-            )
+        rows = self._engine_rows[self._holds]
+        self.tokens[self._holds, self.count] = np.asarray(tokens)[rows]
+        self.confidences[self._holds, self.count] = np.asarray(confidences)[rows]
         self.count += 1
 
 
@@ -239,21 +226,17 @@ class EngineStep:
         assert self.step.cut is not None
         return self.step.cut
 
-    def chosen_tokens(self, copied: Ints, vocabulary: int) -> list[list[int]]:
+    def chosen_tokens(self, proposed: Ints, vocabulary: int) -> list[list[int]]:
         """The tokens of the step's cut, row by row; a row ends before an invalid token id.
-
-        `copied` are those that are copied.
 
         Invalid ids can be copied from prompts, which may hold placeholders that are outside the
         vocabulary.
         """
         cut = self.cut
         neural_len, ngram_len = cut.neural_len.tolist(), cut.ngram_len.tolist()
-        drafted, rows = self.drafts.tokens, []
+        rows = []
         for row, (neural, ngram) in enumerate(zip(neural_len, ngram_len, strict=True)):
-            tokens: list[int] = drafted[row, :neural].tolist() if neural else []
-            if ngram:
-                tokens += copied[row, :ngram].tolist()
+            tokens = proposed[row, : neural + ngram].tolist()
             if tokens and not (min(tokens) >= 0 and max(tokens) < vocabulary):
                 sound = [0 <= token < vocabulary for token in tokens].index(False)
                 del tokens[sound:]

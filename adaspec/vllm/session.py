@@ -24,10 +24,9 @@ import numpy as np
 
 from adaspec.cost.model import CostModel
 from adaspec.draft.answers import AnswerIndex
-from adaspec.policy.cut import Cut, fit
 from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.protocol import Bools, Floats, Ints, Policy
-from adaspec.policy.step import Executor
+from adaspec.policy.step import Cut, Executor, shorten_longest
 from adaspec.vllm.batch import (
     EngineBatch,
     EngineDrafts,
@@ -230,7 +229,7 @@ class Session:
             cut = self._executor.settle(current.step, current.room, current.drafter_unable)
             self._shorten(current, cut)
             chosen = current.chosen_tokens(
-                self._executor.copied(current.step), self.serving.vocabulary
+                self._executor.proposed(current.step), self.serving.vocabulary
             )
             current.chosen = chosen
             current.proposed = chosen if current.proposes else [[] for _ in chosen]
@@ -263,7 +262,7 @@ class Session:
             cut.ngram_len[~current.copies] = 0
         most = self.serving.max_drafted_tokens
         if most is not None:
-            fit(cut, most)
+            shorten_longest(cut, most)
         if self._shortened is not None and (most is not None or current.room is not None):
             self._shortened(current.step.proposal, cut.neural_len, cut.ngram_len)
 

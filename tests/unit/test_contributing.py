@@ -17,10 +17,9 @@ from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape
 from adaspec.evaluate.render import page as report_page
 from adaspec.evaluate.render.contents import contents_of
 from adaspec.evaluate.report import Report
-from adaspec.policy.planner.state import new_rows
+from adaspec.policy.planner.memory import new_rows
 from adaspec.predict import features, tables
-from adaspec.predict.evidence import EVIDENCE, observe_evidence
-from adaspec.predict.splicing import SPLICE, observe_splice
+from adaspec.predict.features import EVIDENCE, SPLICE, fill_evidence, fill_splice
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 
@@ -47,15 +46,15 @@ def test_every_feature_is_filled_in() -> None:
     rows.tail[:], rows.candidate[:] = 3, 4
     keys = np.zeros(tables.LEVELS, np.uint64)
     before = np.full((2, features.FEATURES), UNSET)
-    features.observe(rows, rows.slots, some_tables(), keys, before)
+    features.fill_features(rows, rows.slots, some_tables(), keys, before)
     assert before.shape[1] == len(features.BEFORE)
     assert not (before == UNSET).any()
     least = np.zeros(2, np.float32)
     evidence, splice = np.full(len(EVIDENCE), UNSET), np.full(len(SPLICE), UNSET)
-    observe_evidence(1, 0.5, np.zeros(3, np.float32), 1, 2.0, 0.5, 1.0, least, 3, 1, 1, evidence)
+    fill_evidence(1, 0.5, np.zeros(3, np.float32), 1, 2.0, 0.5, 1.0, least, 3, 1, 1, evidence)
     assert not (evidence == UNSET).any()
     facts = (3, 1, 1, 9, 2, 0.5, 4.0, 3)
-    observe_splice(*facts, some_tables(), 3, 4, keys, splice)
+    fill_splice(*facts, some_tables(), 3, 4, keys, splice)
     assert not (splice == UNSET).any()
 
 

@@ -7,7 +7,7 @@ address of that note reads from it what it needs, by way of `planner_at` or `mod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,17 +19,25 @@ from numba.core.typing.templates import AttributeTemplate
 
 from adaspec.cost.model import line
 from adaspec.jit import compiled
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.policy.planner.memory import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    Planner,
+    new_planner,
+)
 from adaspec.predict.model import HEADS, CompiledModel, Model, no_curves
 from adaspec.predict.network import constant_network
-from adaspec.predict.tables import packed
+from adaspec.predict.tables import no_tables
 
 _typeof: Any = numba.typeof
 
 
 class Pinned:
     """Keeps a planner's or a model's arrays in memory, and knows the address of their note."""
+
+    models: Sequence[Pinned] = ()
+    """A planner's, which must outlive it."""
 
     def __init__(self, value: Any) -> None:
         self.value = _writable(value)
@@ -42,6 +50,15 @@ class Pinned:
         self._note = np.zeros(_words_of(self.value), np.int64)
         self.address = self._note.ctypes.data
         _write(self.value, self.address)
+
+
+def pinned_planner(models: Sequence[Model], *settings: Any, **more: Any) -> Pinned:
+    """A planner that has seen nothing yet, pinned with its models; see `new_planner`."""
+    kept = [Pinned(model.compiled()) for model in models]
+    addresses = np.array([each.address for each in kept])
+    pinned = Pinned(new_planner(models, addresses, *settings, **more))
+    pinned.models = kept
+    return pinned
 
 
 def _writable(value: Any) -> Any:
@@ -57,11 +74,10 @@ def _writable(value: Any) -> Any:
 def _empty_model() -> Model:
     """A model that knows nothing."""
     longest = {"ngram": LONGEST_NGRAM, "neural": LONGEST_NEURAL, "splice": LONGEST_SPLICE}
-    empty = np.empty(0, np.float32)
     return Model(
         networks={group: constant_network([0.0] * len(heads)) for group, heads in HEADS.items()},
         curves={name: no_curves(most) for name, most in longest.items()},
-        tables=packed(np.empty(0, np.uint64), empty, empty, empty, (0, 0, 0, 0), 1),
+        tables=no_tables(),
     )
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, padded, target_s
-from adaspec.jit import compiled, inlined
+from adaspec.jit import compiled
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -39,38 +39,29 @@ _PRIOR_WANT = 4.0
 _FADED = 1e-4
 """A mean survival that is no larger is none."""
 
-_SHIFT = 47
-"""What is left of a double without so many bits: its exponent, and 5 bits of its mantissa."""
-_FIRST = 1023 << 5
-"""Those bits of 1.0, the largest probability."""
-_BUCKETS = 512
-"""Buckets of a sort: 32 of each power of two down to 2**-16."""
-
 ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where none was tuned: one forward at every load."""
 
-_STEP = np.dtype(
-    [("forwards", "i8"), ("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")]
-)
+_STEP = np.dtype([("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")])
 
 
-class Budget(NamedTuple):
+class Ranking(NamedTuple):
     """What is remembered of earlier steps, and decided for the next."""
 
     forwards: Array
     """(loads, 2) load and forwards; loads ascending."""
     step: Record
-    """One record: forwards and budget of this step, the price of a token in it, how many tokens the
-    last report offered, and the mean number of rows of the reports, 0 before the first."""
+    """One record: the budget of this step, the price of a token in it, how many tokens the last
+    report offered, and the mean number of rows of the reports, 0 before the first."""
     survival: Array
     """The last report's survivals, descending; as many as were offered."""
     mean: Array
     """The running mean of those by rank."""
 
 
-def new_budget(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Budget:
+def new_ranking(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Ranking:
     """A memory that has seen nothing yet."""
-    return Budget(
+    return Ranking(
         forwards=np.ascontiguousarray(forwards, np.float64),
         step=np.zeros(1, _STEP),
         survival=np.zeros(slots * cap),
@@ -86,9 +77,9 @@ def forwards_table(by_load: Mapping[int, int]) -> Array:
 
 
 @compiled
-def forwards_at(budget: Budget, running: int) -> int:
+def forwards_at(ranking: Ranking, running: int) -> int:
     """How many forwards a step of so many rows runs: those of the nearest loads, interpolated."""
-    table = budget.forwards
+    table = ranking.forwards
     last = table.shape[0] - 1
     above = 0
     while above < last and table[above, 0] < running:
@@ -121,98 +112,65 @@ def best_budget(
 
 @compiled
 def decide_budget(
-    budget: Budget, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
+    ranking: Ranking, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
 ) -> int:
     """How many drafted tokens an async engine's next step verifies.
 
     So many rows run in it, and so many tokens of prompts are read.
     """
-    step, offered = budget.step[0], 0
-    while offered < budget.mean.shape[0] and budget.mean[offered] > _FADED:
+    step, offered = ranking.step[0], 0
+    while offered < ranking.mean.shape[0] and ranking.mean[offered] > _FADED:
         offered += 1
     best, tokens = int(_PRIOR_WANT * running), running + prompt_tokens
     if step.rows > 0:
-        best = best_budget(costs, rate, tokens, budget.mean, offered, running / step.rows)
+        best = best_budget(costs, rate, tokens, ranking.mean, offered, running / step.rows)
     # What fills a captured size is free.
     return min(int(padded(costs, tokens + best)) - tokens, running * cap)
 
 
 @compiled
-def rank(budget: Budget, survival: Array, lengths: Ints) -> None:
+def rank(ranking: Ranking, survival: Array, lengths: Ints) -> None:
     """Sort what the rows of a step offer: their drafts' survivals, as far as `lengths` says."""
     offered, count = np.empty(lengths.sum()), 0
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):
             offered[count] = survival[row, j]
             count += 1
-    sort_descending(offered, budget.survival)
-    budget.step[0].offered = count
+    ranking.survival[:count] = -np.sort(-offered)
+    ranking.step[0].offered = count
 
 
 @compiled
-def sort_descending(probabilities: Array, into: Array) -> None:
-    """Sort probabilities; several times as fast as a sort that compares them, and it is exact.
-
-    They are dealt into buckets by the leading bits of the numbers, which order them as their values
-    do. A bucket has few, which are sorted by insertion; the last, of all that are tiny, may have
-    many.
-    """
-    bits, count = probabilities.view(np.int64), probabilities.shape[0]
-    ends = np.zeros(_BUCKETS + 1, np.int64)
-    for at in range(count):
-        ends[_bucket(bits[at]) + 1] += 1
-    for bucket in range(_BUCKETS):
-        ends[bucket + 1] += ends[bucket]
-    tiny = ends[_BUCKETS - 1]
-    for at in range(count):
-        bucket = _bucket(bits[at])
-        into[ends[bucket]] = probabilities[at]
-        ends[bucket] += 1
-    into[tiny:count] = -np.sort(-into[tiny:count])
-    for at in range(1, tiny):
-        value, place = into[at], at
-        while place > 0 and into[place - 1] < value:
-            into[place] = into[place - 1]
-            place -= 1
-        into[place] = value
-
-
-@inlined
-def _bucket(bits: int) -> int:
-    return max(0, min(_FIRST - (bits >> _SHIFT), _BUCKETS - 1))
-
-
-@compiled
-def ranked_budget(budget: Budget, costs: Costs, rate: float, tokens: int) -> int:
+def ranked_budget(ranking: Ranking, costs: Costs, rate: float, tokens: int) -> int:
     """The budget that is worth most of what was ranked last, beside so many tokens."""
-    return best_budget(costs, rate, tokens, budget.survival, budget.step[0].offered, 1.0)
+    return best_budget(costs, rate, tokens, ranking.survival, ranking.step[0].offered, 1.0)
 
 
 @compiled
-def note_ranked(budget: Budget, rows: int) -> None:
+def note_ranked(ranking: Ranking, rows: int) -> None:
     """Take what was ranked last into the running mean."""
-    step = budget.step[0]
+    step = ranking.step[0]
     share = _SHARE if step.rows > 0 else 1.0
-    for at in range(budget.mean.shape[0]):
-        if at >= step.offered and budget.mean[at] <= _FADED:
-            budget.mean[at] = 0.0
+    for at in range(ranking.mean.shape[0]):
+        if at >= step.offered and ranking.mean[at] <= _FADED:
+            ranking.mean[at] = 0.0
             break
-        now = budget.survival[at] if at < step.offered else 0.0
-        budget.mean[at] += share * (now - budget.mean[at])
+        now = ranking.survival[at] if at < step.offered else 0.0
+        ranking.mean[at] += share * (now - ranking.mean[at])
     step.rows += share * (rows - step.rows)
 
 
 @compiled
-def fit(budget: Budget, survival: Array, lengths: Ints, room: int) -> None:
+def keep_likeliest(ranking: Ranking, survival: Array, lengths: Ints, room: int) -> None:
     """Cut ranked drafts to the `room` likeliest tokens of all; the price of the next step follows.
 
     Of equally likely tokens the first rows' are taken.
     """
-    step = budget.step[0]
+    step = ranking.step[0]
     step.price = 0.0
     if lengths.sum() <= room:
         return
-    least = budget.survival[max(room - 1, 0)]
+    least = ranking.survival[max(room - 1, 0)]
     step.price, left = least, room
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):

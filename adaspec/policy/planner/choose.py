@@ -1,4 +1,4 @@
-"""What is verified: per row a source and a length, once the forwards are done.
+"""What is drafted: per row a source and a length, once the forwards are done.
 
 Each row takes the source whose tokens are worth most at the price that the last budget set (see
 `budget`), and drafts as far as that source goes. Of all rows' tokens together the likeliest are
@@ -11,70 +11,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
+from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.curves import weigh_splice
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
-from adaspec.predict.features import RowFacts
+from adaspec.policy.planner.memory import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    Memory,
+    Planner,
+)
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 
 @compiled
-def choose_sources(
-    memory: Memory,
-    rows: RowFacts,
-    count: int,
-    price: float,
-    cap: int,
-    reads_drafts: bool,
-    neural_len: Ints,
-    ngram_len: Ints,
-) -> None:
-    """Every row's best draft at a price per token, after `count` forwards of the drafter.
-
-    Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
-    expected to be worth stands for them.
-    """
-    for row in range(rows.slots.shape[0]):
-        if reads_drafts:
-            for k in range(1, min(count, LONGEST_NEURAL) + 1):
-                weigh_splice(memory, row, k, price)
-        length, value = _best_neural(memory, row, count, price, cap)
-        copied, copied_value = _best_ngram(memory.ngram[row], rows.available[row], price, cap)
-        neural_len[row], ngram_len[row] = 0, copied
-        if value > copied_value:
-            neural_len[row], ngram_len[row] = length, memory.splice_len[row, length]
+def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill in every row's best draft at the step's price, after `count` forwards of the drafter."""
+    planner = planner_at(address)
+    for row in range(planner.limits[0].rows):
+        price = planner.ranking.step[0].price
+        neural_len[row], ngram_len[row] = _best_draft(planner, row, count, price)
 
 
 @compiled
-def extend(
-    memory: Memory,
-    rows: RowFacts,
-    count: int,
-    cap: int,
-    reads_drafts: bool,
-    neural_len: Ints,
-    ngram_len: Ints,
-) -> None:
+def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Let every draft go as far as its source does; rows that chose nothing draft what they can."""
-    for row in range(rows.slots.shape[0]):
-        neural = neural_len[row]
-        if neural == 0 and ngram_len[row] == 0:
-            if reads_drafts:
-                for k in range(1, min(count, LONGEST_NEURAL) + 1):
-                    weigh_splice(memory, row, k, 0.0)
-            neural, value = _best_neural(memory, row, count, 0.0, cap)
-            copied, copied_value = _best_ngram(memory.ngram[row], rows.available[row], 0.0, cap)
-            neural_len[row], ngram_len[row] = 0, copied
-            if value > copied_value:
-                neural_len[row], ngram_len[row] = neural, memory.splice_len[row, neural]
-        elif neural > 0:
-            ngram_len[row] = spliced_tokens(memory, row, neural, cap)
-        else:
-            most, copied = min(rows.available[row], cap, LONGEST_NGRAM), 0
+    planner = planner_at(address)
+    memory, cap = planner.memory, planner.limits[0].cap
+    for row in range(planner.limits[0].rows):
+        if neural_len[row] > 0:
+            ngram_len[row] = spliced_tokens(memory, row, neural_len[row], cap)
+        elif ngram_len[row] > 0:
+            most, copied = min(planner.rows.available[row], cap, LONGEST_NGRAM), 0
             while copied < most and memory.ngram[row, copied + 1] > 0:
                 copied += 1
             ngram_len[row] = copied
+        else:
+            neural_len[row], ngram_len[row] = _best_draft(planner, row, count, 0.0)
 
 
 @compiled
@@ -87,8 +61,9 @@ def spliced_tokens(memory: Memory, row: int, neural: int, cap: int) -> int:
 
 
 @compiled
-def fill_offered(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
+def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Fill what every row's draft offers: P(each token of it and all before it are accepted)."""
+    memory = planner_at(address).memory
     for row in range(neural_len.shape[0]):
         neural, offered = neural_len[row], memory.offered[row]
         for j in range(neural):
@@ -98,6 +73,25 @@ def fill_offered(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
                 offered[neural + j] = memory.neural[row, neural] * memory.splice[row, neural, j + 1]
             else:
                 offered[j] = memory.ngram[row, j + 1]
+
+
+@compiled
+def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[int, int]:
+    """A row's best draft at a price per token: its neural and its copied tokens.
+
+    Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
+    expected to be worth stands for them.
+    """
+    memory, limits = planner.memory, planner.limits[0]
+    if limits.reads_drafts > 0:
+        for k in range(1, min(count, LONGEST_NEURAL) + 1):
+            weigh_splice(memory, row, k, price)
+    length, value = _best_neural(memory, row, count, price, limits.cap)
+    available = planner.rows.available[row]
+    copied, copied_value = _best_ngram(memory.ngram[row], available, price, limits.cap)
+    if value > copied_value:
+        return length, int(memory.splice_len[row, length])
+    return 0, copied
 
 
 @compiled

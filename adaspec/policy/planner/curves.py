@@ -1,8 +1,8 @@
 """Survival curves: P(the first j tokens of a draft are accepted), per row and source.
 
 They are predicted before drafting, and revised by every token that the neural drafter shows. A
-model predicts for the rows named in `chosen` (indices into the batch): in serving for all of them,
-in a cross-fitted evaluation for the requests that it was not trained on.
+model predicts for its own rows: in serving for all of them, in a cross-fitted evaluation for the
+requests that it was not trained on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
+from adaspec.policy.planner.address import model_at
+from adaspec.policy.planner.learning import recalibrated
 from adaspec.policy.planner.memory import (
     IMPOSSIBLE,
     LONGEST_NEURAL,
@@ -23,10 +25,18 @@ from adaspec.policy.planner.memory import (
     SPLICE_TOKENS,
     SPLICE_WEIGHT,
     Memory,
+    Planner,
+    rows_of,
+    rows_of_model,
 )
-from adaspec.policy.planner.recalibration import recalibrated
-from adaspec.predict.evidence import observe_evidence
-from adaspec.predict.features import CANDIDATE, BehindMatches, RowFacts, observe
+from adaspec.predict.features import (
+    CANDIDATE,
+    BehindMatches,
+    RowFacts,
+    fill_evidence,
+    fill_features,
+    fill_splice,
+)
 from adaspec.predict.model import (
     ACCEPTED_BEFORE,
     ACCEPTED_NEXT,
@@ -38,10 +48,8 @@ from adaspec.predict.model import (
     SPLICE_FIRST,
     SPLICE_GAIN,
     SPLICE_MORE,
-    CompiledModel,
 )
 from adaspec.predict.network import predict_rows
-from adaspec.predict.splicing import observe_splice
 from adaspec.predict.survival import fill_survival
 
 Array = NDArray[np.float64]
@@ -50,17 +58,17 @@ Floats = NDArray[np.float32]
 
 
 @compiled
-def predict_before_drafting(
-    model: CompiledModel, memory: Memory, rows: RowFacts, chosen: Ints, price: float
-) -> None:
-    """Fill the curves of the chosen rows by what is known before drafting.
+def predict_before_drafting(planner: Planner, number: int) -> None:
+    """Fill the curves of a model's rows by what is known before drafting.
 
-    The record has the factors by which it is recalibrated. `price` is what the splice that may
-    follow a neural draft costs per token.
+    The record has the factors by which it is recalibrated. The splice that may follow a neural
+    draft costs the step's price per token.
     """
-    observe(rows, chosen, model.tables, memory.keys, memory.features)
+    model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
+    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
+    fill_features(rows, chosen, model.tables, memory.keys, memory.features)
     count = chosen.shape[0]
-    predict_rows(model.before, memory.features, count, memory.before_scratch, memory.predictions)
+    predict_rows(model.before, memory.features, count, memory.scratch, memory.predictions)
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
     weight = SPLICE_WEIGHT * memory.record[SPLICE].factor
     charge = SPLICE_TOKENS * price
@@ -83,35 +91,32 @@ def predict_before_drafting(
         for k in range(LONGEST_NEURAL + 1):
             splice_value[k] = neural[k] * spliced
         memory.splice_len[row] = 0
-        memory.splice_tokens[row] = 0.0
         memory.agreed[row] = 0
         memory.least_confidence[row] = np.nan
 
 
 @compiled
 def revise_by_draft(
-    model: CompiledModel,
-    memory: Memory,
-    rows: RowFacts,
-    chosen: Ints,
+    planner: Planner,
+    number: int,
     tokens: Ints,
     confidences: Floats,
     depth: int,
     behind: BehindMatches,
-    price: float,
-    cap: int,
 ) -> None:
-    """Revise the curves of the chosen rows that hold the drafter by its token at this depth.
+    """Revise the curves of a model's rows that hold the drafter by its token at this depth.
 
     `behind` is the match behind that token: it tells whether the draft was seen before, and what
     could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
+    model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
+    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, behind)
     predict_rows(
         model.evidence,
         memory.evidence_features,
         count,
-        memory.evidence_scratch,
+        memory.scratch,
         memory.evidence_predictions,
     )
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
@@ -146,7 +151,7 @@ def revise_by_draft(
             first = recalibrated(predicted[NGRAM_AFTER], NGRAM_EXPONENT, ngram_factor)
             _revise_ngram(memory, row, depth, first)
     depths = np.full(rows.slots.shape[0], depth, np.int32)
-    predict_splices(model, memory, rows, chosen, depths, tokens, behind, price, cap)
+    predict_splices(planner, number, depths, tokens, behind)
 
 
 @compiled
@@ -172,7 +177,7 @@ def _observe_draft(
             memory.agreed[row] = depth
         reached = memory.neural[row, j]
         expected = memory.neural[row, depth] / reached if reached > 0 else 0.0
-        observe_evidence(
+        fill_evidence(
             depth,
             expected,
             confidences[row, j],
@@ -235,17 +240,11 @@ def may_splice(holds: bool, length: int, depth: int, reached: float, price: floa
 
 @compiled
 def predict_splices(
-    model: CompiledModel,
-    memory: Memory,
-    rows: RowFacts,
-    chosen: Ints,
-    depths: Ints,
-    tokens: Ints,
-    behind: BehindMatches,
-    price: float,
-    cap: int,
+    planner: Planner, number: int, depths: Ints, tokens: Ints, behind: BehindMatches
 ) -> None:
     """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
+    model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
+    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
     holds, neural, length = rows.holds_neural, memory.neural, behind.length
     count = 0
@@ -254,11 +253,10 @@ def predict_splices(
         if depth > 0:
             # Nothing survives: what lies behind in the curve is never read.
             memory.splice[row, depth, 1] = 0.0
-            memory.splice_value[row, depth] = memory.splice_tokens[row, depth] = 0.0
-            memory.splice_len[row, depth] = 0
+            memory.splice_value[row, depth], memory.splice_len[row, depth] = 0.0, 0
         if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
             continue
-        observe_splice(
+        fill_splice(
             behind.length[row],
             behind.agree[row],
             behind.seen[row],
@@ -278,7 +276,7 @@ def predict_splices(
         model.splice,
         memory.splice_features,
         count,
-        memory.splice_scratch,
+        memory.scratch,
         memory.splice_predictions,
     )
     factor = memory.record[SPLICE].factor
@@ -292,7 +290,7 @@ def predict_splices(
         first = recalibrated(predicted[SPLICE_FIRST], 1.0, factor)
         survival = memory.splice[row, depth]
         fill_survival(first, predicted[SPLICE_MORE], model.spliced, survival)
-        room = max(min(behind.available[row], cap - depth), 0)
+        room = max(min(behind.available[row], planner.limits[0].cap - depth), 0)
         for j in range(room + 1, LONGEST_SPLICE + 1):
             survival[j] = 0.0
         weigh_splice(memory, row, depth, price)
@@ -302,15 +300,13 @@ def predict_splices(
 def weigh_splice(memory: Memory, row: int, depth: int, price: float) -> None:
     """The best length of a splice behind `depth` neural tokens, and what it is worth."""
     reached, survival = memory.neural[row, depth], memory.splice[row, depth]
-    length, expected, value = 0, 0.0, 0.0
+    length, value = 0, 0.0
     for j in range(1, LONGEST_SPLICE + 1):
         if survival[j] <= 0 or reached * survival[j] < price:
             break
         length = j
-        expected += survival[j]
         value += reached * survival[j] - price
-    memory.splice_len[row, depth] = length
-    memory.splice_tokens[row, depth], memory.splice_value[row, depth] = expected, value
+    memory.splice_len[row, depth], memory.splice_value[row, depth] = length, value
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""What the planner remembers and works on, by name; and its constants."""
+"""Everything that the planner's stages read and write, by name; and its constants."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.predict.evidence import EVIDENCE
-from adaspec.predict.features import FEATURES
+from adaspec.cost.model import Costs
+from adaspec.jit import compiled
+from adaspec.policy.planner.budget import ONE_FORWARD, Ranking, new_ranking
+from adaspec.predict.features import CANDIDATE, EVIDENCE, FEATURES, TAIL, RowFacts
+from adaspec.predict.features import SPLICE as SPLICE_FEATURES
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import Scratch, new_scratch
-from adaspec.predict.splicing import SPLICE as SPLICE_FEATURES
 from adaspec.predict.tables import LEVELS
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Longs = NDArray[np.int64]
 Record = NDArray[Any]
 """An array of records; compiled code reads and writes their fields by name."""
 
@@ -63,8 +66,6 @@ class Memory(NamedTuple):
     """(rows, LONGEST_NEURAL + 1) the value of a splice behind so many neural tokens, price paid."""
     splice_len: Ints
     """The same shape: how many tokens to splice on, once the match behind them is known."""
-    splice_tokens: Array
-    """The tokens expected to be accepted of that splice."""
     splice_features: Floats
     splice_predictions: Array
     splice: Array
@@ -87,17 +88,11 @@ class Memory(NamedTuple):
     throughput: Record
     """One `THROUGHPUT`."""
     keys: NDArray[np.uint64]
-    before_scratch: Scratch
-    splice_scratch: Scratch
-    evidence_scratch: Scratch
+    scratch: Scratch
 
 
 def new_memory(models: Sequence[Model], slots: int) -> Memory:
     """Fresh memory for so many slots, with room for whichever of the models predicts."""
-    compiled = [model.compiled() for model in models]
-    scratch = {
-        f"{name}_scratch": new_scratch([getattr(each, name) for each in compiled]) for name in HEADS
-    }
     neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
     return Memory(
         features=np.zeros((slots, FEATURES), np.float32),
@@ -107,7 +102,6 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         splice_expected=np.zeros(slots),
         splice_value=np.zeros((slots, neural)),
         splice_len=np.zeros((slots, neural), np.int32),
-        splice_tokens=np.zeros((slots, neural)),
         splice_features=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
         splice_predictions=np.zeros((slots, len(HEADS["splice"]))),
         splice=np.zeros((slots, neural, splice)),
@@ -121,5 +115,106 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         recent_steps=np.zeros((RATE_STEPS, 2)),
         throughput=np.zeros(1, THROUGHPUT),
         keys=np.zeros(LEVELS, np.uint64),
-        **scratch,
+        scratch=new_scratch([each for model in models for each in model.networks.values()]),
     )
+
+
+LIMITS = np.dtype(
+    [
+        ("cap", "i8"),
+        ("neural_cap", "i8"),
+        ("rows", "i8"),
+        ("reads_drafts", "i8"),
+        ("is_async", "i8"),
+        ("prompt_tokens", "i8"),
+    ]
+)
+"""The longest draft, the longest neural draft, the rows of this step; whether drafted tokens change
+what is expected; whether the host decides before outcomes are known; and how many tokens of prompts
+this step reads besides."""
+
+
+class Planner(NamedTuple):
+    """The memory of one policy, or of several that share a batch."""
+
+    models: Longs
+    """Where each model lies in memory (see `address`)."""
+    model_of_row: Ints
+    """Which of the models predicts for each running row."""
+    memory: Memory
+    costs: Costs
+    rows: RowFacts
+    """Room for as many rows as there are slots; the first `rows` of the limits are this step's."""
+    limits: NDArray[Any]
+    """One `LIMITS`."""
+    ranking: Ranking
+    """What is decided for the whole batch."""
+
+
+def new_planner(
+    models: Sequence[Model],
+    model_addresses: Longs,
+    costs: Costs,
+    slots: int,
+    cap: int,
+    neural_cap: int,
+    *,
+    reads_drafts: bool,
+    is_async: bool = False,
+    forwards: Array = ONE_FORWARD,
+) -> Planner:
+    """A planner that has seen nothing yet; `forwards` is its table of them by load."""
+    limits = np.zeros(1, LIMITS)
+    limits[0] = (cap, neural_cap, 0, reads_drafts, is_async, 0)
+    return Planner(
+        models=model_addresses,
+        model_of_row=np.zeros(slots, np.int32),
+        memory=new_memory(models, slots),
+        costs=costs,
+        rows=new_rows(slots),
+        limits=limits,
+        ranking=new_ranking(slots, LONGEST_NGRAM, forwards),
+    )
+
+
+def new_rows(count: int) -> RowFacts:
+    """Room for the facts of so many rows."""
+    columns: dict[str, Any] = {name: np.zeros(count, np.int32) for name in RowFacts._fields}
+    columns["holds_neural"] = np.zeros(count, np.bool_)
+    columns["tail"] = np.full((count, TAIL), -1, np.int32)
+    columns["candidate"] = np.full((count, CANDIDATE), -1, np.int32)
+    return RowFacts(**columns)
+
+
+@compiled
+def rows_of(planner: Planner) -> RowFacts:
+    """This step's rows."""
+    count, rows = planner.limits[0].rows, planner.rows
+    return RowFacts(
+        rows.slots[:count],
+        rows.prompt_tokens[:count],
+        rows.position[:count],
+        rows.holds_neural[:count],
+        rows.length[:count],
+        rows.start[:count],
+        rows.agree[:count],
+        rows.seen[:count],
+        rows.available[:count],
+        rows.tail[:count],
+        rows.candidate[:count],
+    )
+
+
+@compiled
+def rows_of_model(planner: Planner, model: int) -> Ints:
+    """The rows that a model predicts for."""
+    count = planner.limits[0].rows
+    if planner.models.shape[0] == 1:
+        return np.arange(count).astype(np.int32)
+    chosen = np.empty(count, np.int32)
+    filled = 0
+    for row in range(count):
+        if planner.model_of_row[row] == model:
+            chosen[filled] = row
+            filled += 1
+    return chosen[:filled]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.policy.cut import Cut
 from adaspec.policy.protocol import Ints
+from adaspec.policy.step import Cut
 from adaspec.vllm.batch import EngineStep, Verification
 from adaspec.vllm.v2.host import Decided, Verified, expected_tokens
 from adaspec.vllm.v2.running import Pending

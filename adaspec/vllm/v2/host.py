@@ -25,11 +25,15 @@ from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.budget import decide_budget, fit, forwards_at, note_ranked, rank
-from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
-from adaspec.policy.planner.rate import rate_of
-from adaspec.policy.planner.recalibration import factor_of
-from adaspec.policy.planner.state import Planner
+from adaspec.policy.planner.budget import (
+    decide_budget,
+    forwards_at,
+    keep_likeliest,
+    note_ranked,
+    rank,
+)
+from adaspec.policy.planner.learning import factor_of, rate_of
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.vllm.v2.report import Layout, Report
 
@@ -106,18 +110,18 @@ class Host:
     ) -> Decided:
         """What is decided for a step of these rows before the device has chosen."""
         running = max(len(slots), 1)
-        budget = self._planner.budget
+        ranking = self._planner.ranking
         self._rate, *factors = _settings(self._policy.address, running, context)
         forwards = 0
         if holds_neural.any():
-            forwards = min(int(forwards_at(budget, running)), int(self._neural_cap))
-        price = float(budget.step["price"][0])
+            forwards = min(int(forwards_at(ranking, running)), int(self._neural_cap))
+        price = float(ranking.step["price"][0])
         return Decided(slots, prompt_tokens, holds_neural, forwards, price, np.array(factors))
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         planner, cap = self._planner, int(self._planner.limits["cap"][0])
-        return int(decide_budget(planner.budget, planner.costs, self._rate, running, reading, cap))
+        return int(decide_budget(planner.ranking, planner.costs, self._rate, running, reading, cap))
 
     def length(self) -> int:
         """How long drafts are if all are of one length: what has paid most on average."""
@@ -140,13 +144,13 @@ class Host:
             each = decided.budget // max(rows, 1)
             decided.lengths = np.minimum(report.length, each).astype(np.int32)
             return
-        before = float(planner.budget.step["price"][0])
+        before = float(planner.ranking.step["price"][0])
         decided.lengths = report.length.astype(np.int32)
-        rank(planner.budget, report.survival, decided.lengths)
-        note_ranked(planner.budget, rows)
-        fit(planner.budget, report.survival, decided.lengths, decided.budget)
+        rank(planner.ranking, report.survival, decided.lengths)
+        note_ranked(planner.ranking, rows)
+        keep_likeliest(planner.ranking, report.survival, decided.lengths, decided.budget)
         if decided.was_cut:  # what did not fit was no choice
-            planner.budget.step["price"] = before
+            planner.ranking.step["price"] = before
 
     def learn(self, decided: Decided, verified: Verified) -> None:
         """Take in what became of a step's drafts."""

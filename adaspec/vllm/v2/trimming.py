@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adaspec.errors import ServingError
-from adaspec.policy.planner.budget import fit, new_budget, rank
+from adaspec.policy.planner.budget import keep_likeliest, new_ranking, rank
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.v2.drafting import has_kernels
 from adaspec.vllm.v2.report import to_device
@@ -140,9 +140,9 @@ def trim(
     lengths, others = facts.copy()
     offered = survival.numpy()[slots.numpy()].astype(np.float64)
     offered = np.where(offered > 0, offered, 0.0)  # what is none is as good as 0
-    ranked = new_budget(*offered.shape)
+    ranked = new_ranking(*offered.shape)
     rank(ranked, offered, lengths)
-    fit(ranked, offered, lengths, budget)
+    keep_likeliest(ranked, offered, lengths, budget)
     ends = len(lengths) + 1
     logits, tokens = cu_num_logits.numpy(), query_start_loc.numpy()
     logits[0] = tokens[0] = 0

@@ -43,7 +43,7 @@ def written_policy(folder, memory=False):
     """The folder of a random policy, which engines are started with."""
     from policy_fakes import manifest, written
 
-    from adaspec.predict.model import feature_fingerprint
+    from adaspec.predict.fingerprint import feature_fingerprint
 
     model = random_model_of(3, True)
     made_of = manifest(

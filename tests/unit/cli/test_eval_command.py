@@ -172,11 +172,11 @@ def test_a_mistake_is_said_in_one_line_before_anything_is_replayed(
     ("name", "said"),
     [
         ("FailsToStart", "failed in start: KeyError: 'table'"),
-        ("AsksForNan", "answers forwards with nan: a whole number is expected"),
-        ("ProposesNothing", "answers decide with None: a Proposal is expected"),
-        ("ProposesNan", "answers decide with neural_len as an array of float64"),
+        ("AsksForNan", "asks for nan forwards, not a whole number"),
+        ("ProposesNothing", "decides on None, not on a Proposal"),
+        ("ProposesNan", "proposes neural_len of shape (2,) and type float64"),
         ("Leaves", "failed in forwards: SystemExit: 0"),
-        ("CopiesFromAfar", "ngram_start of at most 32 bits"),
+        ("CopiesFromAfar", "-1 is the most recent match"),
         ("HoldsMaybe", "answers holds_drafter with 'maybe': True or False is expected"),
     ],
 )

@@ -33,7 +33,7 @@ def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
     compiled = [name for name, *_ in lines_of(tmp_path)]
     wanted = {
         "scan",
-        "observe",
+        "begin",
         "revise",
         "propose",
         "pack",

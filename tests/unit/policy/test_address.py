@@ -9,7 +9,7 @@ from random_models import random_model
 
 from adaspec.cost.model import line
 from adaspec.policy.planner.address import Pinned, model_at, planner_at
-from adaspec.policy.planner.state import Planner, new_planner
+from adaspec.policy.planner.memory import Planner, new_planner
 from adaspec.predict.tables import packed
 
 
@@ -41,10 +41,10 @@ def pinned(seed: int) -> tuple[Pinned, Planner]:
 def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
     model, planner = pinned(0)
     # Arrays that are read-only or in pieces are copied.
-    mean = np.repeat(planner.budget.mean, 2)[::2]
+    mean = np.repeat(planner.ranking.mean, 2)[::2]
     planner.memory.splice_expected.setflags(write=False)
-    kept = Pinned(planner._replace(budget=planner.budget._replace(mean=mean)))
-    np.testing.assert_array_equal(kept.value.budget.mean, planner.budget.mean)
+    kept = Pinned(planner._replace(ranking=planner.ranking._replace(mean=mean)))
+    np.testing.assert_array_equal(kept.value.ranking.mean, planner.ranking.mean)
     assert _seen(kept.address) == (
         planner.costs.beyond_s,
         4,

@@ -11,22 +11,21 @@ from hypothesis import strategies as st
 from random_models import random_model
 from random_recordings import random_cost
 
-from adaspec.cost.model import CostModel, target_s
+from adaspec.cost.model import CostModel, line, target_s
+from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
-    fit,
     forwards_at,
     forwards_table,
-    new_budget,
+    keep_likeliest,
+    new_ranking,
     note_ranked,
     rank,
     ranked_budget,
-    sort_descending,
 )
-from adaspec.policy.planner.choose import choose_sources, extend, fill_offered
-from adaspec.policy.planner.memory import LONGEST_NGRAM, LONGEST_SPLICE, Memory, new_memory
-from adaspec.predict.features import CANDIDATE, TAIL, RowFacts
+from adaspec.policy.planner.choose import extended, offer, wanted
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
 from adaspec.predict.tables import packed
 
 CAP = 6
@@ -36,26 +35,6 @@ MODEL = random_model(0, EMPTY, evidence=False)
 SEEDS = st.integers(0, 1 << 32)
 
 
-def random_rows(rng: np.random.Generator, count: int) -> RowFacts:
-    def numbers(low: int, high: int) -> np.ndarray:
-        return rng.integers(low, high, count).astype(np.int32)
-
-    available = numbers(0, CAP + 2)
-    return RowFacts(
-        slots=np.arange(count, dtype=np.int32),
-        prompt_tokens=numbers(1, 400),
-        position=numbers(1, 200),
-        holds_neural=rng.random(count) < 0.8,
-        length=(available > 0).astype(np.int32),
-        start=np.zeros(count, np.int32),
-        agree=np.zeros(count, np.int32),
-        seen=np.ones(count, np.int32),
-        available=available,
-        tail=np.full((count, TAIL), -1, np.int32),
-        candidate=np.full((count, CANDIDATE), -1, np.int32),
-    )
-
-
 def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
     curve = np.zeros(longest + 1)
     curve[0] = 1.0
@@ -63,17 +42,20 @@ def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
     return curve
 
 
-def filled(rng: np.random.Generator, rows: RowFacts) -> Memory:
-    """Curves of every shape, as predictions and the matches behind drafts leave them."""
-    memory = new_memory([MODEL], len(rows.slots))
-    for row in range(len(rows.slots)):
-        longest = memory.neural.shape[1] - 1
-        memory.neural[row] = falling(rng, longest * rows.holds_neural[row], longest)
-        memory.ngram[row] = falling(rng, int(rows.available[row]), LONGEST_NGRAM)
-        for k in range(1, longest + 1):
+def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, Memory]:
+    """A planner of rows with curves of every shape, as predictions and matches leave them."""
+    costs = line("any", 1.0, 0.1).constants()
+    pinned = pinned_planner([MODEL], costs, count, CAP, LONGEST_NEURAL, reads_drafts=True)
+    planner, memory = pinned.value, pinned.value.memory
+    planner.limits["rows"], planner.ranking.step["price"] = count, price
+    planner.rows.available[:] = rng.integers(0, CAP + 2, count)
+    for row in range(count):
+        memory.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
+        memory.ngram[row] = falling(rng, int(planner.rows.available[row]), LONGEST_NGRAM)
+        for k in range(1, LONGEST_NEURAL + 1):
             behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
             memory.splice[row, k] = falling(rng, behind, LONGEST_SPLICE)
-    return memory
+    return pinned, memory
 
 
 def survival(memory: Memory, row: int, neural: int, copied: int) -> np.ndarray:
@@ -84,11 +66,12 @@ def survival(memory: Memory, row: int, neural: int, copied: int) -> np.ndarray:
     return np.concatenate([memory.neural[row, 1 : neural + 1], spliced])
 
 
-def drafts(memory: Memory, rows: RowFacts, row: int, count: int) -> list[tuple[int, int]]:
+def drafts(pinned: Pinned, row: int, count: int) -> list[tuple[int, int]]:
     """Every draft of a row: neural tokens and copied ones."""
-    found = [(0, copied) for copied in range(min(int(rows.available[row]), CAP) + 1)]
+    available = int(pinned.value.rows.available[row])
+    found = [(0, copied) for copied in range(min(available, CAP) + 1)]
     for neural in range(1, min(count, CAP) + 1):
-        behind = int((memory.splice[row, neural, 1:] > 0).sum())
+        behind = int((pinned.value.memory.splice[row, neural, 1:] > 0).sum())
         found += [(neural, copied) for copied in range(min(behind, CAP - neural) + 1)]
     return found
 
@@ -96,31 +79,27 @@ def drafts(memory: Memory, rows: RowFacts, row: int, count: int) -> list[tuple[i
 @settings(max_examples=200, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
 def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, price):
-    rng = np.random.default_rng(seed)
-    rows = random_rows(rng, 3)
-    memory = filled(rng, rows)
+    pinned, memory = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
-    choose_sources(memory, rows, count, price, CAP, True, neural, ngram)
+    wanted(pinned.address, count, neural, ngram)
     for row in range(3):
 
         def worth(draft, row=row):
             return float((survival(memory, row, *draft) - price).sum())
 
-        best = max(worth(draft) for draft in drafts(memory, rows, row, count))
+        best = max(worth(draft) for draft in drafts(pinned, row, count))
         assert worth((int(neural[row]), int(ngram[row]))) == pytest.approx(best, abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
 def test_a_draft_goes_as_far_as_its_source_and_no_likely_token_is_left_out(seed, count, price):
-    rng = np.random.default_rng(seed)
-    rows = random_rows(rng, 3)
-    memory = filled(rng, rows)
+    pinned, memory = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
-    choose_sources(memory, rows, count, price, CAP, True, neural, ngram)
+    wanted(pinned.address, count, neural, ngram)
     before = np.stack([neural, ngram], 1).copy()
-    extend(memory, rows, count, CAP, True, neural, ngram)
-    fill_offered(memory, neural, ngram)
+    extended(pinned.address, count, neural, ngram)
+    offer(pinned.address, neural, ngram)
     for row in range(3):
         if before[row].any():
             assert neural[row] == before[row, 0]
@@ -147,7 +126,7 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     rng = np.random.default_rng(seed)
     costs = random_cost(rng).constants()
     table, lengths = offers(rng, rows)
-    budget = new_budget(rows, CAP)
+    ranking = new_ranking(rows, CAP)
 
     def worth(chosen) -> float:
         accepted = sum(table[row, :length].sum() for row, length in enumerate(chosen))
@@ -156,10 +135,10 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     best = max(
         worth(chosen) for chosen in itertools.product(*(range(length + 1) for length in lengths))
     )
-    rank(budget, table, lengths)
-    room = ranked_budget(budget, costs, rate, rows + reading)
+    rank(ranking, table, lengths)
+    room = ranked_budget(ranking, costs, rate, rows + reading)
     cut = lengths.copy()
-    fit(budget, table, cut, room)
+    keep_likeliest(ranking, table, cut, room)
     assert cut.sum() == room
     assert worth(cut) == pytest.approx(best, abs=1e-9)
 
@@ -169,34 +148,34 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
 def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(seed, rows, room):
     rng = np.random.default_rng(seed)
     table, lengths = offers(rng, rows)
-    budget = new_budget(rows, CAP)
-    rank(budget, table, lengths)
+    ranking = new_ranking(rows, CAP)
+    rank(ranking, table, lengths)
     cut = lengths.copy()
-    fit(budget, table, cut, room)
+    keep_likeliest(ranking, table, cut, room)
     assert cut.sum() == min(room, lengths.sum())
     kept = np.concatenate([table[row, : cut[row]] for row in range(rows)])
     out = np.concatenate([table[row, cut[row] : lengths[row]] for row in range(rows)])
     assert kept.min(initial=np.inf) >= out.max(initial=0.0)
-    price = float(budget.step["price"][0])
+    price = float(ranking.step["price"][0])
     assert price == (0.0 if not len(out) else kept.min() if room else out.max())
 
 
 def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> None:
     sizes, seconds = (8, 16, 32, 64, 65, 66), (1.08, 1.16, 1.32, 1.64, 5.0, 5.01)
     costs = CostModel("any", sizes, seconds, largest_graph=64).constants()
-    budget, few = new_budget(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
+    ranking, few = new_ranking(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
     lengths = np.full(4, CAP, np.int32)
     found = []
     for table in (few, np.full((4, CAP), 0.9)):
         for _ in range(40):
-            rank(budget, table, lengths)
-            note_ranked(budget, 4)
-        found.append(decide_budget(budget, costs, 10.0, 4, 0, CAP))
+            rank(ranking, table, lengths)
+            note_ranked(ranking, 4)
+        found.append(decide_budget(ranking, costs, 10.0, 4, 0, CAP))
     # 4 + 4 fill 8; 4 rows can draft 24 tokens at most.
     assert found == [4, 24]
     # With fewer rows there is less to verify, and prompts leave less of a captured size.
-    assert decide_budget(budget, costs, 10.0, 2, 0, CAP) == 12
-    assert decide_budget(budget, costs, 10.0, 4, 40, CAP) == 20
+    assert decide_budget(ranking, costs, 10.0, 2, 0, CAP) == 12
+    assert decide_budget(ranking, costs, 10.0, 4, 40, CAP) == 20
 
 
 def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
@@ -210,21 +189,5 @@ def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
 
 
 def test_forwards_are_interpolated_between_loads() -> None:
-    table = new_budget(1, CAP, forwards_table({1: 4, 16: 2, 64: 0}))
+    table = new_ranking(1, CAP, forwards_table({1: 4, 16: 2, 64: 0}))
     assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 3000])
-def test_probabilities_of_all_sizes_are_sorted_as_by_numpy(count: int) -> None:
-    rng = np.random.default_rng(count)
-    mixed = np.concatenate([
-        rng.random(count),
-        2.0 ** -rng.integers(0, 40, count),
-        np.repeat(rng.random(3), count // 3),
-        np.array([0.0, -0.0, 1.0, 1.0 + 1e-12, 5e-324]),
-    ])  # fmt: skip
-    rng.shuffle(mixed)
-    into = np.zeros(len(mixed) + 2)
-    sort_descending(mixed, into)
-    np.testing.assert_array_equal(into[: len(mixed)], -np.sort(-mixed))
-    assert not into[len(mixed) :].any()

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaspec.policy.cut import Cut, fit
+from adaspec.policy.step import Cut, shorten_longest
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6)
 
@@ -14,7 +14,7 @@ LENGTHS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, 
 def test_the_longest_drafts_give_way_first(lengths, most):
     neural, ngram = np.array(lengths, np.int32).T.copy()
     cut = Cut(neural.copy(), ngram.copy(), np.zeros_like(neural))
-    fit(cut, most)
+    shorten_longest(cut, most)
     before, after = neural + ngram, cut.neural_len + cut.ngram_len
     assert after.sum() == min(before.sum(), most)
     assert (cut.neural_len <= neural).all()

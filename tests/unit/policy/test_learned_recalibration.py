@@ -7,8 +7,8 @@ import pytest
 from random_models import random_model
 from test_choose import EMPTY
 
+from adaspec.policy.planner.learning import factor_of, update_record
 from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, new_memory
-from adaspec.policy.planner.recalibration import factor_of, update_record
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_all_keys_are_known_and_there():
 SENSELESS = {
     "schema": [0, "1", True, None],
     "fingerprint": ["", "a b", None],
-    "sources": [[], "neural", ["neural", "ngram"], ["eagle"], ["ngram", "splice"], ["ngram"]],
+    "sources": [[], "neural", ["neural", "ngram"], ["eagle"], ["ngram"]],
     "cap": [0, 4, True, 10**6],
     "neural_cap": [None, 1.5],
     "cost": [""],
@@ -63,7 +63,7 @@ SENSELESS = {
     "static_tuned": [{"one": "none"}, {"0": "none"}, {"1": 3}, []],
     "training_requests": [["0123"], ["b" * 16, "a" * 16], ["a" * 16, "a" * 16], None],
     "seed": [-1, 2**64],
-    "evidence": [["confidences"], ["prefix"]],
+    "evidence": [["prefix"], "tokens"],
     "target": [3, "two\nlines"],
     "vocabulary_hash": [3, "0123456789abcdef"],
     "metrics": [3, []],

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaspec.predict import evidence, features, model, splicing, tables
+from adaspec.predict import features, model, tables
 from adaspec.predict.features import (
     BEFORE,
     CANDIDATE,
     FEATURES,
     TAIL,
     RowFacts,
-    observe,
+    fill_features,
 )
+from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.tables import LEVELS, Tables, packed
 
 
@@ -107,33 +108,33 @@ def test_features_are_what_their_definitions_say() -> None:
         packed_table, table = random_table(rng)
         rows = random_rows(rng, np.arange(5, dtype=np.int32))
         out = np.full((5, FEATURES), 99, np.float32)
-        observe(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
+        fill_features(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
         for row in range(5):
             said = expected_features(rows, row, table)
             np.testing.assert_allclose(out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(BEFORE))
 
 
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
-    code = "from adaspec.predict.model import feature_fingerprint as f; print(f(), f())"
+    code = "from adaspec.predict.fingerprint import feature_fingerprint as f; print(f(), f())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == [model.feature_fingerprint()] * 2
+    assert said.stdout.split() == [feature_fingerprint()] * 2
 
 
 @pytest.mark.parametrize(
     ("place", "name", "column"),
     [
-        (evidence, "observe_evidence", (-1, 6)),
-        (splicing, "observe_splice", (-1, 3)),
-        (features, "observe", (-1, (0, 0))),
+        (features, "fill_evidence", (-1, 6)),
+        (features, "fill_splice", (-1, 3)),
+        (features, "fill_features", (-1, (0, 0))),
         (features, "BEFORE", None),
-        (model, "SPLICE", None),
+        (features, "SPLICE", None),
         (model, "HEADS", {"before": ("ngram_first",)}),
     ],
 )
 def test_another_definition_name_or_order_changes_the_fingerprint(
     place: object, name: str, column: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, whole = model.feature_fingerprint(), getattr(place, name)
+    before, whole = feature_fingerprint(), getattr(place, name)
 
     def changed(*given: Any) -> None:
         whole.py_func(*given)
@@ -143,6 +144,6 @@ def test_another_definition_name_or_order_changes_the_fingerprint(
         monkeypatch.setattr(place, name, whole[::-1])
     else:
         monkeypatch.setattr(place, name, column if isinstance(whole, dict) else changed)
-    assert model.feature_fingerprint() != before
+    assert feature_fingerprint() != before
     monkeypatch.setattr(place, name, whole)
-    assert model.feature_fingerprint() == before
+    assert feature_fingerprint() == before

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaspec.errors import PolicyError
-from adaspec.predict.survival import Curves, curve_arrays, curves_from
+from adaspec.predict.survival import Curves, curves_from
 from adaspec.predict.tables import find, from_arrays, packed, to_arrays
 
 
@@ -62,7 +62,7 @@ def test_damaged_curves_are_refused() -> None:
     shapes[:, :2] = 1
     curves = Curves(edges, np.minimum.accumulate(shapes, axis=1))
     edges, shapes = curves
-    np.testing.assert_array_equal(curves_from("n", curve_arrays("n", curves)).shapes, shapes)
+    np.testing.assert_array_equal(curves_from("n", curves._asdict()).shapes, shapes)
     for damaged in (
         Curves(edges[::-1].copy(), shapes),
         Curves(np.append(edges[:-1], np.nan), shapes),
@@ -74,4 +74,4 @@ def test_damaged_curves_are_refused() -> None:
         Curves(edges, shapes[:, :1]),
     ):
         with pytest.raises(PolicyError):
-            curves_from("n", curve_arrays("n", damaged))
+            curves_from("n", damaged._asdict())

@@ -6,7 +6,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from adaspec.predict.evidence import EVIDENCE
+from adaspec.predict.features import EVIDENCE
 from adaspec.predict.model import HEADS
 from adaspec.predict.network import NUMBER, PROBABILITY, predict
 from adaspec.train.heads import HeadMaker, Settings, constant

@@ -83,7 +83,7 @@ def learned(tmp_path):
     from random_models import random_policy
 
     from adaspec.policy.artifact import write_artifact
-    from adaspec.predict.model import feature_fingerprint
+    from adaspec.predict.fingerprint import feature_fingerprint
     from adaspec.predict.tables import packed
 
     def made(vocabulary_hash):

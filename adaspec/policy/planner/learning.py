@@ -1,8 +1,9 @@
-"""By how much predictions are recalibrated: what was accepted of a source's drafts over what was
-expected of them.
+"""What steps have taught: the running throughput, and by how much predictions are recalibrated.
 
-Whoever picks the larger of two estimates also picks the larger error, so what is proposed turns out
-worse than predicted. Only what was proposed counts here, so this is what it corrects.
+Tokens are traded against time at the throughput. Predictions are recalibrated by what was accepted
+of a source's drafts over what was expected of them: whoever picks the larger of two estimates also
+picks the larger error, so what is proposed turns out worse than predicted. Only what was proposed
+counts here, so this is what it corrects.
 """
 
 from __future__ import annotations
@@ -10,18 +11,57 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.model import Costs, plain_step_s
 from adaspec.jit import compiled
 from adaspec.policy.planner.memory import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     NEURAL,
     NGRAM,
+    RATE_STEPS,
     SPLICE,
     Memory,
 )
+from adaspec.predict.features import RowFacts
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
+
+_PRIOR_SPEEDUP = 2.0
+_PRIOR_STEPS = 10.0
+"""The throughput begins as so many steps at so much more than no speculation would emit."""
+
+
+@compiled
+def context_of(rows: RowFacts) -> int:
+    """Known tokens of all rows."""
+    total = 0
+    for row in range(rows.slots.shape[0]):
+        total += rows.prompt_tokens[row] + rows.position[row]
+    return total
+
+
+@compiled
+def rate_of(memory: Memory, costs: Costs, rows: int, context: int) -> float:
+    """Tokens per second of the last steps; at first a guess from what no speculation would do."""
+    throughput = memory.throughput[0]
+    plain = rows / plain_step_s(costs, rows, context)
+    if throughput.steps == 0:
+        return _PRIOR_SPEEDUP * plain
+    prior_s = _PRIOR_STEPS * rows / plain
+    tokens = throughput.tokens + _PRIOR_SPEEDUP * plain * prior_s
+    return tokens / (throughput.seconds + prior_s)
+
+
+@compiled
+def count_step(memory: Memory, tokens: int, seconds: float) -> None:
+    """Take a step into the running throughput."""
+    throughput = memory.throughput[0]
+    oldest = memory.recent_steps[int(throughput.steps) % RATE_STEPS]
+    throughput.tokens += tokens - oldest[0]
+    throughput.seconds += seconds - oldest[1]
+    oldest[0], oldest[1] = tokens, seconds
+    throughput.steps += 1.0
+
 
 _FADE = 0.999
 """What is kept of a source's record at each of its drafts: records age by evidence."""
@@ -67,7 +107,7 @@ def note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
         for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
             expected[NEURAL] += neural[j]
         if neural_len[row] > 0:
-            expected[SPLICE] = memory.splice_tokens[row, neural_len[row]]
+            expected[SPLICE] = memory.splice[row, neural_len[row], 1 : ngram_len[row] + 1].sum()
         else:
             for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
                 expected[NGRAM] += ngram[j]

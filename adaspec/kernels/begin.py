@@ -1,7 +1,7 @@
 """The start of a step, a row per program: the match, the features, and what they predict.
 
-`observe` does what `HostPredictor.begin` does behind the scan: `predict.features.observe`, and
-`policy.planner.curves.predict_before_drafting`.
+`begin` does what `HostPredictor.begin` does behind the scan: `fill_features` of
+`predict.features`, and `predict_before_drafting` of `policy.planner.curves`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from adaspec.kernels.layout import (
     POSITION,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.scan import find_match, token_at
-from adaspec.kernels.tables import look_up
+from adaspec.kernels.scan import joined_match, token_at
+from adaspec.kernels.tables import figures_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import memory
 from adaspec.predict import features, model
@@ -52,18 +52,14 @@ SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
 
 
 @triton.jit(do_not_specialize_on_alignment=["price", "factors"])
-def observe(
+def begin(
     batch: tl.tuple,
     tokens_stride: tl.tensor,
     model: tl.tuple,
     tables: tl.tuple,
     price: tl.tensor,
     factors: tl.tensor,
-    keys: tl.tensor,
-    all_facts: tl.tensor,
-    all_curves: tl.tensor,
-    holds: tl.tensor,
-    decides: tl.tensor,
+    rows: tl.tuple,
     memory: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
@@ -80,7 +76,7 @@ def observe(
     sampled = tl.load(batch.sampled + row).to(tl.int64)
     may_draft = tl.load(batch.holds_neural + slot)
 
-    match = find_match(keys, row, text, known, text, 0, 0, False, splits)
+    match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
         match = best_match(match, memory, slot, text, known, text, 0, 0, False)
     length, start, agree, seen, available, follower = match
@@ -96,14 +92,14 @@ def observe(
     third = tl.maximum(token_at(text, known, text, 0, 0, known - 3, False), -1)
     position = known - prompt
 
-    facts = all_facts + row * FACTS
+    facts = rows.facts + row * FACTS
     tl.store(facts + CONTEXT, known)
     tl.store(facts + POSITION, position)
     noted(facts + MATCH, length, start, agree, seen, available, follower)
     tl.store(facts + FIRST + lanes, candidate)
     tl.store(facts + AGREED, 0)
-    tl.store(holds + row, may_draft)
-    tl.store(decides + row, sampled > 0)
+    tl.store(rows.holds + row, may_draft)
+    tl.store(rows.decides + row, sampled > 0)
     column = tl.arange(0, emitted_lanes)
     token = token_at(text, known, text, 0, 0, known - sampled + column, False)
     token = tl.where(column < sampled, tl.maximum(token, -1), -1)
@@ -115,7 +111,7 @@ def observe(
     back, in_prompt = tl.where(own, back, -1.0), (start < prompt).to(tl.float64)
     first = tl.sum(tl.where(lanes == 0, candidate, 0), 0)
     after = tl.sum(tl.where(lanes == 1, candidate, 0), 0)
-    mean, count, depth = look_up(tables, last, second, third, first, after)
+    mean, count, depth = figures_of(tables, last, second, third, first, after)
     at = tl.arange(0, FEATURE_LANES)
     of_tables = (at >= TABLES_AT) & (at < FEATURES)
     told = tl.where(of_tables, at - TABLES_AT, 0)
@@ -153,7 +149,7 @@ def observe(
     weight = tl.load(factors + SPLICE) * SPLICE_WEIGHT
     gain = gain * weight - tl.load(price) * SPLICE_TOKENS
 
-    curves = all_curves + row * CURVES
+    curves = rows.curves + row * CURVES
     tl.store(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES), ngram)
     tl.store(curves + NEURAL_AT + tl.arange(0, NEURAL_LANES), neural)
     tl.store(curves + EXPECTED_AT, tl.where(gain > 0, gain, 0.0))
