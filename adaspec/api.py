@@ -14,14 +14,14 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import EvaluationError, TrainingError
+from adaspec.errors import TrainingError
 from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
 from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
 from adaspec.files import AnyPath
 from adaspec.trace.reader import Paths, paths_of
 
 if TYPE_CHECKING:
-    from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.report import EvaluationReport
     from adaspec.policy.protocol import Policy
     from adaspec.replay.player import Contender
     from adaspec.train.cluster import Cluster
@@ -64,9 +64,6 @@ def evaluate_policies(
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
-    On logged traces, estimate what static rules would have achieved on their own paths through the
-    logged texts; options of replays are refused.
-
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
     H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without
     `prefill`. `engine` is sync or async. What copies from earlier answers also knows those of the
@@ -74,16 +71,13 @@ def evaluate_policies(
     More `orders` and `resamples` take longer and make the figures more certain.
     """
     from adaspec.evaluate.evaluation import (
-        evaluate_by,
+        evaluate,
         evaluate_by_protocol,
         note_costs,
-        player_of,
         refuse_beside,
         seen_in_training,
     )
-    from adaspec.evaluate.logged import evaluate_log, refuse_replays
-    from adaspec.evaluate.report_folder import EvaluationReport
-    from adaspec.replay.logged import are_logged
+    from adaspec.evaluate.report import EvaluationReport
 
     options = Options(
         concurrency=concurrency,  # type: ignore[arg-type]
@@ -104,27 +98,18 @@ def evaluate_policies(
         filtered=protocol is None,
         seen=frozenset() if include_training else seen_in_training(named),
     )
-    folders = paths_of(traces)
-    defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
-    values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
-    values |= {"cost": cost, "warm": warm or None, "protocol": protocol}
-    given = {name: value for name, value in values.items() if value != defaults.get(name)}
-    if are_logged(folders, EvaluationError, "judge by"):
-        refuse_replays(given)
-        model = _cost(cost)
-        document = evaluate_log(folders, wanted, named, model, options)
-        note_costs(document, model, given=cost is not None)
-        return EvaluationReport(document)
     if protocol is not None:
-        refuse_beside(protocol, given)
-        selection = select(folders, wanted)
+        values = {"cost": cost, "warm": warm or None, "max_output_tokens": max_output_tokens}
+        values |= dataclasses.asdict(options)
+        defaults = {"max_output_tokens": MAX_OUTPUT, **dataclasses.asdict(Options())}
+        refuse_beside(protocol, {n: v for n, v in values.items() if v != defaults.get(n)})
+        selection = select(paths_of(traces), wanted)
         document = evaluate_by_protocol(selection, named, protocol, options, progress)
         return EvaluationReport(document)
     model = _cost(cost)
-    selection = select(folders, wanted)
+    selection = select(paths_of(traces), wanted)
     before = answered(paths_of(warm)) if warm else ()
-    player = player_of(selection, named, model, options, progress, before)
-    document = evaluate_by(player, selection, named, model, options, progress)
+    document = evaluate(selection, named, model, options, progress, before)
     note_costs(document, model, given=cost is not None)
     return EvaluationReport(document)
 

@@ -17,11 +17,13 @@ from adaspec.cli.options import (
     json_option,
     model_option,
     numbers_option,
+    out_option,
     seed_option,
     whole_option,
 )
-from adaspec.cli.output import ProgressBar, cost_table, print_json, print_lines, remarks, results
+from adaspec.cli.output import ProgressBar, cost_rows, print_json, remark, results, say
 from adaspec.errors import CostError
+from adaspec.evaluate.table import Table
 from adaspec.files import check_writable
 from adaspec.vllm.options import MAX_VERIFIED
 
@@ -33,14 +35,7 @@ if TYPE_CHECKING:
 @model_option
 @draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.")
 @draft_method_option
-@click.option(
-    "-o",
-    "--out",
-    metavar="COST.json",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The cost file.",
-)
+@out_option("COST.json", "The cost file.")
 @numbers_option(
     "--batches",
     None,
@@ -108,24 +103,22 @@ def command(
         print_json(document)
     else:
         _print(profile)
-    print_lines(
-        remarks(),
-        *(f"warning: {complaint}" for complaint in profile.complaints),
-        f"written: {out}",
-    )
+    for complaint in profile.complaints:
+        remark(f"warning: {complaint}")
+    remark(f"written: {out}")
 
 
 def _print(profile: Profile) -> None:
-    console, cost = results(), profile.cost
-    print_lines(console, f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}")
-    constants = cost_table(asdict(profile.cost), asdict(profile.fit))
+    cost = profile.cost
+    say(f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}")
     by_source = ", ".join(f"{name} {error:.1%}" for name, error in profile.errors().items())
-    constants.add_row("error by source", "", f"{by_source} (fitted steps included)")
     noise = profile.noise
-    constants.add_row(
-        "noise",
-        f"{noise.step_spread:.1%}",
-        f"between repeats of a step; {noise.reference_spread:.1%} of a fixed loop",
-    )
-    console.print(constants)
-    print_lines(console, *(f"not measured: {name}: {why}" for name, why in profile.skipped.items()))
+    of_loop = f"between repeats of a step; {noise.reference_spread:.1%} of a fixed loop"
+    rows = [
+        *cost_rows(asdict(profile.cost), asdict(profile.fit)),
+        ["error by source", "", f"{by_source} (fitted steps included)"],
+        ["noise", f"{noise.step_spread:.1%}", of_loop],
+    ]
+    Table("", [""] * 3, rows, 1).print(results())
+    for name, why in profile.skipped.items():
+        say(f"not measured: {name}: {why}")

@@ -20,9 +20,9 @@ from adaspec.errors import TraceError
 from adaspec.files import AnyPath, new_file, new_folder, refusing
 from adaspec.trace import folder
 from adaspec.trace.columns import row_batch, row_schema
-from adaspec.trace.manifest import Manifest
+from adaspec.trace.manifest import Manifest, manifest_for
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
+from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
 
 _GROUP_BYTES = 2 << 20
@@ -33,14 +33,15 @@ _REWRITTEN_BYTES = 8 << 20
 """A flushed shard stays open up to this size in memory, and the next flush writes it again: whoever
 flushes every few seconds gets few files, and little is written twice."""
 
-_INTEGERS: dict[str, type[np.integer[Any]]] = {
+_ARRAYS: dict[str, type[np.number[Any]]] = {
     "prompt_tokens": np.int32,
     "output_tokens": np.int32,
     "neural_accepted": np.int16,
     "drafted_tokens": np.int32,
     "ngram_accepted": np.int16,
+    "confidences": np.float32,
 }
-"""The integer arrays of a request, for which callers may also give lists."""
+"""The arrays of a request, for which callers may also give lists."""
 
 
 class TraceWriter:
@@ -109,14 +110,13 @@ class TraceWriter:
                     "rename or remove one"
                 )
             self._latest[key] = 0
-            self._group_bytes += _size(row)
         else:
             check_step(row, where)
             check_order(row, self._latest.get(key, -1), where)
             self._remember(key, row.step)
-            self._group_bytes += 128
-            for text in (row.prompt_tokens, row.output_tokens):
-                self._group_bytes += 0 if text is None else text.nbytes
+        values = (getattr(row, item.name) for item in fields(row))
+        arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+        self._group_bytes += 128 + arrays
         self._rows.append(row)
         self._has_unwritten = True
         if self._group_bytes >= _GROUP_BYTES or len(self._rows) >= min(
@@ -262,11 +262,6 @@ def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator
         yield writer
 
 
-def _size(request: Request) -> int:
-    values = (getattr(request, item.name) for item in fields(request))
-    return 64 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))
-
-
 def write_trace(
     path: AnyPath,
     requests: Iterable[Request],
@@ -282,10 +277,14 @@ def write_trace(
     draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
     """
     where = Path(path)
-    rows: Iterable[Request] = _arrays(requests, f"{where}")
+    if not isinstance(requests, Iterable):
+        raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
+    rows: Iterable[Request] = (
+        _of_arrays(each, f"{where}: request {at}") for at, each in enumerate(requests)
+    )
     if manifest is None:
         rows = known = list(rows)
-        manifest = _manifest(known, target, drafter)
+        manifest = manifest_for(known, target, drafter, "write_trace")
     elif target is not None or drafter is not None:
         raise TraceError(f"{where}: a manifest is given, which names target and drafter itself")
     with whole_trace(where, manifest, force) as writer:
@@ -295,65 +294,29 @@ def write_trace(
             raise TraceError(f"{where}: there is no request to write")
 
 
-def _manifest(requests: list[Request], target: str | None, drafter: str | None) -> Manifest:
-    drafts = [each.drafted_tokens for each in requests if each.drafted_tokens is not None]
-    counts = [each.neural_accepted for each in requests if each.neural_accepted is not None]
-    known = [each.confidences for each in requests if each.confidences is not None]
-    draft_cap = max((each.shape[1] for each in drafts if each.ndim == 2), default=0)
-    neural_cap = max((int(each.max(initial=1)) for each in counts), default=0)
-    return Manifest(
-        kind="dense",
-        target=target,
-        drafter=drafter if drafter is not None or not counts else "unknown",
-        neural_cap=max(neural_cap, draft_cap) or None,
-        draft_cap=draft_cap or None,
-        confidences=tuple(name for axis, name in enumerate(CONFIDENCES) if _holds(known, axis)),
-        source="write_trace",
-    )
+def _of_arrays(request: Request, label: str) -> Request:
+    """The request with its lists turned into arrays; anything but requests is refused."""
+    if not isinstance(request, Request):
+        raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
+    changes: dict[str, Any] = {}
+    for name, kind in _ARRAYS.items():
+        value = getattr(request, name)
+        if value is not None:
+            changes[name] = _array(value, kind, f"{label}: {name}")
+        elif name in ("prompt_tokens", "output_tokens"):
+            raise TraceError(f"{label}: {name} is None: give token ids")
+    return replace(request, **changes)
 
 
-def _holds(known: list[NDArray[np.float32]], axis: int) -> bool:
-    return any(each.shape[2:] > (axis,) and not np.isnan(each[..., axis]).all() for each in known)
-
-
-def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
-    """The requests with lists turned into arrays; anything but requests and numbers is refused."""
-    if not isinstance(requests, Iterable):
-        raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
-    for number, request in enumerate(requests):
-        label = f"{where}: request {number}"
-        if not isinstance(request, Request):
-            raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
-        changes: dict[str, Any] = {}
-        for name, kind in _INTEGERS.items():
-            value = getattr(request, name)
-            if value is not None:
-                changes[name] = _integers(value, kind, f"{label}: {name}")
-            elif name in ("prompt_tokens", "output_tokens"):
-                raise TraceError(f"{label}: {name} is None: give token ids")
-        if request.confidences is not None:
-            changes["confidences"] = _array(request.confidences, f"{label}: confidences").astype(
-                np.float32
-            )
-        yield replace(request, **changes)
-
-
-def _integers(values: Any, kind: type[np.integer[Any]], what: str) -> NDArray[Any]:
+def _array(values: Any, kind: type[np.number[Any]], what: str) -> NDArray[Any]:
     if isinstance(values, list) and values[:1] == [None]:
         values = [-1, *values[1:]]
-    array, bounds = _array(values, what), np.iinfo(kind)
-    if array.size and array.dtype.kind not in "iu":
-        raise TraceError(f"{what} holds no whole numbers: {values!r:.60}")
-    if array.size and not bounds.min <= array.min() <= array.max() <= bounds.max:
-        raise TraceError(f"{what} holds numbers beyond {bounds.bits} bits")
-    return array.astype(kind, copy=False)
-
-
-def _array(values: Any, what: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
+        cast = array.astype(kind, copy=False)
+        if array.dtype.kind not in "iuf" or not (kind is np.float32 or np.array_equal(cast, array)):
+            raise ValueError
     except (TypeError, ValueError, OverflowError):
-        array = np.asarray(None)
-    if array.dtype.kind not in "iuf":
-        raise TraceError(f"{what} is no array of numbers: {values!r:.60}")
-    return array
+        bits = np.dtype(kind).itemsize * 8
+        raise TraceError(f"{what} is no array of numbers of {bits} bits: {values!r:.60}") from None
+    return cast

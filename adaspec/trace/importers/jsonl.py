@@ -8,13 +8,14 @@ output tokens that the request was allowed. Optional keys, all indexed by positi
 (or [] for lists): `neural_accepted`, `drafted_tokens` (a list of drafted tokens per position),
 `logprob`, `margin`, `entropy` (a list per position, with one number or null per drafted token),
 `ngram_accepted`. The neural cap is the largest neural count or draft in the files, as longer drafts
-may never have been tried. Files are read twice, first for the caps.
+may never have been tried.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,18 @@ from numpy.typing import NDArray
 from adaspec.documents import check_keys, number, or_null
 from adaspec.errors import TraceError, shown
 from adaspec.trace.importers.lines import (
-    Lines,
     Progress,
     Record,
     Recording,
     counts,
     described,
     find_files,
+    lines_of,
     name_of,
     whole_numbers,
     workload_of,
 )
-from adaspec.trace.manifest import MAX_TOKENS, Manifest
+from adaspec.trace.manifest import MAX_TOKENS, Manifest, manifest_for
 from adaspec.trace.schema import CONFIDENCES, Request
 
 _PROMPT = ("prompt_token_ids", "prompt_tokens")
@@ -46,44 +47,19 @@ _KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted", "max_
 
 
 def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
-    """The recording in some `*.jsonl` files, or folders of them."""
-    lines = Lines(find_files(sources, ("*.jsonl",)), progress, passes=2)
-    manifest = _survey(lines, target)
-    return Recording(manifest, _requests(lines, manifest))
+    """The recording in some `*.jsonl` files, or folders of them; all of it is held in memory."""
+    files = find_files(sources, "*.jsonl")
+    rows = list(_requests(files, progress))
+    source = described("jsonl", files)
+    manifest = manifest_for([request for _, request in rows], target, None, source)
+    return Recording(manifest, ((where, _widened(each, manifest)) for where, each in rows))
 
 
-def _survey(lines: Lines, target: str | None) -> Manifest:
-    """The manifest that suits all lines together."""
-    neural_cap = draft_cap = 0
-    confidences: set[str] = set()
-    for _, where, record in lines:
-        check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
-        present = {key for key in _NEURAL if record.get(key) is not None}
-        if present and "neural_accepted" not in present:
-            raise TraceError(f"{where}: '{min(present)}' without 'neural_accepted'")
-        if present & set(CONFIDENCES) and "drafted_tokens" not in present:
-            raise TraceError(f"{where}: '{min(present)}' without 'drafted_tokens'")
-        if "neural_accepted" in present:
-            accepted = counts(record["neural_accepted"], "neural_accepted", where)
-            neural_cap = max(neural_cap, 1, *accepted.tolist())
-        if "drafted_tokens" in present:
-            drafts = _per_position(record, "drafted_tokens", where)
-            draft_cap = max(draft_cap, 1, *map(len, drafts))
-        confidences |= present & set(CONFIDENCES)
-    return Manifest(
-        kind="dense",
-        target=target,
-        drafter="unknown" if neural_cap else None,
-        neural_cap=max(neural_cap, draft_cap) or None,
-        draft_cap=draft_cap or None,
-        confidences=tuple(name for name in CONFIDENCES if name in confidences),
-        source=described("jsonl", lines.files),
-    )
-
-
-def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]:
+def _requests(files: list[Path], progress: Progress | None) -> Iterator[tuple[str, Request]]:
+    """The requests, each with drafts as wide as its own longest."""
     numbers: Counter[str] = Counter()
-    for file, where, record in lines:
+    for file, where, record in lines_of(files, progress):
+        check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
         workload = name_of(record.get("workload", workload_of(file)), "workload", where)
         number = numbers[workload]
         numbers[workload] += 1
@@ -91,7 +67,9 @@ def _requests(lines: Lines, manifest: Manifest) -> Iterator[tuple[str, Request]]
             None if record.get(key) is None else counts(record[key], key, where)
             for key in ("neural_accepted", "ngram_accepted")
         )
-        drafted, confidences = _drafts(record, manifest.draft_cap, where)
+        drafted, confidences = _drafts(record, where)
+        if drafted is not None and accepted is None:
+            raise TraceError(f"{where}: 'drafted_tokens' without 'neural_accepted'")
         limit = record.get("max_tokens")
         if limit is not None and not MAX_TOKENS.holds(limit):
             raise TraceError(f"{where}: max_tokens={limit!r:.60} is not {MAX_TOKENS.expected}")
@@ -129,19 +107,24 @@ def _per_position(record: Record, key: str, where: str) -> list[list[Any]]:
 
 
 def _drafts(
-    record: Record, cap: int | None, where: str
+    record: Record, where: str
 ) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
-    if cap is None or record.get("drafted_tokens") is None:
+    known = [name for name in CONFIDENCES if record.get(name) is not None]
+    if record.get("drafted_tokens") is None:
+        if known:
+            raise TraceError(f"{where}: '{known[0]}' without 'drafted_tokens'")
         return None, None
     drafts = _per_position(record, "drafted_tokens", where)
-    drafted = np.full((len(drafts), cap), -1, dtype=np.int32)
+    width = max(map(len, drafts), default=0)
+    drafted = np.full((len(drafts), max(width, 1)), -1, dtype=np.int32)
     for index, draft in enumerate(drafts):
         ids = whole_numbers(draft, f"drafted_tokens[{index}]", where)
         if len(ids) and ids.min() < 0:
             raise TraceError(f"{where}: drafted_tokens[{index}] holds {ids.min()}, not a token id")
         drafted[index, : len(draft)] = ids
+    if not known:
+        return drafted, None
     confidences = np.full((*drafted.shape, len(CONFIDENCES)), np.nan, dtype=np.float32)
-    known = [name for name in CONFIDENCES if record.get(name) is not None]
     for name in known:
         layers = _per_position(record, name, where)
         if [len(layer) for layer in layers] != [len(draft) for draft in drafts]:
@@ -152,4 +135,17 @@ def _drafts(
                     raise TraceError(f"{where}: {name}[{index}] holds {shown(value)}, not a number")
             # numpy turns a null into NaN.
             confidences[index, : len(layer), CONFIDENCES.index(name)] = np.array(layer, np.float64)
-    return drafted, confidences if known else None
+    return drafted, confidences
+
+
+def _widened(request: Request, manifest: Manifest) -> Request:
+    """The request with drafts as wide as the longest of all."""
+    drafted, confidences = request.drafted_tokens, request.confidences
+    if drafted is None:
+        return request
+    more = (manifest.draft_cap or 0) - drafted.shape[1]
+    if confidences is not None:
+        pad = ((0, 0), (0, more), (0, 0))
+        confidences = np.pad(confidences, pad, constant_values=np.nan)
+    drafted = np.pad(drafted, ((0, 0), (0, more)), constant_values=-1)
+    return replace(request, drafted_tokens=drafted, confidences=confidences)

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
-    Lines,
     Progress,
     Record,
     Recording,
     counts,
     described,
     find_files,
+    lines_of,
     name_of,
     whole_numbers,
     workload_of,
@@ -41,21 +41,23 @@ _KEYS = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngra
 
 def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
     """The recording in some `combined_*.jsonl` (or `*.jsonl`) files, or folders of them."""
-    lines = Lines(find_files(sources, ("combined_*.jsonl", "*.jsonl")), progress)
+    files = find_files(sources, "combined_*.jsonl", "*.jsonl")
     manifest = Manifest(
         kind="dense",
         target=target,
         drafter="eagle",
         neural_cap=_CAP,
         engine="vllm",
-        source=described("specdecode-bench", lines.files),
+        source=described("specdecode-bench", files),
     )
     notes: Counter[str] = Counter()
-    return Recording(manifest, _requests(lines, notes), notes)
+    return Recording(manifest, _requests(files, progress, notes), notes)
 
 
-def _requests(lines: Lines, notes: Counter[str]) -> Iterator[tuple[str, Request]]:
-    for file, where, record in lines:
+def _requests(
+    files: list[Path], progress: Progress | None, notes: Counter[str]
+) -> Iterator[tuple[str, Request]]:
+    for file, where, record in lines_of(files, progress):
         for key in record.keys() - set(_KEYS):
             notes[f"key '{key}' ignored"] += 1
         for key in _KEYS[:3]:

@@ -51,7 +51,7 @@ def test_what_is_no_traces_folder_is_one_clear_line(tmp_path: Path, trace: Path)
     other.mkdir()
     (other / "notes.txt").touch()
     assert "there is no such folder: give a folder" in one_line_error(tmp_path / "none")
-    assert "the folder is empty" in one_line_error(empty)
+    assert "holds no manifest.json" in one_line_error(empty)
     assert "holds no manifest.json" in one_line_error(other)
     assert "is a file, not a trace's folder" in one_line_error(trace / "manifest.json")
     with pytest.raises(TraceError, match="name at least one"):
