@@ -61,8 +61,8 @@ def _check_drafts(
 ) -> None:
     if manifest.draft_cap is None:
         raise TraceError(f"{where}: holds drafted_tokens, but the manifest's draft_cap is null")
-    cap, length, offsets = manifest.draft_cap, len(accepted), np.arange(manifest.draft_cap)
-    if drafted.shape != (length, cap):
+    cap, length, offsets = manifest.draft_cap, len(accepted), np.arange(drafted.shape[-1])
+    if drafted.ndim != 2 or len(drafted) != length or drafted.shape[1] > cap:
         raise TraceError(
             f"{where}: drafted_tokens has shape {drafted.shape}, expected {(length, cap)}"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields, replace
@@ -14,7 +13,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.files import AnyPath, new_file, new_folder, refusing
@@ -22,8 +20,8 @@ from adaspec.trace import folder
 from adaspec.trace.columns import row_batch, row_schema
 from adaspec.trace.manifest import Manifest, manifest_for
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.soundness import check_order, check_request, check_step
+from adaspec.trace.schema import ARRAYS, LoggedStep, Request, as_array
+from adaspec.trace.soundness import check_request, check_step
 
 _GROUP_BYTES = 2 << 20
 """Size of a row group in memory, all of which a reader must load at once."""
@@ -33,16 +31,6 @@ _REWRITTEN_BYTES = 8 << 20
 """A flushed shard stays open up to this size in memory, and the next flush writes it again: whoever
 flushes every few seconds gets few files, and little is written twice."""
 
-_ARRAYS: dict[str, type[np.number[Any]]] = {
-    "prompt_tokens": np.int32,
-    "output_tokens": np.int32,
-    "neural_accepted": np.int16,
-    "drafted_tokens": np.int32,
-    "ngram_accepted": np.int16,
-    "confidences": np.float32,
-}
-"""The arrays of a request, for which callers may also give lists."""
-
 
 class TraceWriter:
     """Writes a trace in place, shard by shard; a kill costs only the rows since the last flush, or
@@ -51,8 +39,8 @@ class TraceWriter:
     `append` continues an existing trace of the same manifest. A trace that appears whole or not at
     all, or replaces another, is written by `whole_trace`.
 
-    A repeated or misordered step is refused. To bound the memory of an endless log, only the last
-    `remembers` requests are checked for that. Dense traces check all requests.
+    No request may be added twice to a dense trace. Whether the steps of a log are in order is
+    checked as they are read.
     """
 
     def __init__(
@@ -62,7 +50,6 @@ class TraceWriter:
         *,
         append: bool = False,
         shard_rows: int = 1 << 17,
-        remembers: int | None = None,
         shown: Path | None = None,
     ):
         """Errors are about the path `shown`, if the trace will be somewhere else in the end."""
@@ -74,8 +61,7 @@ class TraceWriter:
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
         self._groups_bytes = 0
-        self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._remembers = remembers
+        self._known: set[tuple[str, str]] = set()
         self._shards = 0
         """How many shards are ended, the number of the open one."""
         self._on_disk = 0
@@ -104,16 +90,14 @@ class TraceWriter:
             raise TraceError(f"{where}: does not belong into a {self.manifest.kind} trace")
         if isinstance(row, Request):
             check_request(row, self.manifest, where)
-            if key in self._latest:
+            if key in self._known:
                 raise TraceError(
                     f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
                     "rename or remove one"
                 )
-            self._latest[key] = 0
+            self._known.add(key)
         else:
             check_step(row, where)
-            check_order(row, self._latest.get(key, -1), where)
-            self._remember(key, row.step)
         values = (getattr(row, item.name) for item in fields(row))
         arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
         self._group_bytes += 128 + arrays
@@ -161,12 +145,6 @@ class TraceWriter:
             self.close()
         else:
             self.abort()
-
-    def _remember(self, key: tuple[str, str], step: int) -> None:
-        self._latest[key] = step
-        self._latest.move_to_end(key)
-        if self._remembers is not None and len(self._latest) > self._remembers:
-            self._latest.popitem(last=False)
 
     def _end_group(self) -> None:
         self._groups.append(row_batch(self._rows, self.manifest))
@@ -219,10 +197,7 @@ class TraceWriter:
                 f"{self.path}: cannot be appended to: {difference}: choose another folder"
             )
         if existing.manifest.kind == "dense":
-            self._latest.update((key, 0) for key, _ in existing.request_keys())
-        else:
-            for step in existing.steps():
-                self._remember((step.workload, step.id), step.step)
+            self._known.update(key for key, _ in existing.request_keys())
         self._shards = self._on_disk = len(existing.shards)
         with refusing(self.path, TraceError):
             (self._folder / folder.COMPLETE).unlink(missing_ok=True)
@@ -290,7 +265,7 @@ def write_trace(
     with whole_trace(where, manifest, force) as writer:
         for request in rows:
             writer.add(request)
-        if not writer._latest:
+        if not writer._known:
             raise TraceError(f"{where}: there is no request to write")
 
 
@@ -299,24 +274,10 @@ def _of_arrays(request: Request, label: str) -> Request:
     if not isinstance(request, Request):
         raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
     changes: dict[str, Any] = {}
-    for name, kind in _ARRAYS.items():
+    for name, kind in ARRAYS.items():
         value = getattr(request, name)
         if value is not None:
-            changes[name] = _array(value, kind, f"{label}: {name}")
+            changes[name] = as_array(value, kind, f"{label}: {name}")
         elif name in ("prompt_tokens", "output_tokens"):
             raise TraceError(f"{label}: {name} is None: give token ids")
     return replace(request, **changes)
-
-
-def _array(values: Any, kind: type[np.number[Any]], what: str) -> NDArray[Any]:
-    if isinstance(values, list) and values[:1] == [None]:
-        values = [-1, *values[1:]]
-    try:
-        array = np.asarray(values)
-        cast = array.astype(kind, copy=False)
-        if array.dtype.kind not in "iuf" or not (kind is np.float32 or np.array_equal(cast, array)):
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        bits = np.dtype(kind).itemsize * 8
-        raise TraceError(f"{what} is no array of numbers of {bits} bits: {values!r:.60}") from None
-    return cast

@@ -13,37 +13,34 @@ may never have been tried.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.documents import check_keys, number, or_null
-from adaspec.errors import TraceError, shown
+from adaspec.documents import check_keys
+from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
     Progress,
     Record,
     Recording,
-    counts,
     described,
     find_files,
     lines_of,
     name_of,
-    whole_numbers,
     workload_of,
 )
-from adaspec.trace.manifest import MAX_TOKENS, Manifest, manifest_for
-from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.trace.manifest import MAX_TOKENS, manifest_for
+from adaspec.trace.schema import CONFIDENCES, Request, as_array
 
 _PROMPT = ("prompt_token_ids", "prompt_tokens")
 _OUTPUT = ("output_token_ids", "output_tokens")
-_NEURAL = ("neural_accepted", "drafted_tokens", *CONFIDENCES)
-_CONFIDENCE = or_null(number(-1e38, 1e38, "a number"))
-_KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_NEURAL, "ngram_accepted", "max_tokens")
+_COUNTS = ("neural_accepted", "ngram_accepted")
+_DRAFTS = ("drafted_tokens", *CONFIDENCES)
+_KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_COUNTS, *_DRAFTS, "max_tokens")
 
 
 def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
@@ -51,28 +48,24 @@ def read_recording(sources: list[Path], target: str | None, progress: Progress |
     files = find_files(sources, "*.jsonl")
     rows = list(_requests(files, progress))
     source = described("jsonl", files)
-    manifest = manifest_for([request for _, request in rows], target, None, source)
-    return Recording(manifest, ((where, _widened(each, manifest)) for where, each in rows))
+    return Recording(manifest_for([each for _, each in rows], target, None, source), rows)
 
 
 def _requests(files: list[Path], progress: Progress | None) -> Iterator[tuple[str, Request]]:
-    """The requests, each with drafts as wide as its own longest."""
     numbers: Counter[str] = Counter()
     for file, where, record in lines_of(files, progress):
         check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
         workload = name_of(record.get("workload", workload_of(file)), "workload", where)
         number = numbers[workload]
         numbers[workload] += 1
-        accepted, ngram = (
-            None if record.get(key) is None else counts(record[key], key, where)
-            for key in ("neural_accepted", "ngram_accepted")
-        )
-        drafted, confidences = _drafts(record, where)
-        if drafted is not None and accepted is None:
-            raise TraceError(f"{where}: 'drafted_tokens' without 'neural_accepted'")
         limit = record.get("max_tokens")
         if limit is not None and not MAX_TOKENS.holds(limit):
             raise TraceError(f"{where}: max_tokens={limit!r:.60} is not {MAX_TOKENS.expected}")
+        accepted, ngram = (
+            None if record.get(key) is None else as_array(record[key], np.int16, f"{where}: {key}")
+            for key in _COUNTS
+        )
+        drafted, confidences = _drafts(record, where)
         request = Request(
             workload=workload,
             id=name_of(record.get("id", number), "id", where),
@@ -92,60 +85,36 @@ def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int
     if len(present) != 1:
         number = "both" if present else "neither"
         raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {number}")
-    return whole_numbers(record[present[0]], present[0], where).astype(np.int32)
-
-
-def _per_position(record: Record, key: str, where: str) -> list[list[Any]]:
-    """One list per position; a null becomes an empty list."""
-    values = record[key]
-    if not isinstance(values, list):
-        raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list of lists")
-    for index, entry in enumerate(values):
-        if not isinstance(entry, list | None):
-            raise TraceError(f"{where}: {key}[{index}]={entry!r} is not a list")
-    return [entry or [] for entry in values]
+    return as_array(record[present[0]], np.int32, f"{where}: {present[0]}")
 
 
 def _drafts(
     record: Record, where: str
 ) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
-    known = [name for name in CONFIDENCES if record.get(name) is not None]
-    if record.get("drafted_tokens") is None:
-        if known:
-            raise TraceError(f"{where}: '{known[0]}' without 'drafted_tokens'")
+    """Drafted tokens and confidences, as wide as the longest draft of the request."""
+    tables = {}
+    for name in _DRAFTS:
+        values = record.get(name)
+        if values is not None:
+            if not isinstance(values, list) or not all(isinstance(e, list | None) for e in values):
+                raise TraceError(f"{where}: '{name}' is not a list with a list per position")
+            tables[name] = [entry or [] for entry in values]
+    drafts = tables.pop("drafted_tokens", None)
+    if drafts is None:
+        if tables:
+            raise TraceError(f"{where}: '{min(tables)}' without 'drafted_tokens'")
         return None, None
-    drafts = _per_position(record, "drafted_tokens", where)
-    width = max(map(len, drafts), default=0)
-    drafted = np.full((len(drafts), max(width, 1)), -1, dtype=np.int32)
-    for index, draft in enumerate(drafts):
-        ids = whole_numbers(draft, f"drafted_tokens[{index}]", where)
-        if len(ids) and ids.min() < 0:
-            raise TraceError(f"{where}: drafted_tokens[{index}] holds {ids.min()}, not a token id")
-        drafted[index, : len(draft)] = ids
-    if not known:
+    width = max([1, *map(len, drafts)])
+    padded = [[*draft, *[-1] * (width - len(draft))] for draft in drafts]
+    drafted = as_array(padded, np.int32, f"{where}: drafted_tokens")
+    if not tables:
         return drafted, None
     confidences = np.full((*drafted.shape, len(CONFIDENCES)), np.nan, dtype=np.float32)
-    for name in known:
-        layers = _per_position(record, name, where)
+    for name, layers in tables.items():
         if [len(layer) for layer in layers] != [len(draft) for draft in drafts]:
             raise TraceError(f"{where}: '{name}' has not one number per drafted token")
         for index, layer in enumerate(layers):
-            for value in layer:
-                if not _CONFIDENCE.holds(value):
-                    raise TraceError(f"{where}: {name}[{index}] holds {shown(value)}, not a number")
-            # numpy turns a null into NaN.
-            confidences[index, : len(layer), CONFIDENCES.index(name)] = np.array(layer, np.float64)
+            numbers = [math.nan if value is None else value for value in layer]
+            known = as_array(numbers, np.float32, f"{where}: {name}[{index}]")
+            confidences[index, : len(layer), CONFIDENCES.index(name)] = known
     return drafted, confidences
-
-
-def _widened(request: Request, manifest: Manifest) -> Request:
-    """The request with drafts as wide as the longest of all."""
-    drafted, confidences = request.drafted_tokens, request.confidences
-    if drafted is None:
-        return request
-    more = (manifest.draft_cap or 0) - drafted.shape[1]
-    if confidences is not None:
-        pad = ((0, 0), (0, more), (0, 0))
-        confidences = np.pad(confidences, pad, constant_values=np.nan)
-    drafted = np.pad(drafted, ((0, 0), (0, more)), constant_values=-1)
-    return replace(request, drafted_tokens=drafted, confidences=confidences)

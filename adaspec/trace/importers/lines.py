@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from adaspec.documents import parse_json
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
@@ -96,27 +93,3 @@ def name_of(value: Any, key: str, where: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise TraceError(f"{where}: '{key}' is {value!r:.60}, expected a text or a number")
     return str(value)
-
-
-def whole_numbers(values: Any, key: str, where: str) -> NDArray[np.int64]:
-    """A list of whole numbers of 32 bits as an array; anything else is refused."""
-    if not isinstance(values, list):
-        raise TraceError(f"{where}: '{key}' is a {type(values).__name__}, expected a list")
-    for index, value in enumerate(values):
-        if type(value) is not int or not -(2**31) <= value < 2**31:
-            raise TraceError(
-                f"{where}: {key}[{index}]={value!r:.60} is not a whole number of 32 bits"
-            )
-    return np.array(values, dtype=np.int64)
-
-
-def counts(values: Any, key: str, where: str) -> NDArray[np.int16]:
-    """A list of counts as an array; a null first entry becomes -1."""
-    if isinstance(values, list) and values[:1] == [None]:
-        values = [-1, *values[1:]]
-    numbers = whole_numbers(values, key, where)
-    outside = (numbers < -1) | (numbers > np.iinfo(np.int16).max)
-    if outside.any():
-        index = int(np.argmax(outside))
-        raise TraceError(f"{where}: {key}[{index}]={numbers[index]} is not a count")
-    return numbers.astype(np.int16)

@@ -23,16 +23,14 @@ from adaspec.trace.importers.lines import (
     Progress,
     Record,
     Recording,
-    counts,
     described,
     find_files,
     lines_of,
     name_of,
-    whole_numbers,
     workload_of,
 )
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import Request
+from adaspec.trace.schema import Request, as_array
 
 _CAP = 20
 """Number of tokens that the recording engine drafted at each position, from either source."""
@@ -63,12 +61,12 @@ def _requests(
         for key in _KEYS[:3]:
             if record.get(key) is None:
                 raise TraceError(f"{where}: '{key}' is missing")
-        prompt, output = (whole_numbers(record[key], key, where) for key in _KEYS[1:3])
+        prompt, output = (as_array(record[key], np.int32, f"{where}: {key}") for key in _KEYS[1:3])
         request = Request(
             workload=workload_of(file),
             id=name_of(record["id"], "id", where),
-            prompt_tokens=prompt.astype(np.int32),
-            output_tokens=output.astype(np.int32),
+            prompt_tokens=prompt,
+            output_tokens=output,
             neural_accepted=_accepted(record, "acc_eagle", where),
             ngram_accepted=_accepted(record, "acc_ngram", where),
         )
@@ -83,7 +81,7 @@ def _accepted(record: Record, key: str, where: str) -> NDArray[np.int16] | None:
     if not isinstance(value, dict) or "acc_len" not in value:
         raise TraceError(f"{where}: '{key}' holds no 'acc_len'")
     name = f"{key}.acc_len"
-    emitted = counts(value["acc_len"], name, where)
+    emitted = as_array(value["acc_len"], np.int16, f"{where}: {name}")
     if len(emitted) and emitted.min() < 1:
         index = int(np.argmin(emitted))
         raise TraceError(

@@ -34,11 +34,10 @@ from adaspec.trace.importers.lines import (
     find_files,
     lines_of,
     name_of,
-    whole_numbers,
     workload_of,
 )
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import LoggedStep
+from adaspec.trace.schema import LoggedStep, as_array
 
 _FLAG = "--per-request-spec-decode-metrics detailed"
 Response = tuple[str, str, Record]
@@ -125,8 +124,10 @@ def _request_steps(
                 f"{where}: has summary metrics without per_step_accepted: serve with {_FLAG}"
             )
         return []
-    accepted = whole_numbers(metrics["per_step_accepted"], "per_step_accepted", where)
-    drafted = whole_numbers(metrics.get("per_step_drafted"), "per_step_drafted", where)
+    accepted, drafted = (
+        as_array(metrics.get(key), np.int32, f"{where}: {key}")
+        for key in ("per_step_accepted", "per_step_drafted")
+    )
     if len(accepted) != len(drafted):
         raise TraceError(
             f"{where}: {len(accepted)} entries in per_step_accepted, {len(drafted)} in "
