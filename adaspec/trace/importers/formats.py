@@ -10,7 +10,7 @@ from typing import Any
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
-from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
+from adaspec.trace.importers import dense, vllm_responses
 from adaspec.trace.importers.lines import Progress, Recording
 from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
@@ -18,8 +18,8 @@ from adaspec.trace.soundness import check_order
 from adaspec.trace.writer import whole_trace
 
 FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording]] = {
-    "specdecode-bench": specdecode_bench.read_recording,
-    "jsonl": jsonl.read_recording,
+    "specdecode-bench": dense.read_public,
+    "jsonl": dense.read_jsonl,
     "vllm-responses": vllm_responses.read_recording,
 }
 """What opens a recording of each format; its rows are read only when needed."""
