@@ -9,6 +9,7 @@ import click
 
 from adaspec.cli.options import json_option
 from adaspec.cli.output import ProgressBar, cost_rows, print_json, results, say
+from adaspec.errors import shown
 from adaspec.evaluate.inspection import inspect
 from adaspec.evaluate.table import NULL, Table, decimal, percent
 
@@ -31,52 +32,24 @@ def command(path: Path, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    describe = {"trace": _describe_trace, "policy": _describe_policy, "cost": _describe_cost}
-    parts = [*describe[document["what"]](document), "sound" if document["sound"] else "not whole"]
-    say(f"{document['path'] or 'builtin'}: {', '.join(filter(None, parts))}")
-    if document["what"] == "trace":
+    what = document["what"]
+    kind = f"{document['manifest']['kind']} trace" if what == "trace" else what
+    size, sound = f"{document['bytes']:,} bytes", "sound" if document["sound"] else "not whole"
+    say(f"{document['path'] or 'builtin'}: {kind}, {size}, {sound}")
+    if what == "cost":
+        cost = document["cost"]
+        names = [[name, cost[name] or NULL, ""] for name in ("name", "target", "hardware")]
+        rows = [*names, *cost_rows(cost, document["fit"])]
+        Table("", [""] * 3, rows, 1).print(results())
+    else:
+        facts = {name: document[name] for name in ("rows", "shards") if name in document}
+        facts |= document["manifest"]
+        known = [[name, shown(value)] for name, value in facts.items() if value is not None]
+        Table("", [""] * 2, known, 2).print(results())
+    if what == "trace":
         _trace_table(document).print(results())
-    elif document["what"] == "cost":
-        Table("", [""] * 3, cost_rows(document["cost"], document["fit"]), 1).print(results())
     for warning in document["warnings"]:
         say(f"warning: {warning}")
-
-
-def _describe_cost(document: dict[str, Any]) -> list[str]:
-    cost = document["cost"]
-    of = " on ".join(part for part in (cost["target"], cost["hardware"]) if part)
-    return [f"cost model '{cost['name']}'{f' of {of}' if of else ''}"]
-
-
-def _describe_policy(document: dict[str, Any]) -> list[str]:
-    policy = document["manifest"]
-    return [
-        f"policy, schema {policy['schema']}, by adaspec {policy['adaspec_version']}",
-        f"{len(document['files'])} files, {document['bytes'] / 1e6:.2f} MB",
-        f"sources {', '.join(policy['sources'])}",
-        *_models(policy),
-        f"features {policy['fingerprint']}",
-        f"{len(policy['training_requests']):,} training requests",
-    ]
-
-
-def _describe_trace(document: dict[str, Any]) -> list[str]:
-    manifest = document["manifest"]
-    rows = "requests" if manifest["kind"] == "dense" else "steps"
-    by = f"by {manifest['engine']} {manifest['engine_version'] or ''}".rstrip()
-    size = f"{document['bytes'] / 1e6:.2f} MB"
-    return [
-        f"{manifest['kind']} trace, schema {manifest['schema']}",
-        f"{document['rows']:,} {rows} in {document['shards']} shards, {size}",
-        *_models(manifest),
-        f"cap {manifest['neural_cap']}" if manifest["neural_cap"] else "",
-        by if manifest["engine"] else "",
-        "synthetic" if manifest["synthetic"] else "",
-    ]
-
-
-def _models(manifest: dict[str, Any]) -> list[str]:
-    return [f"{what} {manifest[what]}" for what in ("target", "drafter") if manifest[what]]
 
 
 def _trace_table(document: dict[str, Any]) -> Table:
