@@ -40,18 +40,11 @@ from adaspec.replay.result import Result
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
-_FIXED_BY_PROTOCOL = {
-    "cost": "cost",
-    "max_output_tokens": "max-output-tokens",
-    "resamples": "resamples",
-    "cap": "cap",
-    "prefill": "no-prefill",
-    "free_decisions": "free-decisions",
-    "engine": "engine",
-    "orders": "orders",
-    "warm": "warm",
-}
-"""Options that the protocol brings itself, and their flags on the command line."""
+_FIXED_BY_PROTOCOL = (
+    *("cost", "max_output_tokens", "resamples", "cap", "prefill", "free_decisions", "engine"),
+    *("orders", "warm"),
+)
+"""Options that the protocol brings itself."""
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -240,8 +233,9 @@ def evaluate_by_protocol(
 
 def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
     """Refuse options that the protocol fixes, because it would ignore them."""
-    for name, flag in _FIXED_BY_PROTOCOL.items():
+    for name in _FIXED_BY_PROTOCOL:
         if name in given and (name, given[name]) != ("cost", protocol):
+            flag = "no-prefill" if name == "prefill" else name.replace("_", "-")
             raise EvaluationError(
                 f"--protocol {protocol} fixes what --{flag} would: leave one of the two out"
             )
