@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from adaspec.api import evaluate_policies, load_policy, train_policy
     from adaspec.cost.load import load_cost
     from adaspec.errors import AdaspecError
-    from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.report import EvaluationReport
     from adaspec.policy.base import BasePolicy
     from adaspec.policy.protocol import Proposal
     from adaspec.trace.importers.formats import import_trace
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "AdaspecError": "errors",
     "BasePolicy": "policy.base",
-    "EvaluationReport": "evaluate.report_folder",
+    "EvaluationReport": "evaluate.report",
     "Manifest": "trace.manifest",
     "Proposal": "policy.protocol",
     "Request": "trace.schema",

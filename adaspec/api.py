@@ -15,13 +15,13 @@ from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, TrainingError
-from adaspec.evaluate.options import CAP, CONCURRENCY, ORDERS, RESAMPLES, Options, Progress, silent
+from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
 from adaspec.files import AnyPath
 from adaspec.trace.reader import Paths, paths_of
 
 if TYPE_CHECKING:
-    from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.report import EvaluationReport
     from adaspec.policy.protocol import Policy
     from adaspec.replay.player import Contender
     from adaspec.train.cluster import Cluster
@@ -45,57 +45,35 @@ def evaluate_policies(
     policies: AnyPolicy | Iterable[AnyPolicy] = (),
     *,
     cost: AnyCost | None = None,
-    concurrency: int | Iterable[int] = CONCURRENCY,
-    seed: int = 0,
     protocol: str | None = None,
     workload: str | None = None,
-    prefill: bool = True,
     max_output_tokens: int | None = MAX_OUTPUT,
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
-    free_decisions: bool = False,
-    engine: str = ASYNC,
-    orders: int = ORDERS,
-    resamples: int = RESAMPLES,
-    cap: int = CAP,
-    jobs: int = 0,
     warm: Paths = (),
     progress: Progress = silent,
+    **options: Any,
 ) -> EvaluationReport:
     """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
 
-    On logged traces, estimate what static rules would have achieved on their own paths through the
-    logged texts; options of replays are refused.
-
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
-    H100. What deciding and reading prompts take is charged, unless `free_decisions`, or without
-    `prefill`. `engine` is sync or async. What copies from earlier answers also knows those of the
-    traces `warm`, as a server that answered them before.
-    More `orders` and `resamples` take longer and make the figures more certain.
+    H100. What copies from earlier answers also knows those of the traces `warm`, as a server that
+    answered them before. Of logged traces is estimated what static rules would have achieved on
+    their own paths; options of replays are refused there. `options` are the fields of `Options`:
+    concurrency, engine, seed and more.
     """
     from adaspec.evaluate.evaluation import (
-        evaluate_by,
+        evaluate,
         evaluate_by_protocol,
         note_costs,
-        player_of,
         refuse_beside,
         seen_in_training,
     )
     from adaspec.evaluate.logged import evaluate_log, refuse_replays
-    from adaspec.evaluate.report_folder import EvaluationReport
+    from adaspec.evaluate.report import EvaluationReport
     from adaspec.replay.logged import are_logged
 
-    options = Options(
-        concurrency=concurrency,  # type: ignore[arg-type]
-        orders=orders,
-        resamples=resamples,
-        seed=seed,
-        cap=cap,
-        prefill=prefill,
-        free_decisions=free_decisions,
-        engine=engine,
-        jobs=jobs,
-    )
+    how, folders = Options(**options), paths_of(traces)
     named = _contenders(policies)
     wanted = Wanted(
         workload,
@@ -104,27 +82,24 @@ def evaluate_policies(
         filtered=protocol is None,
         seen=frozenset() if include_training else seen_in_training(named),
     )
-    folders = paths_of(traces)
-    defaults = {**dataclasses.asdict(Options()), "max_output_tokens": MAX_OUTPUT}
-    values = {**dataclasses.asdict(options), "max_output_tokens": max_output_tokens}
-    values |= {"cost": cost, "warm": warm or None, "protocol": protocol}
+    values = {"cost": cost, "warm": warm or None, "max_output_tokens": max_output_tokens}
+    defaults = {"max_output_tokens": MAX_OUTPUT, **dataclasses.asdict(Options())}
+    values |= {"protocol": protocol, **dataclasses.asdict(how)}
     given = {name: value for name, value in values.items() if value != defaults.get(name)}
     if are_logged(folders, EvaluationError, "judge by"):
         refuse_replays(given)
         model = _cost(cost)
-        document = evaluate_log(folders, wanted, named, model, options)
+        document = evaluate_log(folders, wanted, named, model, how)
         note_costs(document, model, given=cost is not None)
         return EvaluationReport(document)
     if protocol is not None:
         refuse_beside(protocol, given)
         selection = select(folders, wanted)
-        document = evaluate_by_protocol(selection, named, protocol, options, progress)
-        return EvaluationReport(document)
+        return EvaluationReport(evaluate_by_protocol(selection, named, protocol, how, progress))
     model = _cost(cost)
     selection = select(folders, wanted)
     before = answered(paths_of(warm)) if warm else ()
-    player = player_of(selection, named, model, options, progress, before)
-    document = evaluate_by(player, selection, named, model, options, progress)
+    document = evaluate(selection, named, model, how, progress, before)
     note_costs(document, model, given=cost is not None)
     return EvaluationReport(document)
 
@@ -134,51 +109,35 @@ def train_policy(
     folder: AnyPath,
     *,
     cost: AnyCost | None = None,
-    concurrency: int | Iterable[int] = CONCURRENCY,
-    seed: int = 0,
     exclude_workloads: str | Iterable[str] = (),
     exclude_requests: str | Iterable[str] = (),
     general: bool = False,
-    engine: str = ASYNC,
-    prefill: bool = True,
-    free_decisions: bool = False,
-    orders: int = ORDERS,
-    resamples: int = RESAMPLES,
     crossfit_report: AnyPath | None = None,
     memory: bool = False,
-    jobs: int = 0,
     cluster: Cluster | None = None,
     force: bool = False,
     progress: Progress = silent,
+    **options: Any,
 ) -> Product:
     """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
 
-    30% of each workload's requests are kept back to judge the policy. `concurrency` has the loads
-    to train for; `engine`, sync or async, is the one for which forwards are chosen and in which it
-    is judged. With `memory`, it copies from the answers of earlier requests as well. A `general`
-    policy knows no vocabulary, and may learn from traces of several models. The result has
-    the `policy`, its `manifest`, and how it was judged.
+    30% of each workload's requests are kept back to judge the policy. With `memory`, it copies from
+    the answers of earlier requests as well. A `general` policy knows no vocabulary, and may learn
+    from traces of several models. `options` are the fields of `Options`: `concurrency` has the
+    loads to train for; `engine`, sync or async, is the one for which forwards are chosen and in
+    which it is judged. The result has the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
 
-    options = Options(
-        concurrency=concurrency,  # type: ignore[arg-type]
-        orders=orders,
-        resamples=resamples,
-        seed=seed,
-        engine=engine,
-        prefill=prefill,
-        free_decisions=free_decisions,
-        jobs=jobs,
-    )
+    how = Options(**options)
     sources, out = paths_of(traces), Path(folder)
     excluded, apart = _texts(exclude_workloads), _texts(exclude_requests)
     earlier = None if crossfit_report is None else Path(crossfit_report)
     check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
-    if logged and (earlier is not None or memory or cluster is not None or engine != ASYNC):
+    if logged and (earlier is not None or memory or cluster is not None or how.engine != ASYNC):
         raise TrainingError(
             "--crossfit-report, --memory, --dask and --engine sync rest on replays, which logged "
             "traces do not allow: leave them out, or train on dense traces"
@@ -187,7 +146,7 @@ def train_policy(
         sources,
         out,
         _cost(cost),
-        options,
+        how,
         excluded,
         general,
         force,

@@ -78,3 +78,8 @@ def shown(value: object) -> str:
     except (RecursionError, ValueError):  # nested too deep, or a number of thousands of digits
         return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def printable(text: str) -> str:
+    """The text with ? for characters that could control a terminal, as names in files may have."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from adaspec.bench import decide as deciding
-from adaspec.cli.group import NamingGroup
 from adaspec.cli.options import json_option, numbers_option, whole_option
-from adaspec.cli.output import ProgressBar, print_json, printable, results
+from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.cost.load import read_cost, save_cost
 from adaspec.errors import CostError
+from adaspec.evaluate.table import Table
 from adaspec.files import check_writable
 
 _TIMES_US = {
@@ -29,7 +26,7 @@ _TIMES_US = {
 """Heads of columns, and the figures under them."""
 
 
-@click.group("bench", cls=NamingGroup)
+@click.group("bench")
 def command() -> None:
     """How fast adaspec is on this machine.
 
@@ -95,23 +92,20 @@ def decide(
         save_cost(cost.with_deciding(deciding.deciding_constants(rows)), cost_file, fit)
     if as_json:
         print_json({"rows": [asdict(row) for row in rows]})
-    else:
-        _print_rows(rows)
-
-
-def _print_rows(rows: Sequence[deciding.DecideRow]) -> None:
-    table = Table(title="one decision, microseconds a step")
-    for head in ("context", "batch", "policy", "drafted", *_TIMES_US):
-        table.add_column(head, justify="left" if head == "policy" else "right")
-    for context_tokens, same in groupby(rows, key=lambda row: row.context_tokens):
-        for row in same:
-            times_us = (f"{getattr(row, name):.1f}" for name in _TIMES_US.values())
-            place = (f"{context_tokens:,}", str(row.batch), printable(row.policy))
-            table.add_row(*place, str(row.drafted), *times_us)
-        table.add_section()
-    console = results()
-    console.print(table)
-    console.print(
-        "medians, but for p99; look-up: taking in what came and looking up what follows; before,"
-        " while and after drafting"
+        return
+    cells = [
+        [
+            row.policy,
+            f"{row.context_tokens:,}",
+            *map(str, (row.batch, row.drafted)),
+            *(f"{getattr(row, name):.1f}" for name in _TIMES_US.values()),
+        ]
+        for row in rows
+    ]
+    sentence = (
+        "Medians, but for p99; look-up: taking in what came and looking up what follows; before, "
+        "while and after drafting."
     )
+    heads = ("policy", "context", "batch", "drafted", *_TIMES_US)
+    table = Table("one decision, microseconds a step", heads, cells, sentence=sentence)
+    table.print(results())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from rich.markup import escape
 
 from adaspec.cli.options import check_drafter, draft_method_option, json_option
-from adaspec.cli.output import print_json, printable, results
+from adaspec.cli.output import print_json, say
 
 
 @click.command("doctor")
@@ -47,14 +46,12 @@ def command(
         findings = [asdict(check) for check in checks]
         print_json({"schema": 1, "ok": all_ok, "findings": findings, "caveat": caveat})
     else:
-        console = results()
         for check in checks:
-            mark = "[green]ok[/green]   " if check.ok else "[red]not[/red]  "
-            mark = "[yellow]warn[/yellow] " if check.warn else mark
-            console.print(f"{mark}{check.part}: {escape(printable(check.found))}", soft_wrap=True)
+            mark = "warn" if check.warn else "ok" if check.ok else "not"
+            say(f"{mark:<4} {check.part}: {check.found}")
             if check.advice:
-                console.print(f"       do: {escape(printable(check.advice))}", soft_wrap=True)
+                say(f"     do: {check.advice}")
         if caveat:
-            console.print(f"note {escape(caveat)}", soft_wrap=True)
+            say(f"note {caveat}")
     if not all_ok:
         raise click.exceptions.Exit(2)

@@ -6,21 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from adaspec.cli.options import (
-    charges_options,
-    engine_order_option,
-    exclude_request_option,
     force_option,
     json_option,
     numbers_option,
     out_option,
+    replay_options,
+    seed_option,
     whole_option,
 )
 from adaspec.cli.output import ProgressBar, publish
 from adaspec.cost.builtin import DEFAULT, PROTOCOL
-from adaspec.evaluate.options import CAP, CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAMPLES
+from adaspec.evaluate.options import CAP, LOADS, MAX_CONCURRENCY
 from adaspec.evaluate.selection import MAX_OUTPUT
 
 
@@ -49,15 +47,14 @@ def output_tokens(text: str | int) -> int | None:
     show_default=DEFAULT,
     help="What a step takes: a builtin machine, or your own JSON file.",
 )
-@numbers_option("--concurrency", CONCURRENCY, "Requests running at once.", most=MAX_CONCURRENCY)
-@whole_option("--seed", 0, least=0, help="Of orders and resamples.")
+@numbers_option("--concurrency", LOADS, "Requests running at once.", most=MAX_CONCURRENCY)
+@seed_option
 @click.option(
     "--protocol",
     type=click.Choice([PROTOCOL]),
     help="Reproduce the public simulator: its costs and rules, named policies only.",
 )
 @click.option("--workload", metavar="W", help="Evaluate this workload alone.")
-@charges_options
 @click.option(
     "--max-output-tokens",
     type=output_tokens,
@@ -66,7 +63,6 @@ def output_tokens(text: str | int) -> int | None:
     show_default=True,
     help="Leave longer outputs out.",
 )
-@exclude_request_option
 @click.option(
     "--include-training", is_flag=True, help="Also replay requests that a policy was trained on."
 )
@@ -78,24 +74,8 @@ def output_tokens(text: str | int) -> int | None:
     help="Traces that had been answered before: what copies from earlier answers, as suffix "
     "decoding does, knows these as well; may be repeated.",
 )
-@engine_order_option("that is replayed")
-@whole_option(
-    "--orders",
-    ORDERS,
-    most=1000,
-    help="Shuffled orders of requests that every figure is a mean over.",
-)
-@whole_option(
-    "--resamples",
-    RESAMPLES,
-    least=0,
-    most=10_000,
-    help="Bootstrap replicates per interval; 0: no intervals.",
-)
+@replay_options
 @whole_option("--cap", CAP, most=1000, help="Longest draft of anything evaluated.")
-@click.option(
-    "--jobs", type=click.IntRange(min=0), default=0, help="Workers.  [default: one per core]"
-)
 @out_option("REPORT_DIR", "Write a report.", required=False)
 @force_option("Replace a report that is there already.")
 @json_option("Print the report for machines.")
@@ -116,23 +96,10 @@ def command(
     """
     # Imported here because numba and the replay take a second to load, and --help should be quick.
     from adaspec.api import evaluate_policies
-    from adaspec.evaluate.evaluation import refuse_beside
-    from adaspec.evaluate.report_folder import check_destination
+    from adaspec.evaluate.report import check_destination
 
     if out is not None:
         check_destination(out, force)
-    if options["protocol"] is not None:
-        refuse_beside(options["protocol"], _given())
     with ProgressBar() as bar:
         report = evaluate_policies(traces, progress=bar, **options)
     publish(report, out, force, as_json)
-
-
-def _given() -> dict[str, object]:
-    """The options that the user wrote on the command line, even if the value is the default."""
-    context = click.get_current_context()
-    return {
-        name: value
-        for name, value in context.params.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from adaspec.cli.options import force_option, json_option, out_option
-from adaspec.cli.output import ProgressBar, print_json, printable
+from adaspec.cli.output import ProgressBar, print_json, remark
 from adaspec.trace.importers.formats import FORMATS, import_trace
 
 
@@ -27,14 +28,7 @@ from adaspec.trace.importers.formats import FORMATS, import_trace
 @force_option("Replace a trace that is there already.")
 @json_option("Print a summary for machines.")
 def command(
-    format: str,
-    sources: tuple[str, ...],
-    out: Path,
-    target: str | None,
-    drafter: str | None,
-    vocabulary_size: int | None,
-    force: bool,
-    as_json: bool,
+    format: str, sources: tuple[str, ...], out: Path, as_json: bool, **options: Any
 ) -> None:
     """Turn recordings (files or folders SRC) into the trace folder TRACES, whole or not at all.
 
@@ -61,16 +55,11 @@ def command(
       adaspec import jsonl requests.jsonl -o traces/mine
     """
     with ProgressBar() as bar:
-        summary = import_trace(
-            format,
-            sources,
-            out,
-            target=target,
-            drafter=drafter,
-            vocabulary_size=vocabulary_size,
-            force=force,
-            progress=lambda done, total: bar("reading MB", done / 1e6, total / 1e6),
-        )
+
+        def progress(done: int, total: int) -> None:
+            bar("reading MB", done / 1e6, total / 1e6)
+
+        summary = import_trace(format, sources, out, progress=progress, **options)
     if as_json:
         print_json(summary)
         return
@@ -81,14 +70,12 @@ def command(
         counted += ", for n-gram drafts alone: it holds no neural counts"
     elif summary["paired"] != summary["requests"]:
         counted += f", {summary['paired']:,} of the requests paired"
-    click.echo(f"{printable(str(out))}: a {summary['kind']} trace: {counted}", err=True)
+    remark(f"{out}: a {summary['kind']} trace: {counted}")
     for workload, requests in summary["workloads"].items():
-        click.echo(f"  {printable(workload)}: {requests:,}", err=True)
+        remark(f"  {workload}: {requests:,}")
+    notes = dict(summary["notes"])
     if unfit := (summary["neural"] or 0) - (summary["paired"] or 0):
-        click.echo(
-            "  note: neural counts of another length than their output, as of another run, and so "
-            f"not paired with it: {unfit:,}",
-            err=True,
-        )
-    for note, times in summary["notes"].items():
-        click.echo(f"  note: {printable(note)}: {times:,}", err=True)
+        unfit_note = "neural counts of another length than their output, and so not paired with it"
+        notes[unfit_note] = unfit
+    for note, times in notes.items():
+        remark(f"  note: {note}: {times:,}")

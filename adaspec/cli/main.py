@@ -8,41 +8,68 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from adaspec import __version__
-from adaspec.cli.group import LazyGroup
-from adaspec.errors import AdaspecError, nearest
+from adaspec.errors import AdaspecError, nearest, printable
 
 COMMANDS = {
-    "import": ("adaspec.cli.import_command", "Make a trace of recordings from elsewhere."),
-    "inspect": ("adaspec.cli.inspect_command", "Say what a trace, policy or cost file is."),
-    "train": ("adaspec.cli.train_command", "Train a policy on recorded traces."),
-    "eval": ("adaspec.cli.eval_command", "Compare policies with every baseline and bound."),
-    "record": ("adaspec.cli.record_command", "Record a dense trace by shadow drafting in vLLM."),
-    "profile": ("adaspec.cli.profile_command", "Measure this machine's step times: a cost model."),
-    "doctor": ("adaspec.cli.doctor_command", "Say whether serving will work here, and if not why."),
-    "bench": ("adaspec.cli.bench_command", "Measure how fast adaspec is here."),
+    "import": "Make a trace of recordings from elsewhere.",
+    "inspect": "Say what a trace, policy or cost file is.",
+    "train": "Train a policy on recorded traces.",
+    "eval": "Compare policies with every baseline and bound.",
+    "record": "Record a dense trace by shadow drafting in vLLM.",
+    "profile": "Measure this machine's step times: a cost model.",
+    "doctor": "Say whether serving will work here, and if not why.",
+    "bench": "Measure how fast adaspec is here.",
 }
+"""What each does; `adaspec.cli.NAME_command` has it as `command`."""
 
 OK, FAULT, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are those that a shell shows after SIGINT and SIGPIPE."""
 
-_SYSTEM_ADVICE = {
-    errno.ENOSPC: "free some space or write elsewhere",
-    errno.EDQUOT: "free some of your quota or write elsewhere",
-    errno.EACCES: "check its permissions or choose another path",
-    errno.EPERM: "check its permissions or choose another path",
-    errno.EROFS: "choose a path that can be written",
-    errno.ENAMETOOLONG: "choose a shorter path",
+_FULL_OR_FORBIDDEN = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 }
-"""Advice for errors of the operating system that the user can fix."""
+"""Errors of the operating system that the user can mend."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when that command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in their order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"adaspec.cli.{cmd_name}_command").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or fail with the nearest known command and the list of all."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise click.UsageError(
+                f"no command '{args[0]}'{nearest(args[0], COMMANDS)} "
+                f"(commands: {', '.join(COMMANDS)})",
+                ctx=ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the one-line helps without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(
     cls=LazyGroup,
-    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=False,
 )
@@ -79,16 +106,16 @@ def run(arguments: Sequence[str]) -> int:
         return BROKEN_PIPE
     except click.ClickException as mistake:
         return _fail(_usage(mistake, arguments), USER_ERROR)
-    except AdaspecError as error:
-        _traceback_if_asked()
-        return _fail(str(error), USER_ERROR)
     except Exception as error:
-        _traceback_if_asked()
-        if isinstance(error, OSError) and error.errno in _SYSTEM_ADVICE:
+        if os.environ.get("ADASPEC_TRACEBACK"):
+            traceback.print_exc(file=sys.stderr)
+        if isinstance(error, AdaspecError):
+            return _fail(str(error), USER_ERROR)
+        if isinstance(error, OSError) and error.errno in _FULL_OR_FORBIDDEN:
             _give_up_stdout()
             where = f"{error.filename}: " if error.filename is not None else ""
-            what = os.strerror(error.errno)
-            return _fail(f"{where}{what}: {_SYSTEM_ADVICE[error.errno]}", USER_ERROR)
+            advice = "free some space, check permissions, or choose another path"
+            return _fail(f"{where}{error.strerror}: {advice}", USER_ERROR)
         return _fail(
             f"{type(error).__name__}: {error} (this is a fault in adaspec, not yours; run it again"
             " with ADASPEC_TRACEBACK=1 and report what it prints)",
@@ -98,42 +125,25 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
-    """One line for a command line that does not parse, with the nearest name and the help page."""
+    """One line for a command line that does not parse, with the command's help page."""
     context: click.Context | None = getattr(mistake, "ctx", None)
     text = mistake.format_message()
-    if context is None:
-        # click does not say for every mistake which command it was.
-        path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
-        return f"{text.rstrip('.')} (see '{path} --help')"
-    command = context.command
-    if isinstance(mistake, click.NoSuchOption):
-        known = [name for option in command.get_params(context) for name in option.opts]
-        text = f"no option '{mistake.option_name}'{nearest(mistake.option_name, known)}"
-    elif isinstance(command, click.Group) and _names_no_command(mistake):
-        text = f"no command given (commands: {', '.join(command.list_commands(context))})"
-    return f"{text.rstrip('.')} (see '{context.command_path} --help')"
-
-
-def _names_no_command(mistake: click.ClickException) -> bool:
-    """Whether a group was called without a command; newer versions of click print its help."""
-    return type(mistake).__name__ == "NoArgsIsHelpError" or mistake.message == "Missing command."
+    # click does not say for every mistake which command it was.
+    path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
+    if context is not None:
+        path = context.command_path
+        if not arguments:  # newer versions of click give the whole help page
+            text = f"no command given (commands: {', '.join(COMMANDS)})"
+    return f"{text.rstrip('.')} (see '{path} --help')"
 
 
 def _fail(text: str, code: int) -> int:
     """Write `adaspec: error: TEXT` as one line to standard error, and return the code."""
-    # Imported here because it imports rich, and --help should be quick.
-    from adaspec.cli.output import printable
-
     line = printable(" ".join(part.strip() for part in text.splitlines()))
     # Standard error may be closed, too.
     with contextlib.suppress(OSError):
         print(f"adaspec: error: {line}", file=sys.stderr, flush=True)
     return code
-
-
-def _traceback_if_asked() -> None:
-    if os.environ.get("ADASPEC_TRACEBACK"):
-        traceback.print_exc(file=sys.stderr)
 
 
 def _give_up_stdout() -> None:

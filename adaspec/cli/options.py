@@ -11,26 +11,11 @@ import click
 from adaspec.cost.engine import ASYNC, ENGINES
 from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError
+from adaspec.evaluate.options import ORDERS, RESAMPLES
 from adaspec.vllm.options import DRAFT_METHODS
 
 Option = Callable[[Any], Any]
 """A decorator that adds an option to a command."""
-
-
-def charges_options(command: Any) -> Any:
-    """The options that leave out of a replay what it charges."""
-    free = click.option(
-        "--free-decisions", is_flag=True, help="Show figures as if deciding took no time."
-    )
-    without = click.option(
-        "--no-prefill",
-        "prefill",
-        is_flag=True,
-        flag_value=False,
-        default=True,
-        help="Show figures as if reading prompts took no time.",
-    )
-    return free(without(command))
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -54,7 +39,7 @@ def whole_option(
 
 def numbers_option(
     flag: str,
-    default: str | tuple[int, ...] | None,
+    default: str | None,
     help: str,
     most: int | None = None,
     kilo: bool = False,
@@ -80,9 +65,8 @@ def numbers_option(
             numbers.add(number)
         return tuple(sorted(numbers))
 
-    text = ",".join(map(str, default)) if isinstance(default, tuple) else default
     return click.option(
-        flag, type=read, metavar="N,N,..", default=text, show_default=True, help=help
+        flag, type=read, metavar="N,N,..", default=default, show_default=True, help=help
     )
 
 
@@ -107,6 +91,54 @@ def json_option(help: str = "Print one JSON document for machines.") -> Option:
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
+def replay_options(command: Any) -> Any:
+    """The options of whatever replays: train, which judges its policy, and eval."""
+    options = (
+        click.option(
+            "--exclude-request",
+            "exclude_requests",
+            metavar="W/ID",
+            multiple=True,
+            help="Leave a request out; may be repeated.",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(ENGINES),
+            default=ASYNC,
+            show_default=True,
+            help="The order of events: a sync engine decides each step when the last one's "
+            "outcome is known, an async one prepares it before.",
+        ),
+        click.option(
+            "--free-decisions", is_flag=True, help="Show figures as if deciding took no time."
+        ),
+        click.option(
+            "--no-prefill",
+            "prefill",
+            flag_value=False,
+            default=True,
+            help="Show figures as if reading prompts took no time.",
+        ),
+        whole_option(
+            "--orders",
+            ORDERS,
+            most=1000,
+            help="Shuffled orders of requests that every figure is a mean over.",
+        ),
+        whole_option(
+            "--resamples",
+            RESAMPLES,
+            least=0,
+            most=10_000,
+            help="Bootstrap replicates per interval; 0: no intervals.",
+        ),
+        click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 model_option = click.option(
     "--model", metavar="M", required=True, help="The target: folder or hub id."
 )
@@ -123,25 +155,6 @@ engine_option = click.option(
     default="{}",
     help="vLLM's own arguments, such as '{\"max_model_len\": 8192}'.",
 )
-exclude_request_option = click.option(
-    "--exclude-request",
-    "exclude_requests",
-    metavar="W/ID",
-    multiple=True,
-    help="Leave a request out; may be repeated.",
-)
-
-
-def engine_order_option(what: str) -> Option:
-    """The option for the engine whose order of events is replayed."""
-    return click.option(
-        "--engine",
-        type=click.Choice(ENGINES),
-        default=ASYNC,
-        show_default=True,
-        help=f"The order of events {what}: a sync engine decides each step when the last one's "
-        "outcome is known, an async one prepares it before.",
-    )
 
 
 def check_drafter(draft: str | None, draft_method: str | None) -> None:

@@ -16,9 +16,11 @@ from adaspec.cli.options import (
     engine_option,
     json_option,
     model_option,
+    out_option,
 )
-from adaspec.cli.output import ProgressBar, cost_table, print_json, print_lines, remarks, results
+from adaspec.cli.output import ProgressBar, cost_rows, print_json, remark, results, say
 from adaspec.errors import CostError
+from adaspec.evaluate.table import Table
 from adaspec.files import check_writable
 
 if TYPE_CHECKING:
@@ -29,14 +31,7 @@ if TYPE_CHECKING:
 @model_option
 @draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.")
 @draft_method_option
-@click.option(
-    "-o",
-    "--out",
-    metavar="COST.json",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The cost file.",
-)
+@out_option("COST.json", "The cost file.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True, max=600),
@@ -88,15 +83,14 @@ def command(
         print_json(document)
     else:
         _print(profile)
-    print_lines(
-        remarks(),
-        *(f"warning: {complaint}" for complaint in profile.complaints),
-        f"written: {out}",
-    )
+    for complaint in profile.complaints:
+        remark(f"warning: {complaint}")
+    remark(f"written: {out}")
 
 
 def _print(profile: Profile) -> None:
-    console, cost = results(), profile.cost
+    cost = profile.cost
     title = f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"
-    print_lines(console, f"{title}, model runner {profile.runner}")
-    console.print(cost_table(asdict(profile.cost), asdict(profile.fit)))
+    say(f"{title}, model runner {profile.runner}")
+    rows = cost_rows(asdict(cost), asdict(profile.fit))
+    Table("", [""] * 3, rows, 1).print(results())

@@ -19,7 +19,7 @@ from adaspec.cli.options import (
     seed_option,
     whole_option,
 )
-from adaspec.cli.output import ProgressBar, print_json, printable
+from adaspec.cli.output import ProgressBar, print_json, remark
 from adaspec.vllm.options import MAX_VERIFIED
 
 
@@ -79,16 +79,14 @@ def command(as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(asdict(report))
         return
-    click.echo(
+    remark(
         f"{options['out']}: a dense trace of {report.requests:,} requests, {report.recorded:,} of "
-        f"them recorded now, {report.found:,} found there",
-        err=True,
+        f"them recorded now, {report.found:,} found there"
     )
     for line in report.refused:
-        click.echo(f"  not taken by vLLM: {printable(line)}", err=True)
+        remark(f"  not taken by vLLM: {line}")
     if report.missing:
-        click.echo(
+        remark(
             f"  {report.missing:,} prompts are missing: too near the model's longest length, or "
-            "the disk or --max-trace-bytes was full",
-            err=True,
+            "the disk or --max-trace-bytes was full"
         )

@@ -9,21 +9,17 @@ from typing import Any
 import click
 
 from adaspec.cli.options import (
-    charges_options,
-    engine_order_option,
-    exclude_request_option,
     force_option,
     json_option,
     numbers_option,
     out_option,
+    replay_options,
     seed_option,
-    whole_option,
 )
-from adaspec.cli.output import ProgressBar, print_json, publish, remarks
+from adaspec.cli.output import ProgressBar, print_json, publish, remark
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
-from adaspec.errors import TrainingError
-from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAMPLES, Options
+from adaspec.evaluate.options import LOADS, MAX_CONCURRENCY, Options
 
 
 @click.command(
@@ -51,9 +47,7 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
 )
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
 @seed_option
-@numbers_option(
-    "--concurrency", CONCURRENCY, "Loads to train, tune and judge at.", most=MAX_CONCURRENCY
-)
+@numbers_option("--concurrency", LOADS, "Loads to train, tune and judge at.", most=MAX_CONCURRENCY)
 @click.option(
     "--exclude-workload",
     "exclude_workloads",
@@ -61,23 +55,12 @@ from adaspec.evaluate.options import CONCURRENCY, MAX_CONCURRENCY, ORDERS, RESAM
     multiple=True,
     help="Leave a workload out; may be repeated.",
 )
-@exclude_request_option
 @click.option(
     "--general",
     is_flag=True,
     help="A policy for any model, without token tables; traces may be of several.",
 )
-@engine_order_option("to train for and judge in")
-@charges_options
-@whole_option("--orders", ORDERS, most=1000)
-@whole_option(
-    "--resamples",
-    RESAMPLES,
-    least=0,
-    most=10_000,
-    help="Bootstrap replicates per interval of the card; 0: no intervals.",
-)
-@click.option("--jobs", type=click.IntRange(min=0), default=0, show_default="one per core")
+@replay_options
 @click.option(
     "--dask",
     metavar="ADDRESS",
@@ -89,6 +72,7 @@ def command(
     traces: tuple[Path, ...],
     out: Path | None,
     folds: int | None,
+    crossfit_report: Path | None,
     dask: str | None,
     force: bool,
     as_json: bool,
@@ -106,33 +90,31 @@ def command(
     figures in a card, not for choosing what to train.
     """
     if folds is not None:
-        if options.pop("crossfit_report") is not None:
-            raise TrainingError(
-                "--crossfit writes no policy, so no card for --crossfit-report to stand in: leave "
-                "one of the two out"
+        if crossfit_report is not None or dask is not None:
+            raise click.UsageError(
+                "--crossfit writes no policy, and runs on this machine: leave --crossfit-report "
+                "and --dask out"
             )
-        if dask is not None:
-            raise TrainingError("--crossfit runs on this machine: leave --dask out")
         _cross_fit(traces, folds, out, force, as_json, **options)
         return
     if out is None:
         raise click.UsageError("Missing option '-o': the folder that the policy goes to")
+    # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.api import train_policy
     from adaspec.policy.artifact import check_destination
     from adaspec.train.cluster import Cluster
 
     check_destination(out, force)
     with contextlib.ExitStack() as stack:
-        cluster = None
-        if dask is not None:
-            cluster = stack.enter_context(Cluster(dask, lambda what: remarks().print(what)))
+        cluster = None if dask is None else stack.enter_context(Cluster(dask, remark))
+        options |= {"cluster": cluster, "force": force, "crossfit_report": crossfit_report}
         bar = stack.enter_context(ProgressBar())
-        product = train_policy(traces, out, cluster=cluster, force=force, progress=bar, **options)
+        product = train_policy(traces, out, progress=bar, **options)
     if as_json:
         print_json(product.document())
     if count := len(product.corpus.trained.unpaired):
-        click.echo(f"of {count:,} requests without drafts only the text was used", err=True)
-    click.echo(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}", err=True)
+        remark(f"of {count:,} requests without drafts only the text was used")
+    remark(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}")
 
 
 def _cross_fit(
@@ -144,9 +126,8 @@ def _cross_fit(
     cost: str | None,
     **options: Any,
 ) -> None:
-    # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.evaluate.evaluation import note_costs
-    from adaspec.evaluate.report_folder import EvaluationReport, check_destination
+    from adaspec.evaluate.report import EvaluationReport, check_destination
     from adaspec.train.crossfit import cross_fit
 
     if out is not None:

@@ -16,8 +16,10 @@ from adaspec.evaluate.hindsight import (
     FIXED_BEST,
     HYBRID_BEST,
     STATIC_BEST,
+    STATIC_FRESH,
     STATIC_MEMORY,
     STATIC_ONE,
+    STATIC_TUNED,
     VLLM_BEST,
     Winner,
     fresh_row,
@@ -27,7 +29,6 @@ from adaspec.evaluate.hindsight import (
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
-from adaspec.evaluate.report import MEMORY_ORACLES
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.oracles import LOOPS, Oracle
 from adaspec.replay.player import Contender, Player
@@ -35,6 +36,8 @@ from adaspec.replay.result import Result
 from adaspec.replay.suffix import SuffixDecoding
 
 DP_ORACLES = ("dp", "dp-splice")
+MEMORY_ORACLES = ("combine", "plan-splice")
+"""The oracles that are also shown copying from earlier answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,32 +181,32 @@ class CellResult:
 
     def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
         """A policy's headline; `workloads` has each workload's cell at the same concurrency."""
-        lifts = [each.lift(name, STATIC_BEST) for each in workloads]
-        known = [lift for lift in lifts if lift is not None]
+        known = [lift for each in workloads if (lift := each.lift(name, STATIC_BEST)) is not None]
         tuned = self.tuned.get(name)
-        fresh = None if tuned is None else fresh_row(tuned)
+        opponents = {
+            STATIC_TUNED: tuned,
+            STATIC_FRESH: None if tuned is None else fresh_row(tuned),
+            STATIC_MEMORY: STATIC_MEMORY,
+            "suffix": self.best_suffix,
+            STATIC_ONE: STATIC_ONE,
+            ADAPTIVE_BEST: ADAPTIVE_BEST,
+            HYBRID_BEST: HYBRID_BEST,
+            FIXED_BEST: FIXED_BEST,
+            VLLM_BEST: self.best_of_vllm,
+        }
+        lifts: dict[str, Any] = {}
+        for opponent, row in opponents.items():
+            key = f"lift_over_{opponent.replace(':', '_')}"
+            lifts[key] = self.lift(name, row)
+            if opponent not in (STATIC_ONE, HYBRID_BEST):
+                lifts[f"{key}_ci95"] = self.lift_interval(name, row)
         return {
             "workload": cell[0] or ALL,
             "concurrency": cell[1],
             "policy": name,
             "lift_over_static_best": self.lift(name, STATIC_BEST),
             "lift_ci95": self.lift_interval(name, STATIC_BEST),
-            "lift_over_static_tuned": self.lift(name, tuned),
-            "lift_over_static_tuned_ci95": self.lift_interval(name, tuned),
-            "lift_over_static_fresh": self.lift(name, fresh),
-            "lift_over_static_fresh_ci95": self.lift_interval(name, fresh),
-            "lift_over_static_memory": self.lift(name, STATIC_MEMORY),
-            "lift_over_static_memory_ci95": self.lift_interval(name, STATIC_MEMORY),
-            "lift_over_suffix": self.lift(name, self.best_suffix),
-            "lift_over_suffix_ci95": self.lift_interval(name, self.best_suffix),
-            "lift_over_static_one": self.lift(name, STATIC_ONE),
-            "lift_over_adaptive_best": self.lift(name, ADAPTIVE_BEST),
-            "lift_over_adaptive_best_ci95": self.lift_interval(name, ADAPTIVE_BEST),
-            "lift_over_hybrid_best": self.lift(name, HYBRID_BEST),
-            "lift_over_fixed_best": self.lift(name, FIXED_BEST),
-            "lift_over_fixed_best_ci95": self.lift_interval(name, FIXED_BEST),
-            "lift_over_vllm_best": self.lift(name, self.best_of_vllm),
-            "lift_over_vllm_best_ci95": self.lift_interval(name, self.best_of_vllm),
+            **lifts,
             "gap_closed": self.gap_closed(name, "oracle:plan-splice"),
             "gap_closed_combine": self.gap_closed(name, "oracle:combine"),
             "worst_workload_lift": min(known) if known else None,

@@ -1,4 +1,9 @@
-"""Evaluate policies: make the report's document from requests, policies and costs."""
+"""Evaluate policies: make the report's document from requests, policies and costs.
+
+In a closed loop a fixed number of requests runs at once, in shuffled orders. All static settings
+run in the orders of every cell; their winners, the named policies and the oracles then run once
+more for their rows, and over resampled requests for the intervals.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +16,34 @@ from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError, check_word
-from adaspec.evaluate.closed_loop import evaluate_closed_loop
-from adaspec.evaluate.hindsight import tuned_rows
-from adaspec.evaluate.options import ALL, Options, Progress, flag_of, silent
-from adaspec.evaluate.report import REPORT_SCHEMA
+from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
+from adaspec.evaluate.hindsight import (
+    FIXED_BEST,
+    STATIC_MEMORY,
+    memory_winners,
+    rival_winners,
+    search,
+    static_winners,
+    tuned_rows,
+)
+from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
+from adaspec.evaluate.options import ALL, REPORT_SCHEMA, Cell, Options, Progress, cells, silent
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import check_distinct
+from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import RememberedRecordings, build_recording
+from adaspec.replay.result import Result
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
 REPLAYED = ("prefill", "free_decisions", "engine", "orders", "warm")
 """The options that only replays in a closed loop have a use for."""
 _FIXED_BY_PROTOCOL = ("cost", "max_output_tokens", "resamples", "cap", *REPLAYED)
+"""Options that the protocol brings itself."""
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -47,17 +63,38 @@ def evaluate(
 
     `warm` are requests that had been answered before, for what copies from earlier answers.
     """
-    player = player_of(selection, named, cost, options, progress, warm)
-    return evaluate_by(player, selection, named, cost, options, progress)
+    player = _player(selection, named, cost, options, progress, warm)
+    parts = evaluate_closed_loop(player, named, options, progress)
+    _mark_seen(parts["rows"], selection, named)
+    remembered = player.remembered
+    document = document_of(selection, named, options, cost.name) | {
+        "orders": options.orders,
+        "resamples": options.resamples,
+        "cap": options.cap,
+        "prefill": options.prefill,
+        "charge_decisions": cost.charges_deciding and not options.free_decisions,
+        "engine": options.engine,
+        "warm": None if remembered is None else len(remembered.before),
+    }
+    if remembered is not None:
+        known = len(remembered.before)
+        document["notes"].append(_memory_note(remembered.left_out + known, known))
+    document["notes"] += [
+        f"workload '{workload}' has one request, which says nothing of others: no intervals there "
+        "nor for the mix"
+        for workload, count in selection.counts.items()
+        if count == 1
+    ]
+    return document | parts
 
 
-def player_of(
+def _player(
     selection: Selection,
     named: Sequence[Contender],
     cost: CostModel,
     options: Options,
-    progress: Progress = silent,
-    warm: Sequence[Request] = (),
+    progress: Progress,
+    warm: Sequence[Request],
 ) -> Player:
     """What replays these requests, with everything looked up; refuses what it cannot replay."""
     check_distinct(named)
@@ -76,39 +113,6 @@ def player_of(
     return player
 
 
-def evaluate_by(
-    player: Player,
-    selection: Selection,
-    named: Sequence[Contender],
-    cost: CostModel,
-    options: Options,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """The same document, replayed by the player that `player_of` made."""
-    parts = evaluate_closed_loop(player, named, options, progress)
-    _mark_seen(parts["rows"], selection, named)
-    document = document_of(selection, named, options, cost.name)
-    document |= {
-        "orders": options.orders,
-        "resamples": options.resamples,
-        "cap": options.cap,
-        "prefill": options.prefill,
-        "charge_decisions": cost.charges_deciding and not options.free_decisions,
-        "engine": options.engine,
-        "warm": None if player.remembered is None else len(player.remembered.before),
-    }
-    if player.remembered is not None:
-        known = len(player.remembered.before)
-        document["notes"].append(_memory_note(player.remembered.left_out + known, known))
-    document["notes"] += [
-        f"workload '{workload}' has one request, which says nothing of others: no intervals there "
-        "nor for the mix"
-        for workload, count in selection.counts.items()
-        if count == 1
-    ]
-    return document | parts
-
-
 def _memory_note(given: int, known: int) -> str:
     """What the memory held as the first request came."""
     began = f"the answers of {known} other requests" if known else "nothing"
@@ -119,6 +123,65 @@ def _memory_note(given: int, known: int) -> str:
         f"earlier answers: the memory began with {began}{left_out}; in each order, requests know "
         "the answers of those that have ended by then, but of nobody who runs"
     )
+
+
+def evaluate_closed_loop(
+    player: Player, named: Sequence[Contender], options: Options, progress: Progress
+) -> dict[str, Any]:
+    """The report's `rows` and `headline`, and the number of settings tried."""
+    recording = player.recording
+    orders = {
+        cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
+        for cell in cells(recording.workloads, options)
+    }
+    grid, speeds = search(player, orders, options, progress)
+    winners = static_winners(grid, speeds, list(orders), player.cap)
+    fixed = {cell: best[FIXED_BEST] for cell, best in winners.items()}
+    for cell, best in rival_winners(player, orders, fixed, progress).items():
+        winners[cell] |= best
+    tried = len(grid)
+    if player.remembered is not None:
+        with_memory, count = memory_winners(player, orders, options, progress)
+        tried += count
+        for cell, winner in with_memory.items():
+            winners[cell][STATIC_MEMORY] = winner
+    results = new_results(player, named, winners)
+    for done, (cell, result) in enumerate(results.items()):
+        progress("policies and bounds", done, len(results))
+        runs: dict[str, list[Result]] = {name: [] for name in result.contenders}
+        for order in orders[cell]:
+            known = player.remember(order, cell[1])
+            for name, contender in result.contenders.items():
+                runs[name].append(player.play(contender, order, cell[1], known=known))
+        result.measures = {name: measure(each) for name, each in runs.items()}
+    progress("policies and bounds", len(results), len(results))
+    if options.resamples >= 2:
+        _add_replicates(player, results, options, progress)
+    return report_parts(results, named, recording.workloads) | {"settings": tried}
+
+
+def _add_replicates(
+    player: Player, results: dict[Cell, CellResult], options: Options, progress: Progress
+) -> None:
+    def key(contender: Contender) -> tuple[type, str]:
+        return type(contender), contender.name
+
+    # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
+    distinct = {
+        cell: {key(contender): contender for contender in result.resampled().values()}
+        for cell, result in results.items()
+    }
+    replicates = replicate_speeds(
+        player, {cell: list(by.values()) for cell, by in distinct.items()}, options, progress
+    )
+    for cell, result in results.items():
+        sizes = [len(pool) for pool in pools_of(player.recording, cell[0])]
+        result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
+        column = {contender_key: index for index, contender_key in enumerate(distinct[cell])}
+        result.replicates = {
+            name: replicates[cell][:, column[key(contender)]]
+            for name, contender in result.resampled().items()
+        }
 
 
 def evaluate_by_protocol(
@@ -142,6 +205,7 @@ def evaluate_by_protocol(
         workloads.setdefault(request.workload, []).append(request)
     rows: list[dict[str, Any]] = []
     total = len(proposers) * len(workloads) * len(options.concurrency)
+    unknown = ("ci95", "accepted_per_step", "drafted_per_step", "neural_steps_share")
     for name, proposer in proposers:
         for workload, requests in sorted(workloads.items()):
             for copies in options.concurrency:
@@ -154,10 +218,7 @@ def evaluate_by_protocol(
                         "policy": name,
                         "tokens_per_s": simulated.tokens_per_s,
                         "speedup": simulated.tokens_per_s / simulated.plain_tokens_per_s,
-                        "ci95": None,
-                        "accepted_per_step": None,
-                        "drafted_per_step": None,
-                        "neural_steps_share": None,
+                        **dict.fromkeys(unknown),
                         "detail": {"unrounded": True},
                     }
                 )
@@ -173,17 +234,21 @@ def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
     """Refuse options that the protocol fixes, because it would ignore them."""
     for name in _FIXED_BY_PROTOCOL:
         if name in given and (name, given[name]) != ("cost", protocol):
+            flag = flag_of(name)
             raise EvaluationError(
-                f"--protocol {protocol} fixes what --{flag_of(name)} would: leave one of the two "
-                "out"
+                f"--protocol {protocol} fixes what --{flag} would: leave one of the two out"
             )
+
+
+def flag_of(option: str) -> str:
+    """An option's flag on the command line, without its dashes."""
+    return "no-prefill" if option == "prefill" else option.replace("_", "-")
 
 
 def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
     """Add notes on the cost model; `given` says whether the user chose it."""
     target = document["traces"]["target"]
-    # What is estimated from a log is priced without deciding, whatever the costs say.
-    if not cost.charges_deciding and "kind" not in document:
+    if not cost.charges_deciding:
         document["notes"].append(
             "the cost file does not say what deciding takes, so it is not charged: "
             "`adaspec bench decide --into COST` measures it"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ from adaspec.policy.static import StaticPolicy
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_speeds
 from adaspec.replay.player import Contender, FreshRule, Player
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 
@@ -59,13 +58,57 @@ class Winner:
     """The parameters whose value is on the edge of the grid."""
 
 
-def walk_grid(
-    grid: Sequence[Setting],
+def search(
+    player: Player,
+    orders: Mapping[Cell, Sequence[Ints]],
+    options: Options,
+    progress: Progress,
+    grids: Sequence[Grid] = GRIDS,
+    known: Sequence[Recording] = (),
+) -> tuple[list[Setting], Speeds]:
+    """All static settings tried, grown around the winners, and mean tokens per second by cell.
+
+    Each grid also grows around its own best, so that none is a worse rival beside others. `known`
+    has a recording of every order with the earlier answers that its requests know.
+    """
+    entering = [order for drawn in orders.values() for order in drawn]
+    concurrency = [cell[1] for cell, drawn in orders.items() for _ in drawn]
+    ends = np.cumsum([len(drawn) for drawn in orders.values()])[:-1]
+    plays = [(player.recording.columns, entering, concurrency)]
+    if known:
+        loads = zip(known, concurrency, strict=True)
+        plays = [(each.columns, [np.arange(len(each), dtype=np.int32)], [n]) for each, n in loads]
+
+    def walk(rules: NDArray[np.int64]) -> Speeds:
+        cap, cost, late = player.cap, player.cost, player.is_late
+        parts = [
+            rule_speeds(columns, rules, cap, entries, loads, cost, late)
+            for columns, entries, loads in plays
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def run(settings: Sequence[Setting]) -> Speeds:
+        speeds = _in_parallel(walk, settings, options, progress)
+        return np.stack([part.mean(axis=1) for part in np.split(speeds, ends, axis=1)], axis=1)
+
+    def winners(grid: Sequence[Setting], speeds: Speeds) -> list[int]:
+        best_of_cells = _winning(grid, speeds, list(orders)).values()
+        found = [at for best in best_of_cells for at in best.values()]
+        for head in {setting.grid.head for setting in grid}:
+            members = np.array([at for at, each in enumerate(grid) if each.grid.head == head])
+            found += members[speeds[members].argmax(axis=0)].tolist()
+        return found
+
+    return grow(grid_of(player.recording, grids), run, winners, player.recording, player.cap)
+
+
+def _in_parallel(
     walk: Callable[[NDArray[np.int64]], Speeds],
+    grid: Sequence[Setting],
     options: Options,
     progress: Progress,
 ) -> Speeds:
-    """The speeds that `walk` computes for every setting, in chunks of settings, in parallel."""
+    """The speeds that `walk` computes for every setting, by chunks of settings."""
     rules = np.stack([setting.rule.row() for setting in grid])
     chunks = [rules[start : start + _CHUNK] for start in range(0, len(rules), _CHUNK)]
     walked: list[Speeds] = []
@@ -79,62 +122,6 @@ def walk_grid(
         # Without this, a user who interrupts would wait for the rest of the grid.
         pool.shutdown(cancel_futures=True)
     return np.concatenate(walked)
-
-
-def grid_speeds(
-    player: Player,
-    grid: Sequence[Setting],
-    orders: Mapping[Cell, Sequence[Ints]],
-    options: Options,
-    progress: Progress,
-) -> Speeds:
-    """Mean tokens per second of every setting over each cell's orders, as (setting, cell)."""
-    entering = [order for drawn in orders.values() for order in drawn]
-    concurrency = [cell[1] for cell, drawn in orders.items() for _ in drawn]
-    columns, cost, cap, late = player.recording.columns, player.cost, player.cap, player.is_late
-
-    def walk(rules: NDArray[np.int64]) -> Speeds:
-        return rule_speeds(columns, rules, cap, entering, concurrency, cost, late)
-
-    speeds = walk_grid(grid, walk, options, progress)
-    ends = np.cumsum([len(drawn) for drawn in orders.values()])
-    return np.stack([part.mean(axis=1) for part in np.split(speeds, ends[:-1], axis=1)], axis=1)
-
-
-def search(
-    player: Player,
-    orders: Mapping[Cell, Sequence[Ints]],
-    options: Options,
-    progress: Progress,
-    grids: Sequence[Grid] = GRIDS,
-) -> tuple[list[Setting], Speeds]:
-    """All static settings tried, grown around the winners, and their speeds by cell."""
-
-    def run(settings: Sequence[Setting]) -> Speeds:
-        return grid_speeds(player, settings, orders, options, progress)
-
-    return grown(player, grids, run, list(orders))
-
-
-def grown(
-    player: Player,
-    grids: Sequence[Grid],
-    run: Callable[[Sequence[Setting]], Speeds],
-    order: Sequence[Cell],
-) -> tuple[list[Setting], Speeds]:
-    """All settings of the grids, grown around the winners of these cells, with what `run` says.
-
-    Each grid also grows around its own best, so that none is a worse rival beside others.
-    """
-
-    def winners(grid: Sequence[Setting], speeds: Speeds) -> list[int]:
-        found = [at for best in _winning(grid, speeds, order).values() for at in best.values()]
-        for head in {setting.grid.head for setting in grid}:
-            members = np.array([at for at, each in enumerate(grid) if each.grid.head == head])
-            found += members[speeds[members].argmax(axis=0)].tolist()
-        return found
-
-    return grow(grid_of(player.recording, grids), run, winners, player.recording, player.cap)
 
 
 def static_winners(
@@ -186,50 +173,17 @@ def memory_winners(
     winners: dict[Cell, Winner] = {}
     for done, (cell, drawn) in enumerate(orders.items()):
         progress("static grids with memory", done, len(orders))
-        run = partial(_memory_speeds, player, _known(player, drawn, cell[1]), cell[1], options)
-        grid, speeds = grown(player, MEMORY_GRIDS, run, [cell])
+        recordings = [player.remember(order, cell[1]) for order in drawn]
+        known = [recording for recording in recordings if recording is not None]
+        grid, speeds = search(player, {cell: drawn}, options, silent, MEMORY_GRIDS, known)
         winners[cell] = static_winners(grid, speeds, [cell], player.cap)[cell][STATIC_BEST]
         tried |= {setting.spec for setting in grid}
     progress("static grids with memory", len(orders), len(orders))
     return winners, len(tried)
 
 
-def _known(player: Player, drawn: Sequence[Ints], concurrency: int) -> list[Recording]:
-    """A recording of every order with the answers that its requests know."""
-    recordings = [player.remember(order, concurrency) for order in drawn]
-    return [recording for recording in recordings if recording is not None]
-
-
-def _memory_speeds(
-    player: Player,
-    recordings: Sequence[Recording],
-    concurrency: int,
-    options: Options,
-    grid: Sequence[Setting],
-) -> Speeds:
-    """Mean tokens per second of every setting over orders, each of which knows other answers."""
-    speeds = []
-    for known in recordings:
-        columns, entries = known.columns, [np.arange(len(known), dtype=np.int32)]
-
-        def walk(
-            rules: NDArray[np.int64], columns: Columns = columns, entries: list[Ints] = entries
-        ) -> Speeds:
-            cap, late = player.cap, player.is_late
-            return rule_speeds(columns, rules, cap, entries, [concurrency], player.cost, late)
-
-        speeds.append(walk_grid(grid, walk, options, silent))
-    mean: Speeds = np.mean(speeds, axis=0)
-    return mean
-
-
-def budgets_of(player: Player) -> list[Policy]:
-    """Every `budget:K` of which the recording holds what it drafts."""
-    deepest = min(player.recording.neural_cap, BUDGET.high)
-    return _replayable(player, [f"budget:{k}" for k in range(1, deepest + 1)])
-
-
 def _replayable(player: Player, specs: Sequence[str]) -> list[Policy]:
+    """The policies of these specs for which the recording holds what they draft."""
     return [policy for policy in map(parse_policy, specs) if player.refusal(policy) is None]
 
 
@@ -243,7 +197,9 @@ def rival_winners(
 
     vLLM offers budgets, and fixed drafts: `fixed` has the best of those in each cell.
     """
-    budgets = [Winner(each) for each in budgets_of(player)]
+    deepest = min(player.recording.neural_cap, BUDGET.high)
+    specs = [f"budget:{k}" for k in range(1, deepest + 1)]
+    budgets = [Winner(each) for each in _replayable(player, specs)]
     if budgets and len(budgets) < BUDGET.high:
         budgets[-1] = Winner(budgets[-1].contender, (f"K={len(budgets)}",))
     adaptive = [*budgets, *map(Winner, _replayable(player, ["ema"]))]

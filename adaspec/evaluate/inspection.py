@@ -1,26 +1,34 @@
-"""Say what a path holds (a trace, policy, report or cost model), how large, and if it is sound."""
+"""Say what a path holds (a trace, policy or cost model), how large, and whether it is sound."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.load import cost_document, load_cost, read_cost
+from adaspec.draft.positions import accepted_runs, match_positions
 from adaspec.errors import AdaspecError, nearest
-from adaspec.evaluate.acceptance import WorkloadAcceptance
 from adaspec.evaluate.options import Progress, silent
-from adaspec.evaluate.written_report import is_report, read_report
 from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import LoggedStep, Request
 
 SCHEMA = 1
+NGRAM_CAP = 20
+"""The cap on n-gram accepted counts; without it one runaway repetition would outweigh the rest."""
 
 
 def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
@@ -33,60 +41,100 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         shipped = shipped_policies()
         if str(path) in BUILTIN:
             cost = cost_document(load_cost(str(path)))
-            return _document("cost", None, 0, [], {"cost": cost, "fit": None})
+            return _document("cost", None, 0, {"cost": cost, "fit": None})
         if str(path) in shipped:
             return _inspect_policy(shipped[str(path)])
         raise AdaspecError(
             f"{path}: there is nothing there{nearest(str(path), [*BUILTIN, *shipped])}: "
-            "give the folder of a trace, policy or report, or a cost file"
+            "give the folder of a trace or policy, or a cost file"
         )
     if path.suffix == ".jsonl" and path.is_file():
         raise AdaspecError(
             f"{path}: JSON lines, not a trace's folder: 'adaspec import' makes a trace of them"
         )
-    if is_report(path):
-        report = read_report(path)
-        files = path.iterdir() if path.is_dir() else [path]
-        size = sum(each.stat().st_size for each in files)
-        return _document("report", path, size, [], {"report": report.document})
     if path.is_file():
         model, fit = read_cost(path)
-        parts = {
-            "cost": cost_document(model),
-            "fit": None if fit is None else dataclasses.asdict(fit),
-        }
-        return _document("cost", path, path.stat().st_size, [], parts)
+        of_fit = None if fit is None else dataclasses.asdict(fit)
+        known = {"cost": cost_document(model), "fit": of_fit}
+        return _document("cost", path, path.stat().st_size, known)
     if any((path / name).exists() for name in (CHECKSUMS, NETWORKS)):  # a trace has neither file
         return _inspect_policy(path)
-    return _inspect_trace(path, progress)
-
-
-def _inspect_trace(path: Path, progress: Progress) -> dict[str, Any]:
     reader = TraceReader(path)
-    workloads: dict[str, WorkloadAcceptance] = {}
-
-    def workload(name: str) -> WorkloadAcceptance:
-        return workloads.setdefault(name, WorkloadAcceptance(name))
-
-    if reader.manifest.kind == "dense":
-        for done, request in enumerate(reader.requests(), 1):
-            workload(request.workload).add_request(request, reader.manifest.neural_cap)
-            progress("reading the trace", done, reader.rows)
-    else:
-        ids: dict[str, set[str]] = {}
-        for done, step in enumerate(reader.steps(), 1):
-            workload(step.workload).add_step(step)
-            ids.setdefault(step.workload, set()).add(step.id)
-            progress("reading the trace", done, reader.rows)
-        for name, seen in ids.items():
-            workloads[name].requests = len(seen)
     parts = {
         "manifest": json.loads(reader.manifest.to_json()),
         "shards": len(reader.shards),
         "rows": reader.rows,
-        "workloads": [workload.document() for workload in workloads.values()],
+        "workloads": _workloads(reader, progress),
     }
-    return _document("trace", path, reader.bytes, list(reader.warnings), parts)
+    return _document("trace", path, reader.bytes, parts, reader.warnings)
+
+
+def ngram_accepted(request: Request) -> NDArray[np.int64]:
+    """Tokens that the default n-gram look-up would get accepted per position, up to NGRAM_CAP."""
+    matches = match_positions(request.prompt_tokens, request.output_tokens)
+    context = np.concatenate([request.prompt_tokens, request.output_tokens])
+    context = context.astype(np.int32, copy=False)
+    runs = accepted_runs(context, matches.start, len(request.prompt_tokens), context[:0])
+    return np.minimum(runs, NGRAM_CAP).astype(np.int64)
+
+
+@dataclass(slots=True)
+class _Workload:
+    """The size of a workload, and the accepted counts of all drafts by source."""
+
+    ids: set[str] = field(default_factory=set)
+    paired: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    accepted: dict[str, list[NDArray[Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def document(self, name: str) -> dict[str, Any]:
+        """The workload as JSON types."""
+        counts = {source: np.concatenate(parts) for source, parts in self.accepted.items()}
+        return {
+            "workload": name,
+            "requests": len(self.ids),
+            "paired": self.paired,
+            "steps": self.steps,
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "sources": [
+                {
+                    "source": source,
+                    "drafts": len(each),
+                    "accepted_mean": float(each.mean()) if len(each) else None,
+                    "accepted_share_at_least_1": float((each > 0).mean()) if len(each) else None,
+                }
+                for source, each in counts.items()
+            ],
+        }
+
+
+def _workloads(reader: TraceReader, progress: Progress) -> list[dict[str, Any]]:
+    """What each workload holds, and how much of each source's drafts was accepted.
+
+    In a dense trace every position from 1 on counts as a draft, as nothing is decided at 0.
+    """
+    found: dict[str, _Workload] = defaultdict(_Workload)
+    dense = reader.manifest.kind == "dense"
+    rows: Iterator[Request | LoggedStep] = reader.requests() if dense else reader.steps()
+    for done, row in enumerate(rows, 1):
+        sums = found[row.workload]
+        sums.ids.add(row.id)
+        if isinstance(row, Request):
+            sums.paired += row.paired
+            sums.prompt_tokens += len(row.prompt_tokens)
+            sums.output_tokens += len(row.output_tokens)
+            sums.accepted["ngram"].append(ngram_accepted(row)[1:])
+            if row.neural_accepted is not None:
+                sums.accepted["neural"].append(row.neural_accepted[1:])
+        else:
+            sums.steps += 1
+            if row.draft_len:
+                sums.accepted[row.source].append(np.array([row.accepted]))
+        progress("reading the trace", done, reader.rows)
+    return [sums.document(name) for name, sums in found.items()]
 
 
 def _inspect_policy(path: Path) -> dict[str, Any]:
@@ -94,20 +142,16 @@ def _inspect_policy(path: Path) -> dict[str, Any]:
     # Only a policy for this build's features can be loaded completely.
     if artifact.manifest.fingerprint == feature_fingerprint():
         policy_from(artifact)
-    counts = {}
-    for name, arrays in (("networks", artifact.networks), ("tables", artifact.tables)):
-        counts[f"{name}_arrays"] = len(arrays)
-        counts[f"{name}_values"] = sum(array.size for array in arrays.values())
-    parts = {
-        "manifest": json.loads(artifact.manifest.to_json()),
-        "files": artifact.files,
-        "counts": counts,
-    }
-    return _document("policy", path, sum(artifact.files.values()), [], parts)
+    parts = {"manifest": json.loads(artifact.manifest.to_json()), "files": artifact.files}
+    return _document("policy", path, sum(artifact.files.values()), parts)
 
 
 def _document(
-    what: str, path: Path | None, size: int, warnings: list[str], parts: dict[str, Any]
+    what: str,
+    path: Path | None,
+    size: int,
+    parts: dict[str, Any],
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -115,6 +159,6 @@ def _document(
         "path": None if path is None else str(path),
         "bytes": size,
         "sound": not warnings,
-        "warnings": warnings,
+        "warnings": list(warnings),
         **parts,
     }

@@ -155,12 +155,9 @@ def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float
     n = entries(concurrency)
     ratios = []
     for m in sizes:
+        if m == 1:
+            return math.inf
         r = n % m
         a = (r / n) ** 2 * (1 / r - 1 / m) if r else 0.0
-        ratios.append((1 / m + a / orders) / (1 / m + a) * bootstrap_ratio(m))
+        ratios.append((1 / m + a / orders) / (1 / m + a) * (m / (m - 1)))
     return max(ratios)
-
-
-def bootstrap_ratio(m: int) -> float:
-    """The factor by which resampling m requests understates their variance; infinite for one."""
-    return m / (m - 1) if m > 1 else math.inf

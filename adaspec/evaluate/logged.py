@@ -6,6 +6,7 @@ A log of a live server cannot be replayed, but its texts are the same whoever dr
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.evaluation import REPLAYED, document_of
-from adaspec.evaluate.intervals import bootstrap_ratio, interval
-from adaspec.evaluate.options import ALL, NONE, Options, flag_of
+from adaspec.evaluate.evaluation import REPLAYED, document_of, flag_of
+from adaspec.evaluate.intervals import interval
+from adaspec.evaluate.options import ALL, NONE, Options
 from adaspec.evaluate.selection import Selection, Wanted, selection_of
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import check_distinct
@@ -171,13 +172,15 @@ def _figures(sample: Sample, totals: Array, logged: Array) -> dict[str, Any]:
     (tokens, seconds, steps), (logged_tokens, logged_seconds) = totals[:3], logged[:2]
     recording, figures = sample.log.recording, dict[str, Any]()
     smallest = min(len(recording.members(workload)) for workload in recording.workloads)
+    # Resampling m requests understates their variance; one request says nothing about it.
+    ratio = smallest / (smallest - 1) if smallest > 1 else math.inf
     for name, values in (
         ("emitted_per_step", tokens / steps),
         ("tokens_per_s", tokens / seconds),
         ("lift_over_logged", tokens / seconds / (logged_tokens / logged_seconds) - 1),
     ):
         figures[name] = float(values[0])
-        found = interval(float(values[0]), values[1:], bootstrap_ratio(smallest))
+        found = interval(float(values[0]), values[1:], ratio)
         figures[f"{name}_ci95"] = None if found is None else list(found)
     return figures
 

@@ -12,6 +12,7 @@ from adaspec.documents import TRUTH, Rule, Rules, check_values, one_of, whole
 from adaspec.errors import EvaluationError
 
 CONCURRENCY = (1, 8, 32, 128)
+LOADS = ",".join(map(str, CONCURRENCY))
 MAX_CONCURRENCY = 4096
 ORDERS = 3
 RESAMPLES = 40
@@ -19,6 +20,7 @@ CAP = 48
 MAX_SEED = 2**31 - 1
 """LightGBM's seeds are 32 bits."""
 
+REPORT_SCHEMA = 1
 ALL = "all"
 """The name of the mix of all workloads in reports."""
 NONE = "none"
@@ -27,11 +29,6 @@ MIN_GAP = 0.05
 """The smallest gap, as a share of none's throughput, for which "gap closed" is computed."""
 Cell = tuple[str | None, int]
 """A workload, or None for the equal-weight mix of all, at a concurrency."""
-
-
-def flag_of(option: str) -> str:
-    """An option's flag on the command line, without its dashes."""
-    return "no-prefill" if option == "prefill" else option.replace("_", "-")
 
 
 class Progress(Protocol):

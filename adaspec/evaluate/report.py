@@ -1,138 +1,160 @@
-"""A report's document, and what tables and figures ask of it."""
+"""The result of an evaluation as a user has it: its rows, its tables, its page and its folder."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from itertools import groupby
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from adaspec.documents import json_types
+from rich.console import Console
+
+from adaspec.documents import json_types, read_json
 from adaspec.errors import EvaluationError
+from adaspec.evaluate import tables
 from adaspec.evaluate.options import ALL
+from adaspec.evaluate.table import Section, Table
+from adaspec.files import AnyPath, Kind, check_folder, new_folder
 
-REPORT_SCHEMA = 1
-OPPONENT = "static:best"
-MEMORY_ORACLES = ("combine", "plan-splice")
-"""The oracles that are also shown copying from earlier answers."""
-_HINDSIGHT = "the best in hindsight on these very requests at each concurrency, of "
-ROWS = {
-    "none": "no speculation",
-    "fixed:best": _HINDSIGHT + "one drafter at one length (`fixed:ngram`, `fixed:neural`)",
-    "hybrid:best": _HINDSIGHT + "the `hybrid` grid: n-gram or neural by match length, no splicing",
-    "adaptive:best": _HINDSIGHT + "what adapts by itself: `budget` and `ema`",
-    "vllm:best": _HINDSIGHT + "what vLLM itself offers: one drafter at one length, or `budget`",
-    "static:one": "the one static setting that is best over all concurrencies (geometric mean)",
-    "static:tuned": "what the grids chose at each concurrency on the policy's training requests",
-    "static:fresh": "what they chose there for a sync engine, decided as in one: a yardstick that "
-    "no async engine can run",
-    "static:memory": _HINDSIGHT + "the same settings, copying from earlier answers as well",
-    "static:best": _HINDSIGHT + "every static setting of every grid, and `none`",
-    "oracle:ngram": "n-gram alone: each request proposes its whole accepted span; greedy",
-    "oracle:neural": "neural alone: each request proposes its whole accepted span; greedy",
-    "oracle:combine": "the longer accepted span of the two, n-gram on ties; greedy",
-    "oracle:plan": "perfect foresight, each step's plans chosen by the going rate; a reference",
-    "oracle:plan-splice": "the same, with n-gram tokens spliced behind neural ones; a reference",
-    "oracle:dp": "the cheapest possible path, by dynamic programming; a bound, for one request",
-    "oracle:dp-splice": "the same, with splices; a bound, for one request",
-    **{
-        f"oracle:{kind}-memory": f"`oracle:{kind}`, copying from earlier answers as well"
-        for kind in MEMORY_ORACLES
-    },
-}
-"""The rows that every report may have, baselines first, and what each is."""
-LIFT = "lift_over_static_best"
-_WARN_LEFT_OUT = 0.2
-"""A warning appears if a larger share of a workload's requests than this was left out."""
-
-Entry = Mapping[str, Any]
-"""A policy's row in a cell, together with its headline there if it has one; keys as in the JSON."""
+REPORT, PAGE = "report.json", "report.html"
 
 
-class Report:
-    """What tables and figures ask of a report's document."""
+class EvaluationReport:
+    """A report's document; `print` shows it as tables, `page` as one HTML page."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        if document.get("schema") != REPORT_SCHEMA:
-            raise EvaluationError(
-                f"report: schema {document.get('schema')!r} is not {REPORT_SCHEMA}, the one this "
-                "build reads: run 'adaspec eval' again with this build, or install a newer adaspec"
-            )
+    def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
-        self.entries: dict[tuple[str, int, str], dict[str, Any]] = {}
-        """By workload, concurrency and policy; what was not computed or is not finite is None."""
-        for entry in json_types([*document["rows"], *document.get("headline", ())]):
-            known = {k: None if v == [None, None] else v for k, v in entry.items()}
-            cell = (entry["workload"], entry["concurrency"], entry["policy"])
-            self.entries[cell] = self.entries.get(cell, {}) | known
-        names = dict.fromkeys(workload for workload, _, _ in self.entries)
-        self.workloads = tuple(sorted(names, key=lambda name: name != ALL))
-        """The workloads, with the mix first if it was run."""
-        self.concurrencies = tuple(sorted({load for _, load, _ in self.entries}))
-        self.policies: tuple[str, ...] = tuple(document.get("policies", ()))
-        """The policies that `--policy` named, in the order given."""
-        present = {policy for _, _, policy in self.entries}
-        self.named = tuple(name for name in self.policies if name in present)
-        self.judged = self.policies if document.get("headline") else ()
-        """The policies that have headlines."""
-        others = present.difference(self.policies)
-        self.baselines = tuple(n for n in ROWS if n in others and not n.startswith("oracle:"))
-        self.oracles = tuple(n for n in ROWS if n in others and n.startswith("oracle:"))
-        """The oracles that have rows and were not named by `--policy`; `baselines` is alike."""
-        self.shown = (*self.baselines, *self.named, *self.oracles)
-        """All policies that have rows, in the order of the tables."""
-        self.main = self.workloads[0] if self.workloads else None
-        """The workload to show first: the mix, or else the first workload."""
-        self.has_all = self.main == ALL
-        alone = self.workloads[self.has_all :]
-        self.alone = alone if len(alone) > 1 or not self.has_all else ()
-        """The workloads that were run by themselves; none if there is only one beside the mix."""
-        self.representative = self.main if self.has_all or len(alone) == 1 else None
-        """The workload that stands for all: the mix, or the only one; None if there is neither."""
-        self.seen = {
-            p
-            for (_, _, p), e in self.entries.items()
-            if e.get("detail", {}).get("seen_in_training")
-        }
-        """The policies with a row of requests that they were trained on."""
-        traces = document.get("traces", {})
-        self.used: dict[str, int] = traces.get("requests", {})
-        """Workload -> the number of requests evaluated."""
-        self.left_out: dict[str, dict[str, int]] = traces.get("left_out", {})
-        """Workload -> reason -> the number of requests left out."""
-        self.reasons = dict(sum(map(Counter, self.left_out.values()), Counter[str]()))
-        """Reason -> the number of requests left out, over all workloads."""
+        """The whole report, as `report.json` holds it."""
 
-    def across(self, workload: str, policy: str) -> list[tuple[int, Entry]]:
-        """Each concurrency with the policy's entry, which is empty if there is none."""
-        return [(n, self.entries.get((workload, n, policy), {})) for n in self.concurrencies]
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per workload ('all' is their mix), concurrency and policy, baselines included."""
+        return list(self.document["rows"])
 
-    def figures(self, workload: str, policy: str, key: str = "speedup") -> list[float | None]:
-        """A figure at each concurrency."""
-        return [entry.get(key) for _, entry in self.across(workload, policy)]
+    @property
+    def headline(self) -> list[dict[str, Any]]:
+        """The lifts of every named policy, per workload and concurrency."""
+        return list(self.document["headline"])
 
-    def few_left(self) -> str:
-        """The workloads that lost over a fifth of their requests: `chat rests on 47 of 230`."""
-        lost = {name: sum(self.left_out.get(name, {}).values()) for name in self.used}
-        return ", ".join(
-            f"{name} rests on {count:,} of {count + lost[name]:,}"
-            for name, count in self.used.items()
-            if lost[name] > _WARN_LEFT_OUT * (count + lost[name])
+    @property
+    def notes(self) -> list[str]:
+        """Notes that a reader of the figures should know."""
+        return list(self.document["notes"])
+
+    def to_json(self) -> str:
+        """The document as strict JSON, a row a line."""
+        parts = []
+        for key, value in json_types(self.document).items():
+            text = json.dumps(value, allow_nan=False)
+            if isinstance(value, list) and any(isinstance(row, dict) for row in value):
+                rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in value)
+                text = f"[\n  {rows}\n ]"
+            parts.append(f" {json.dumps(key)}: {text}")
+        return "{\n" + ",\n".join(parts) + "\n}\n"
+
+    def write(self, folder: AnyPath, force: bool = False) -> Path:
+        """Write report.json and report.html to `folder`, all or nothing.
+
+        `force` replaces an existing report, and nothing else.
+        """
+        path = Path(folder)
+        with new_folder(path, _KIND, force) as staged:
+            (staged / REPORT).write_text(self.to_json(), encoding="utf-8")
+            (staged / PAGE).write_text(self.page(), encoding="utf-8", errors="replace")
+        return path
+
+    def page(self) -> str:
+        """The report as one HTML page that opens without a network."""
+        # Imported here because jinja2 and plotly's bundle take a moment to load.
+        from adaspec.evaluate.figure import speedup_by_load
+        from adaspec.evaluate.page import page
+
+        if self.is_of_log:
+            return page(
+                "What a log says of other policies",
+                [Section("Estimates", [tables.estimates(self.document)])],
+                Table("", [], []),
+                self.notes,
+                self.document.get("command", ""),
+            )
+        report = tables.Report(self.document)
+        judged = ", ".join(report.judged or ("the baselines and the oracles",))
+        return page(
+            f"Evaluation of {judged}",
+            _sections(report, report.workloads, speedup_by_load),
+            tables.settings(report),
+            [tables.HOW_TO_READ],
+            self.document.get("command", ""),
         )
 
-    def winners(self, workload: str, policy: str) -> list[tuple[str, list[str], list[int]]]:
-        """The settings that won, the edges of the grid that they lie on, and at which loads."""
-        won = [
-            (detail["spec"], detail.get("edge") or [], load)
-            for load, entry in self.across(workload, policy)
-            if (detail := entry.get("detail", {})).get("spec") not in (None, policy)
-        ]
-        return [
-            (spec, edge, [load for _, _, load in same])
-            for (spec, edge), same in groupby(won, key=lambda each: each[:2])
-        ]
+    @property
+    def is_of_log(self) -> bool:
+        """Whether it is of logged traces, which are not replayed."""
+        return self.document.get("kind") == "logged"
+
+    def print(self, console: Console) -> None:
+        """Show the tables of the mix and the leads on each workload, as wide as the console is."""
+        if self.is_of_log:
+            tables.estimates(self.document).print(console)
+            for note in self.notes:
+                console.print(note, markup=False)
+            return
+        report = tables.Report(self.document)
+        shown = [ALL] if ALL in report.workloads else report.workloads
+        tables.settings(report).print(console)
+        if not report.entries:
+            console.print("no rows: nothing was evaluated", style="yellow")
+        for section in _sections(report, shown):
+            for table in section.tables:
+                table.print(console)
+
+    def __str__(self) -> str:
+        page = io.StringIO()
+        self.print(Console(file=page, width=100, highlight=False))
+        return page.getvalue()
 
 
-def is_winner(entry: Entry) -> bool:
-    """Whether the policy is the same setting that static:best picked."""
-    return entry.get(LIFT) == 0 and entry.get("lift_ci95") in (None, [0.0, 0.0])
+def _sections(
+    report: tables.Report,
+    workloads: Sequence[str],
+    draw: Callable[[tables.Report, str], dict[str, Any] | None] = lambda *_: None,
+) -> list[Section]:
+    """The tables, of these workloads and of all together, under their headings."""
+    sections = []
+    for workload in workloads:
+        some = [tables.headline(report, workload, policy) for policy in report.judged]
+        some += [tables.speedups(report, workload), tables.winners(report, workload)]
+        shown = [table for table in some if table.rows]
+        sections.append(Section(report.place(workload), shown, draw(report, workload)))
+    if report.judged and len(report.workloads) > 2:
+        alone = [tables.lifts_alone(report, policy) for policy in report.judged]
+        sections.insert(1, Section("Each workload alone", alone))
+    judged = report.document.get("calibration")
+    if judged and judged["sources"]:
+        sections.append(Section("Calibration", list(tables.calibration(judged))))
+    return sections
+
+
+def read_report(folder: Path) -> EvaluationReport:
+    """The report in a folder."""
+    file, advice = folder / REPORT, "give a folder that --crossfit or 'adaspec eval' wrote"
+    try:
+        document = read_json(file, EvaluationError, advice)
+    except FileNotFoundError:
+        raise EvaluationError(f"{file}: there is no such file: {advice}") from None
+    if not isinstance(document, dict) or not {"schema", "rows", "headline"} <= document.keys():
+        raise EvaluationError(f"{file}: is no report of adaspec: {advice}")
+    return EvaluationReport(document)
+
+
+def check_destination(folder: Path, force: bool = False) -> None:
+    """Raise an EvaluationError if no report can be written to `folder`.
+
+    Call it before a long evaluation. With `force`, a folder is replaced only if it has a
+    report.json and nothing that does not belong to a report.
+    """
+    check_folder(folder, _KIND, force)
+
+
+_KIND = Kind("a report", REPORT, {REPORT, PAGE}.__contains__, EvaluationError)

@@ -17,8 +17,6 @@ from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
 
-Ints = NDArray[np.integer[Any]]
-
 
 def _list_of(item: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", item))
@@ -27,13 +25,6 @@ def _list_of(item: pa.DataType) -> pa.DataType:
 _NAME = pa.string()
 _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
-
-# pyarrow's to_pandas_dtype() is not used, as it imports pandas in older releases.
-_NUMPY: dict[pa.DataType, type[np.generic]] = {
-    pa.int16(): np.int16,
-    pa.int32(): np.int32,
-    pa.float32(): np.float32,
-}
 
 _LOGGED = pa.schema(
     [
@@ -59,8 +50,6 @@ _LOGGED = pa.schema(
 )
 LATER_COLUMNS = ("prompt_tokens", "output_tokens", "unverified_tokens", "max_tokens")
 """Columns that the first traces lack; in a shard without them they are read as null."""
-FORMER_COLUMNS = ("propensity", "neural_propensity")
-"""Columns that only older traces have; nothing reads them."""
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
@@ -88,43 +77,48 @@ def row_schema(manifest: Manifest) -> pa.Schema:
 def row_batch(rows: Sequence[Request | LoggedStep], manifest: Manifest) -> pa.RecordBatch:
     """Sound rows as one record batch with the columns of `row_schema(manifest)`."""
     schema = row_schema(manifest)
-    columns = [_column(rows, field) for field in schema]
+    columns = [pa.array([_stored(row, field) for row in rows], type=field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _column(rows: Sequence[Any], field: pa.Field) -> pa.Array:
+def _stored(row: Any, field: pa.Field) -> Any:
+    """A row's entry of a column, as Arrow takes it."""
     if field.name in CONFIDENCES:
-        axis = CONFIDENCES.index(field.name)
-        known = [row.confidences for row in rows]
-        values = [None if each is None else each[:, :, axis] for each in known]
+        known = row.confidences
+        value = None if known is None else known[:, :, CONFIDENCES.index(field.name)]
     else:
-        values = [getattr(row, field.name) for row in rows]
-    if not pa.types.is_list(field.type):
-        return pa.array(values, type=field.type)
-    item = field.type.value_type
-    if pa.types.is_list(item):
-        return _ragged_column([row.drafted_tokens for row in rows], values, item.value_type)
-    return _list_column(values, item)
+        value = getattr(row, field.name)
+    if value is None or not pa.types.is_list(field.type):
+        return value
+    if field.type == _COUNTS:
+        return [None, *value[1:].tolist()] if len(value) else []
+    if field.type == _TOKENS:
+        return value
+    lengths = (row.drafted_tokens >= 0).sum(axis=1).tolist()
+    drafts = [each[:length] for each, length in zip(value, lengths, strict=True)]
+    return [None, *drafts[1:]] if drafts else []
 
 
 def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Any]:
     """The rows in `batch`, each with its own arrays; their soundness is not checked here."""
-    columns: dict[str, Sequence[Any]] = {}
-    for expected in row_schema(manifest):
-        name, kind = expected.name, expected.type
-        if name not in batch.schema.names:
+    columns: dict[str, list[Any]] = {}
+    cap = manifest.draft_cap or 0
+    for field in row_schema(manifest):
+        if field.name not in batch.schema.names:
             continue
-        column = batch.column(name)
-        if column.null_count and not expected.nullable:
-            raise TraceError(f"{where}: {name} is null: every row has one")
-        if not pa.types.is_list(kind):
-            columns[name] = column.to_pylist()
-        elif not pa.types.is_list(kind.value_type):
-            columns[name] = _lists(column, _NUMPY[kind.value_type])
-        else:
-            dtype = _NUMPY[kind.value_type.value_type]
-            pad = np.nan if name in CONFIDENCES else -1
-            columns[name] = _padded(column, manifest.draft_cap or 0, dtype, pad, where)
+        column = batch.column(field.name)
+        if column.null_count and not field.nullable:
+            raise TraceError(f"{where}: {field.name} is null: every row has one")
+        entries: list[Any] = column.to_pylist()
+        if field.type == _TOKENS:
+            entries = [_counts(entry, np.int32) for entry in entries]
+        elif field.type == _COUNTS:
+            entries = [_counts(entry, np.int16) for entry in entries]
+        elif field.name in CONFIDENCES:
+            entries = [_padded(entry, cap, np.float32, np.nan, where) for entry in entries]
+        elif pa.types.is_list(field.type):
+            entries = [_padded(entry, cap, np.int32, -1, where) for entry in entries]
+        columns[field.name] = entries
     if manifest.confidences:
         unknown = [None] * batch.num_rows
         layers = [columns.pop(name, unknown) for name in CONFIDENCES]
@@ -136,94 +130,26 @@ def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[An
     ]
 
 
-def _offsets(lengths: Sequence[int] | NDArray[np.int64]) -> pa.Array:
-    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-
-
-def _joined(arrays: Sequence[NDArray[Any] | None], dtype: Any) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype), *(a for a in arrays if a is not None)])
-
-
-def _list_column(arrays: Sequence[Ints | None], item: pa.DataType) -> pa.Array:
-    """A column of lists of `item`; None becomes a null list, and a negative entry a null."""
-    values = _joined(arrays, _NUMPY[item])
-    return pa.ListArray.from_arrays(
-        _offsets([0 if array is None else len(array) for array in arrays]),
-        pa.array(values, type=item, mask=values < 0),
-        type=_list_of(item),
-        mask=pa.array([array is None for array in arrays]),
-    )
-
-
-def _ragged_column(
-    drafts: Sequence[Ints | None], values: Sequence[NDArray[Any] | None], item: pa.DataType
-) -> pa.Array:
-    """For each request and position, the entries of `values` that belong to a drafted token."""
-    pairs = [
-        (None, None) if draft is None or value is None else (draft >= 0, value)
-        for draft, value in zip(drafts, values, strict=True)
-    ]
-    lengths = _joined([mask if mask is None else mask.sum(axis=1) for mask, _ in pairs], np.int64)
-    entries = _joined(
-        [v if shown is None or v is None else v[shown] for shown, v in pairs], np.float64
-    )
-    starts = [np.arange(len(mask)) == 0 for mask, _ in pairs if mask is not None]
-    inner = pa.ListArray.from_arrays(
-        _offsets(lengths),
-        pa.array(entries.astype(_NUMPY[item]), type=item),
-        type=_list_of(item),
-        mask=pa.array(_joined(starts, np.bool_)),
-    )
-    return pa.ListArray.from_arrays(
-        _offsets([0 if mask is None else len(mask) for mask, _ in pairs]),
-        inner,
-        type=_list_of(_list_of(item)),
-        mask=pa.array([mask is None for mask, _ in pairs]),
-    )
-
-
-def _spans(column: pa.ListArray) -> tuple[NDArray[np.int64], pa.Array]:
-    """Where each list of `column` starts and ends, and the items of all lists, without a copy."""
-    offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    first = int(offsets[0]) if len(offsets) else 0
-    last = int(offsets[-1]) if len(offsets) else 0
-    return offsets - first, column.values.slice(first, last - first)
-
-
-def _numbers(items: pa.Array, dtype: type[np.generic], null: float) -> NDArray[Any]:
-    filled = items.fill_null(pa.scalar(null, type=items.type))
-    numbers: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    return numbers
-
-
-def _lists(column: pa.ListArray, dtype: type[np.generic]) -> list[NDArray[Any] | None]:
-    offsets, items = _spans(column)
-    numbers, present = _numbers(items, dtype, -1), column.is_valid().to_pylist()
-    return [
-        # A copy, so that keeping one request does not keep its whole batch in memory.
-        numbers[offsets[row] : offsets[row + 1]].copy() if present[row] else None
-        for row in range(len(column))
-    ]
+def _counts(entry: list[int | None] | None, dtype: Any) -> NDArray[Any] | None:
+    """An array of a list, with -1 for null."""
+    if entry is None:
+        return None
+    return np.array([-1 if value is None else value for value in entry], dtype)
 
 
 def _padded(
-    column: pa.ListArray, cap: int, dtype: type[np.generic], pad: float, where: str
-) -> list[NDArray[Any] | None]:
-    """For each request a (positions, cap) array of its ragged entries, filled up with `pad`."""
-    outer, positions = _spans(column)
-    inner, items = _spans(positions)
-    numbers, present = _numbers(items, dtype, pad), column.is_valid().to_pylist()
-    lengths = np.diff(inner)
-    if len(lengths) and lengths.max() > cap:
-        raise TraceError(f"{where}: a draft of {lengths.max()} tokens exceeds draft_cap={cap}")
-    padded: list[NDArray[Any] | None] = []
-    for row in range(len(column)):
-        start, stop = int(outer[row]), int(outer[row + 1])
-        table = np.full((stop - start, cap), pad, dtype=dtype)
-        filled = np.arange(cap) < lengths[start:stop, None]
-        table[filled] = numbers[inner[start] : inner[stop]]
-        padded.append(table if present[row] else None)
-    return padded
+    entry: list[list[Any] | None] | None, cap: int, dtype: Any, pad: float, where: str
+) -> NDArray[Any] | None:
+    """A (positions, cap) array of a request's drafts, filled up with `pad`."""
+    if entry is None:
+        return None
+    table = np.full((len(entry), cap), pad, dtype)
+    for position, draft in enumerate(entry):
+        if draft:
+            if len(draft) > cap:
+                raise TraceError(f"{where}: a draft of {len(draft)} tokens exceeds draft_cap={cap}")
+            table[position, : len(draft)] = draft  # numpy turns a null into NaN
+    return table
 
 
 def _stacked(layers: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

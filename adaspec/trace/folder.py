@@ -19,7 +19,7 @@ MAX_BYTES = 16 << 20
 """Largest size of either JSON file. A larger file is not one of a trace."""
 RESTORE = "restore it from a copy, or record or import the trace again"
 
-_SHARD = re.compile(r"part-(\d{5,})\.parquet")
+_SHARD = re.compile(r"part-\d{5,}\.parquet")
 
 
 def shard_name(number: int) -> str:
@@ -27,10 +27,9 @@ def shard_name(number: int) -> str:
     return f"part-{number:05d}.parquet"
 
 
-def shard_number(name: str) -> int | None:
-    """The number of the shard called `name`, or None if that is not the name of a shard."""
-    match = _SHARD.fullmatch(name)
-    return int(match.group(1)) if match else None
+def is_shard(name: str) -> bool:
+    """True for the name of a shard."""
+    return _SHARD.fullmatch(name) is not None
 
 
 def is_leftover(name: str) -> bool:
@@ -39,7 +38,7 @@ def is_leftover(name: str) -> bool:
 
 
 def _is_trace_file(name: str) -> bool:
-    return name in (MANIFEST, COMPLETE) or shard_number(name) is not None or is_leftover(name)
+    return name in (MANIFEST, COMPLETE) or is_shard(name) or is_leftover(name)
 
 
 TRACE = Kind("a trace", MANIFEST, _is_trace_file, TraceError)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any
+
+import numpy as np
 
 from adaspec import __version__
 from adaspec.documents import (
@@ -18,12 +20,13 @@ from adaspec.documents import (
     is_json,
     one_of,
     or_null,
+    some_of,
     upgraded,
     whole,
 )
-from adaspec.errors import TraceError, nearest
+from adaspec.errors import TraceError
 from adaspec.trace.identity import VOCABULARY_HASH
-from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.schema import CONFIDENCES, Request
 
 SCHEMA = 3
 """Schema of manifest and columns together. Schema 2 added `vocabulary_hash`."""
@@ -68,10 +71,6 @@ class Manifest:
     def __post_init__(self, where: str) -> None:
         """Refuse fields that contradict each other, since all later checks rely on them."""
         check_values(self, _RULES, where, TraceError)
-        for name in self.confidences:
-            if name not in CONFIDENCES:
-                close = nearest(str(name), CONFIDENCES)
-                raise TraceError(f"{where}: unknown confidence {name!r}{close}")
         if self.draft_cap is not None and self.neural_cap is None:
             raise TraceError(f"{where}: draft_cap is given but neural_cap is null")
         if self.confidences and self.draft_cap is None:
@@ -134,5 +133,33 @@ _RULES: Rules = {
     "sampling": Rule(
         lambda value: isinstance(value, Mapping) and is_json(dict(value)), "an object"
     ),
-    "confidences": Rule(lambda value: isinstance(value, list | tuple), "a list"),
+    "confidences": some_of(CONFIDENCES),
 }
+
+
+def manifest_for(
+    requests: Sequence[Request], target: str | None, drafter: str | None, source: str
+) -> Manifest:
+    """The manifest of a dense trace of these requests.
+
+    The caps are their largest neural count and longest draft, as longer drafts cannot be replayed.
+    """
+    drafts = [each.drafted_tokens for each in requests if each.drafted_tokens is not None]
+    counts = [each.neural_accepted for each in requests if each.neural_accepted is not None]
+    draft_cap = max((each.shape[1] for each in drafts if each.ndim == 2), default=0)
+    neural_cap = max((int(each.max(initial=1)) for each in counts), default=0)
+    return Manifest(
+        kind="dense",
+        target=target,
+        drafter=drafter if drafter is not None or not counts else "unknown",
+        neural_cap=max(neural_cap, draft_cap) or None,
+        draft_cap=draft_cap or None,
+        confidences=tuple(name for axis, name in enumerate(CONFIDENCES) if _known(requests, axis)),
+        source=source,
+    )
+
+
+def _known(requests: Sequence[Request], axis: int) -> bool:
+    """Whether any request has confidences of this kind."""
+    known = [each.confidences for each in requests if each.confidences is not None]
+    return any(each.shape[2:] > (axis,) and not np.isnan(each[..., axis]).all() for each in known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.files import AnyPath
 from adaspec.trace import folder
-from adaspec.trace.columns import FORMER_COLUMNS, LATER_COLUMNS, batch_rows, row_schema
+from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
 from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
@@ -92,13 +93,7 @@ class TraceReader:
 
     def workloads(self) -> dict[str, int]:
         """Rows per workload, in recorded order."""
-        counts: dict[str, int] = {}
-        for shard in self.shards:
-            for batch in self._batches(shard, ["workload"], 1 << 16):
-                for entry in batch.column("workload").value_counts().to_pylist():
-                    name = str(entry["values"])
-                    counts[name] = counts.get(name, 0) + int(entry["counts"])
-        return counts
+        return dict(Counter(workload for (workload, _), _ in self.request_keys()))
 
     def request_keys(self) -> Iterator[tuple[Key, str]]:
         """The (workload, id) of each row, with its file and row number; reads no other columns."""
@@ -142,20 +137,16 @@ class TraceReader:
             raise _damaged(shard.path, error) from error
 
     def _shards(self) -> list[Shard]:
-        shards = sorted(
-            (number, path)
-            for path in self.path.iterdir()
-            if (number := folder.shard_number(path.name)) is not None
-        )
-        for expected, (number, path) in enumerate(shards):
-            if number != expected:
-                missing = path.with_name(folder.shard_name(expected))
-                raise TraceError(f"{missing}: is missing, though {path.name} is there: {RESTORE}")
-        return [self._shard(path) for _, path in shards]
+        found = [path.name for path in self.path.iterdir() if folder.is_shard(path.name)]
+        expected = [folder.shard_name(number) for number in range(len(found))]
+        for name in expected:
+            if name not in found:
+                raise TraceError(
+                    f"{self.path / name}: is missing, though {max(found)} is there: {RESTORE}"
+                )
+        return [self._shard(self.path / name) for name in expected]
 
     def _shard(self, path: Path) -> Shard:
-        if not path.is_file():  # opening a pipe would block
-            raise TraceError(f"{path}: is not a file: {RESTORE}")
         try:
             with pq.ParquetFile(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -222,11 +213,9 @@ def _claim(seen: dict[Key, str], key: Key, where: str) -> None:
 
 def _manifest(path: Path) -> Manifest:
     advice = "give a folder that 'adaspec import' or 'adaspec record' wrote"
-    if not path.exists():
-        raise TraceError(f"{path}: there is no such folder: {advice}")
     if not path.is_dir():
-        kind = "a file" if path.is_file() else "a pipe or device"
-        raise TraceError(f"{path}: is {kind}, not a trace's folder: {advice}")
+        what = "is a file, not a trace's folder" if path.exists() else "there is no such folder"
+        raise TraceError(f"{path}: {what}: {advice}")
     file = path / folder.MANIFEST
     traces = sorted(str(each.parent) for each in path.glob(f"*/{file.name}"))
     if traces and not file.exists():
@@ -235,15 +224,11 @@ def _manifest(path: Path) -> Manifest:
             f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
         )
     try:
-        if not any(path.iterdir()):
-            raise TraceError(f"{path}: the folder is empty, it holds no trace: {advice}")
         record = read_json(file, TraceError, RESTORE, folder.MAX_BYTES)
     except FileNotFoundError:
         raise TraceError(
             f"{path}: holds no {folder.MANIFEST}, so it is no trace: {advice}"
         ) from None
-    except OSError as error:
-        raise TraceError(f"{file}: cannot be read ({error}): {RESTORE}") from error
     return Manifest.from_record(record, str(file))
 
 
@@ -251,8 +236,6 @@ def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
     for name in found.names:
         if found.names.count(name) > 1:
             raise TraceError(f"{path}: column '{name}' occurs twice: {RESTORE}")
-        if name in FORMER_COLUMNS:
-            continue
         if name not in expected.names:
             raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
         stored, wanted = found.field(name).type, expected.field(name).type

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from adaspec.errors import TraceError
 
 CONFIDENCES = ("logprob", "margin", "entropy")
 """Order of the last axis of `Request.confidences`: top-1 log-probability, top-2 margin, entropy."""
@@ -86,3 +89,33 @@ class LoggedStep:
     output_tokens: NDArray[np.int32] | None = None
     max_tokens: int | None = None
     """As in `Request`; with the text."""
+
+
+ARRAYS: dict[str, type[np.number[Any]]] = {
+    "prompt_tokens": np.int32,
+    "output_tokens": np.int32,
+    "neural_accepted": np.int16,
+    "drafted_tokens": np.int32,
+    "ngram_accepted": np.int16,
+    "confidences": np.float32,
+}
+"""The arrays of a request and their numbers."""
+
+
+def as_array(values: Any, kind: type[np.number[Any]], what: str) -> NDArray[Any]:
+    """Numbers, such as a list of them, as an array of a kind; a null first entry becomes -1."""
+    if isinstance(values, list) and values[:1] == [None]:
+        values = [-1, *values[1:]]
+    try:
+        array = np.asarray(values if np.size(values) else np.empty(np.shape(values), kind))
+        cast = array.astype(kind, copy=False)
+        if array.dtype.kind not in "iuf" or (
+            kind != np.float32 and not np.array_equal(cast, array)
+        ):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        bits = np.dtype(kind).itemsize * 8
+        whole = "" if kind == np.float32 else "whole "
+        said = f"{what} is no array of {whole}numbers of {bits} bits: {values!r:.60}"
+        raise TraceError(said) from None
+    return cast

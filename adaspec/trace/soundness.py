@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,104 +31,69 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
     _check_range(request, "max_tokens", 1, _INT32, where)
     if request.ngram_accepted is not None:
         _check_counts(request.ngram_accepted, "ngram_accepted", where)
-    if request.neural_accepted is None:
+    accepted = request.neural_accepted
+    if accepted is None:
         if request.drafted_tokens is not None or request.confidences is not None:
             raise TraceError(f"{where}: drafted tokens or confidences without neural_accepted")
         return
     if manifest.neural_cap is None:
         raise TraceError(f"{where}: holds neural_accepted, but the manifest's neural_cap is null")
-    accepted = request.neural_accepted
     _check_counts(accepted, "neural_accepted", where)
-    _refuse(
-        accepted > manifest.neural_cap,
-        lambda index: (
-            f"{where}: accepted={accepted[index]} at position {index} exceeds "
-            f"neural_cap={manifest.neural_cap}"
-        ),
-    )
     length = len(accepted)
-    _refuse(
-        np.arange(length) + accepted > length,
-        lambda index: (
-            f"{where}: accepted={accepted[index]} at position {index} reaches beyond the output's "
-            f"end at {length}"
-        ),
-    )
-    _check_drafts(request, manifest, where)
-
-
-def _check_drafts(request: Request, manifest: Manifest, where: str) -> None:
-    drafted, accepted = request.drafted_tokens, request.neural_accepted
-    assert accepted is not None
-    if drafted is None:
+    at = f"{where}: accepted={{0}} at position {{1}}"
+    cap = manifest.neural_cap
+    _refuse(accepted > cap, f"{at} exceeds neural_cap={cap}", accepted)
+    end = f"{at} reaches beyond the output's end at {length}"
+    _refuse(np.arange(length) + accepted > length, end, accepted)
+    if request.drafted_tokens is None:
         if request.confidences is not None:
             raise TraceError(f"{where}: confidences without drafted tokens")
         return
+    _check_drafts(request, request.drafted_tokens, accepted, manifest, where)
+
+
+def _check_drafts(
+    request: Request,
+    drafted: NDArray[np.int32],
+    accepted: Counts,
+    manifest: Manifest,
+    where: str,
+) -> None:
     if manifest.draft_cap is None:
         raise TraceError(f"{where}: holds drafted_tokens, but the manifest's draft_cap is null")
-    cap, length = manifest.draft_cap, len(accepted)
-    if drafted.shape != (length, cap):
+    cap, length, offsets = manifest.draft_cap, len(accepted), np.arange(drafted.shape[-1])
+    if drafted.ndim != 2 or len(drafted) != length or drafted.shape[1] > cap:
         raise TraceError(
             f"{where}: drafted_tokens has shape {drafted.shape}, expected {(length, cap)}"
         )
     present = drafted >= 0
     draft_len = present.sum(axis=1)
+    gap = (present != (offsets < draft_len[:, None])) | (drafted < -1)
     _refuse(
-        (present != (np.arange(cap) < draft_len[:, None])).any(axis=1) | (drafted < -1).any(axis=1),
-        lambda index: (
-            f"{where}: drafted_tokens at position {index} has a negative token id or a gap"
-        ),
+        gap.any(axis=1),
+        f"{where}: drafted_tokens at position {{1}} has a negative token id or a gap",
     )
     if length and draft_len[0]:
         raise TraceError(f"{where}: drafted_tokens at position 0 is not null: prefill drafts none")
     # If a draft fills the whole stored width, the real draft may have been longer.
-    _refuse(
-        (draft_len < cap) & (accepted > draft_len),
-        lambda index: (
-            f"{where}: accepted={accepted[index]} at position {index} exceeds "
-            f"draft_len={draft_len[index]}"
-        ),
-    )
-    if request.confidences is not None:
-        _check_confidences(request.confidences, present, manifest, where)
+    at = f"{where}: accepted={{0}} at position {{1}}"
+    _refuse((draft_len < cap) & (accepted > draft_len), f"{at} exceeds its draft", accepted)
     if request.paired:
-        _check_accepted_tokens(drafted, accepted, request.output_tokens, where)
-
-
-def _check_accepted_tokens(
-    drafted: NDArray[np.int32], accepted: Counts, output: NDArray[np.int32], where: str
-) -> None:
-    length, cap = drafted.shape
-    offsets = np.arange(cap)
-    taken = offsets < accepted[:, None]
-    follows = output[np.minimum(np.arange(length)[:, None] + offsets, max(length - 1, 0))]
-    _refuse(
-        (taken & (drafted != follows)).any(axis=1),
-        lambda index: (
-            f"{where}: accepted={accepted[index]} at position {index}, but its drafted tokens "
-            "are not the output's"
-        ),
-    )
-
-
-def _check_confidences(
-    confidences: NDArray[np.float32],
-    present: NDArray[np.bool_],
-    manifest: Manifest,
-    where: str,
-) -> None:
+        last = max(length - 1, 0)
+        follows = request.output_tokens[np.minimum(np.arange(length)[:, None] + offsets, last)]
+        wrong = (offsets < accepted[:, None]) & (drafted != follows)
+        said = f"{at}, but its drafted tokens are not the output's"
+        _refuse(wrong.any(axis=1), said, accepted)
+    confidences = request.confidences
+    if confidences is None:
+        return
     shape = (*present.shape, len(CONFIDENCES))
     if confidences.shape != shape:
         raise TraceError(f"{where}: confidences has shape {confidences.shape}, expected {shape}")
     known = ~np.isnan(confidences)
-    _refuse(
-        (known & ~present[:, :, None]).any(axis=(1, 2)),
-        lambda index: f"{where}: a confidence at position {index} belongs to no drafted token",
-    )
-    _refuse(
-        (known & ~np.isfinite(confidences)).any(axis=(1, 2)),
-        lambda index: f"{where}: a confidence at position {index} is infinite",
-    )
+    at = f"{where}: a confidence at position {{1}}"
+    _refuse((known & ~present[..., None]).any(axis=(1, 2)), f"{at} belongs to no drafted token")
+    _refuse(np.isinf(confidences).any(axis=(1, 2)), f"{at} is infinite")
     for axis, name in enumerate(CONFIDENCES):
         if name not in manifest.confidences and known[:, :, axis].any():
             raise TraceError(f"{where}: holds {name}, which the manifest's confidences do not name")
@@ -230,24 +194,30 @@ def _check_key(workload: str, id: str, where: str) -> None:
 
 
 def _check_tokens(tokens: NDArray[np.int32], name: str, where: str) -> None:
-    if tokens.ndim != 1:
-        raise TraceError(f"{where}: {name} has {tokens.ndim} dimensions, expected 1")
+    _check_flat(tokens, name, where)
     broken = (tokens < 0) | (tokens > _INT32)
-    _refuse(broken, lambda index: f"{where}: {name}[{index}]={tokens[index]} is not a token id")
+    _refuse(broken, f"{where}: {name}[{{1}}]={{0}} is not a token id", tokens)
 
 
 def _check_counts(counts: Counts, name: str, where: str) -> None:
-    if counts.ndim != 1:
-        raise TraceError(f"{where}: {name} has {counts.ndim} dimensions, expected 1")
+    _check_flat(counts, name, where)
     if len(counts) and counts[0] != -1:
         raise TraceError(f"{where}: {name}[0]={counts[0]} is not null: prefill verifies no draft")
-    broken = counts < 0
-    if len(broken):
-        broken[0] = False
-    _refuse(broken, lambda index: f"{where}: {name}[{index}] is null or negative")
+    broken = (counts < 0) & (np.arange(len(counts)) > 0)
+    _refuse(broken, f"{where}: {name}[{{1}}] is null or negative")
 
 
-def _refuse(broken: Any, describe: Callable[[int], str]) -> None:
-    """Raise a `TraceError` about the first index at which `broken` is true, if there is one."""
+def _check_flat(values: NDArray[Any], name: str, where: str) -> None:
+    if values.ndim != 1:
+        raise TraceError(f"{where}: {name} has {values.ndim} dimensions, expected 1")
+
+
+def _refuse(broken: Any, text: str, values: NDArray[Any] | None = None) -> None:
+    """Raise a `TraceError` about the first place that is broken, if there is one.
+
+    In the text, {0} stands for the value and {1} for the place.
+    """
     if broken.any():
-        raise TraceError(describe(int(np.argmax(broken))))
+        first = int(np.argmax(broken))
+        value = "" if values is None else str(values[first])
+        raise TraceError(text.replace("{0}", value).replace("{1}", str(first)))

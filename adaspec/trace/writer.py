@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields, replace
@@ -14,16 +13,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.files import AnyPath, new_file, new_folder, refusing
 from adaspec.trace import folder
 from adaspec.trace.columns import row_batch, row_schema
-from adaspec.trace.manifest import Manifest
+from adaspec.trace.manifest import Manifest, manifest_for
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
-from adaspec.trace.soundness import check_order, check_request, check_step
+from adaspec.trace.schema import ARRAYS, LoggedStep, Request, as_array
+from adaspec.trace.soundness import check_request, check_step
 
 _GROUP_BYTES = 2 << 20
 """Size of a row group in memory, all of which a reader must load at once."""
@@ -33,15 +31,6 @@ _REWRITTEN_BYTES = 8 << 20
 """A flushed shard stays open up to this size in memory, and the next flush writes it again: whoever
 flushes every few seconds gets few files, and little is written twice."""
 
-_INTEGERS: dict[str, type[np.integer[Any]]] = {
-    "prompt_tokens": np.int32,
-    "output_tokens": np.int32,
-    "neural_accepted": np.int16,
-    "drafted_tokens": np.int32,
-    "ngram_accepted": np.int16,
-}
-"""The integer arrays of a request, for which callers may also give lists."""
-
 
 class TraceWriter:
     """Writes a trace in place, shard by shard; a kill costs only the rows since the last flush, or
@@ -50,8 +39,8 @@ class TraceWriter:
     `append` continues an existing trace of the same manifest. A trace that appears whole or not at
     all, or replaces another, is written by `whole_trace`.
 
-    A repeated or misordered step is refused. To bound the memory of an endless log, only the last
-    `remembers` requests are checked for that. Dense traces check all requests.
+    No request may be added twice to a dense trace. Whether the steps of a log are in order is
+    checked as they are read.
     """
 
     def __init__(
@@ -61,7 +50,6 @@ class TraceWriter:
         *,
         append: bool = False,
         shard_rows: int = 1 << 17,
-        remembers: int | None = None,
         shown: Path | None = None,
     ):
         """Errors are about the path `shown`, if the trace will be somewhere else in the end."""
@@ -73,8 +61,7 @@ class TraceWriter:
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
         self._groups_bytes = 0
-        self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._remembers = remembers
+        self._known: set[tuple[str, str]] = set()
         self._shards = 0
         """How many shards are ended, the number of the open one."""
         self._on_disk = 0
@@ -103,20 +90,17 @@ class TraceWriter:
             raise TraceError(f"{where}: does not belong into a {self.manifest.kind} trace")
         if isinstance(row, Request):
             check_request(row, self.manifest, where)
-            if key in self._latest:
+            if key in self._known:
                 raise TraceError(
                     f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
                     "rename or remove one"
                 )
-            self._latest[key] = 0
-            self._group_bytes += _size(row)
+            self._known.add(key)
         else:
             check_step(row, where)
-            check_order(row, self._latest.get(key, -1), where)
-            self._remember(key, row.step)
-            self._group_bytes += 128
-            for text in (row.prompt_tokens, row.output_tokens):
-                self._group_bytes += 0 if text is None else text.nbytes
+        values = (getattr(row, item.name) for item in fields(row))
+        arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+        self._group_bytes += 128 + arrays
         self._rows.append(row)
         self._has_unwritten = True
         if self._group_bytes >= _GROUP_BYTES or len(self._rows) >= min(
@@ -161,12 +145,6 @@ class TraceWriter:
             self.close()
         else:
             self.abort()
-
-    def _remember(self, key: tuple[str, str], step: int) -> None:
-        self._latest[key] = step
-        self._latest.move_to_end(key)
-        if self._remembers is not None and len(self._latest) > self._remembers:
-            self._latest.popitem(last=False)
 
     def _end_group(self) -> None:
         self._groups.append(row_batch(self._rows, self.manifest))
@@ -219,10 +197,7 @@ class TraceWriter:
                 f"{self.path}: cannot be appended to: {difference}: choose another folder"
             )
         if existing.manifest.kind == "dense":
-            self._latest.update((key, 0) for key, _ in existing.request_keys())
-        else:
-            for step in existing.steps():
-                self._remember((step.workload, step.id), step.step)
+            self._known.update(key for key, _ in existing.request_keys())
         self._shards = self._on_disk = len(existing.shards)
         with refusing(self.path, TraceError):
             (self._folder / folder.COMPLETE).unlink(missing_ok=True)
@@ -262,11 +237,6 @@ def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator
         yield writer
 
 
-def _size(request: Request) -> int:
-    values = (getattr(request, item.name) for item in fields(request))
-    return 64 + sum(value.nbytes for value in values if isinstance(value, np.ndarray))
-
-
 def write_trace(
     path: AnyPath,
     requests: Iterable[Request],
@@ -282,78 +252,32 @@ def write_trace(
     draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
     """
     where = Path(path)
-    rows: Iterable[Request] = _arrays(requests, f"{where}")
+    if not isinstance(requests, Iterable):
+        raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
+    rows: Iterable[Request] = (
+        _of_arrays(each, f"{where}: request {at}") for at, each in enumerate(requests)
+    )
     if manifest is None:
         rows = known = list(rows)
-        manifest = _manifest(known, target, drafter)
+        manifest = manifest_for(known, target, drafter, "write_trace")
     elif target is not None or drafter is not None:
         raise TraceError(f"{where}: a manifest is given, which names target and drafter itself")
     with whole_trace(where, manifest, force) as writer:
         for request in rows:
             writer.add(request)
-        if not writer._latest:
+        if not writer._known:
             raise TraceError(f"{where}: there is no request to write")
 
 
-def _manifest(requests: list[Request], target: str | None, drafter: str | None) -> Manifest:
-    drafts = [each.drafted_tokens for each in requests if each.drafted_tokens is not None]
-    counts = [each.neural_accepted for each in requests if each.neural_accepted is not None]
-    known = [each.confidences for each in requests if each.confidences is not None]
-    draft_cap = max((each.shape[1] for each in drafts if each.ndim == 2), default=0)
-    neural_cap = max((int(each.max(initial=1)) for each in counts), default=0)
-    return Manifest(
-        kind="dense",
-        target=target,
-        drafter=drafter if drafter is not None or not counts else "unknown",
-        neural_cap=max(neural_cap, draft_cap) or None,
-        draft_cap=draft_cap or None,
-        confidences=tuple(name for axis, name in enumerate(CONFIDENCES) if _holds(known, axis)),
-        source="write_trace",
-    )
-
-
-def _holds(known: list[NDArray[np.float32]], axis: int) -> bool:
-    return any(each.shape[2:] > (axis,) and not np.isnan(each[..., axis]).all() for each in known)
-
-
-def _arrays(requests: Iterable[Request], where: str) -> Iterator[Request]:
-    """The requests with lists turned into arrays; anything but requests and numbers is refused."""
-    if not isinstance(requests, Iterable):
-        raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
-    for number, request in enumerate(requests):
-        label = f"{where}: request {number}"
-        if not isinstance(request, Request):
-            raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
-        changes: dict[str, Any] = {}
-        for name, kind in _INTEGERS.items():
-            value = getattr(request, name)
-            if value is not None:
-                changes[name] = _integers(value, kind, f"{label}: {name}")
-            elif name in ("prompt_tokens", "output_tokens"):
-                raise TraceError(f"{label}: {name} is None: give token ids")
-        if request.confidences is not None:
-            changes["confidences"] = _array(request.confidences, f"{label}: confidences").astype(
-                np.float32
-            )
-        yield replace(request, **changes)
-
-
-def _integers(values: Any, kind: type[np.integer[Any]], what: str) -> NDArray[Any]:
-    if isinstance(values, list) and values[:1] == [None]:
-        values = [-1, *values[1:]]
-    array, bounds = _array(values, what), np.iinfo(kind)
-    if array.size and array.dtype.kind not in "iu":
-        raise TraceError(f"{what} holds no whole numbers: {values!r:.60}")
-    if array.size and not bounds.min <= array.min() <= array.max() <= bounds.max:
-        raise TraceError(f"{what} holds numbers beyond {bounds.bits} bits")
-    return array.astype(kind, copy=False)
-
-
-def _array(values: Any, what: str) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, OverflowError):
-        array = np.asarray(None)
-    if array.dtype.kind not in "iuf":
-        raise TraceError(f"{what} is no array of numbers: {values!r:.60}")
-    return array
+def _of_arrays(request: Request, label: str) -> Request:
+    """The request with its lists turned into arrays; anything but requests is refused."""
+    if not isinstance(request, Request):
+        raise TraceError(f"{label} is a {type(request).__name__}: give adaspec.Request objects")
+    changes: dict[str, Any] = {}
+    for name, kind in ARRAYS.items():
+        value = getattr(request, name)
+        if value is not None:
+            changes[name] = as_array(value, kind, f"{label}: {name}")
+        elif name in ("prompt_tokens", "output_tokens"):
+            raise TraceError(f"{label}: {name} is None: give token ids")
+    return replace(request, **changes)

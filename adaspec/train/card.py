@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adaspec.evaluate.options import NONE, Options
-from adaspec.evaluate.render import tables
-from adaspec.evaluate.render.contents import HOW_TO_READ
-from adaspec.evaluate.render.markdown import table_markdown
-from adaspec.evaluate.render.table import Text, code, foreign, simple_table
-from adaspec.evaluate.report import OPPONENT, Report
 from adaspec.evaluate.selection import Selection
+from adaspec.evaluate.table import Table
+from adaspec.evaluate.tables import (
+    HOW_TO_READ,
+    OPPONENT,
+    Report,
+    calibration,
+    headline,
+    lifts_alone,
+)
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.train.corpus import HELD_OUT, Corpus
 from adaspec.train.token_tables import MIN_REQUESTS
@@ -55,8 +59,8 @@ def card_of(
             parts += _results(title, document)
     parts.append("## Calibration")
     for title, document in reports.items():
-        for table in tables.calibration(document["calibration"], title):
-            parts.append(table_markdown(table, 3))
+        for table in calibration(document["calibration"], title):
+            parts.append(table.markdown(3))
     parts += ["## What the files hold", _files(entries), "## Limits", _limits(manifest, corpus)]
     return "\n\n".join(parts) + "\n"
 
@@ -100,9 +104,9 @@ def _data(corpus: Corpus) -> Iterator[str]:
             f"Target: {trained.target or 'not said'}. Tokenizer: {corpus.tokenizer or 'not said'}. "
             f"Drafter: {trained.drafter or 'none'}."
         )
-    rows: list[list[Text]] = [
+    rows = [
         [
-            foreign(workload),
+            workload,
             f"{count:,}",
             f"{_tokens(trained, workload):,}",
             f"{held_out.counts.get(workload, 0):,}",
@@ -111,7 +115,7 @@ def _data(corpus: Corpus) -> Iterator[str]:
         for workload, count in trained.counts.items()
     ]
     heads = ["workload", "trained on", "output tokens", "kept back", "output tokens"]
-    yield table_markdown(simple_table("", heads, rows))
+    yield Table("", heads, rows).markdown()
     reasons: Counter[str] = sum(map(Counter, trained.left_out.values()), Counter())
     if reasons:
         listing = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
@@ -140,15 +144,13 @@ def _settings(manifest: PolicyManifest, options: Options) -> Iterator[str]:
     forwards = ", ".join(f"{count} at {load}" for load, count in manifest.forwards.items())
     yield f"Forwards of the drafter by concurrency: {forwards or 'not tuned'}."
     if manifest.static_tuned:
-        rules: list[list[Text]] = [
-            [str(load), code(spec)] for load, spec in manifest.static_tuned.items()
-        ]
+        rules = [[str(load), spec] for load, spec in manifest.static_tuned.items()]
         yield "The best static rule on the same training requests:"
-        yield table_markdown(simple_table("", ["concurrency", "`static:tuned`"], rules, 2))
+        yield Table("", ["concurrency", "static:tuned"], rules, 2).markdown()
 
 
 def _results(title: str, document: Mapping[str, Any]) -> Iterator[str]:
-    """What the policy of a report gains on the mix, on each workload, and for single requests."""
+    """What the policy of a report gains on the mix and on each workload."""
     (policy,) = document["policies"]
     names = {policy: MINE, NONE: NONE, OPPONENT: OPPONENT}
     shown = {
@@ -165,11 +167,9 @@ def _results(title: str, document: Mapping[str, Any]) -> Iterator[str]:
     resamples = document["resamples"]
     drawn = f"intervals from {resamples} resamples" if resamples else "no intervals (no resamples)"
     yield f"Orders: {document['orders']}; {drawn}."
-    yield table_markdown(tables.headline(report, workload, MINE), 4)
-    if report.alone:
-        yield table_markdown(tables.lifts_alone(report, MINE), 4)
-    if latency := tables.latency(report, workload):
-        yield table_markdown(latency, 4)
+    yield headline(report, workload, MINE).markdown(4)
+    if len(report.workloads) > 2:
+        yield lifts_alone(report, MINE).markdown(4)
 
 
 def _files(entries: int) -> str:

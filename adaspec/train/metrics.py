@@ -11,7 +11,7 @@ from adaspec.cost.model import CostModel
 from adaspec.documents import json_types
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options
-from adaspec.evaluate.written_report import read_report
+from adaspec.evaluate.report import read_report
 from adaspec.predict.fingerprint import feature_fingerprint
 
 

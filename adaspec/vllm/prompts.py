@@ -17,7 +17,7 @@ from typing import Any
 
 from adaspec.documents import Rule, check_keys, check_values, matching, or_null, whole
 from adaspec.errors import TraceError
-from adaspec.trace.importers.lines import Lines, Record, find_files, name_of, workload_of
+from adaspec.trace.importers.lines import Record, find_files, lines_of, name_of, workload_of
 
 _FORMS = {
     "text": "text",
@@ -83,18 +83,16 @@ class Prompt:
 
 def read_prompts(file: Path) -> list[Prompt]:
     """All prompts of a file; raises a `TraceError` that names the first invalid line."""
-    lines = Lines(find_files([file], ("*.jsonl",)))
     numbers: Counter[str] = Counter()
     prompts: dict[tuple[str, str], Prompt] = {}
-    for file_path in lines.files:
-        for where, record in lines.of(file_path):
-            prompt = _prompt(record, where, workload_of(file_path), numbers)
-            if prompt.key in prompts:
-                raise TraceError(
-                    f"{where}: id {prompt.id!r} of workload {prompt.workload!r} stands already in "
-                    f"{prompts[prompt.key].where}: rename or remove one"
-                )
-            prompts[prompt.key] = prompt
+    for source, where, record in lines_of(find_files([file], "*.jsonl")):
+        prompt = _prompt(record, where, workload_of(source), numbers)
+        if prompt.key in prompts:
+            raise TraceError(
+                f"{where}: id {prompt.id!r} of workload {prompt.workload!r} stands already in "
+                f"{prompts[prompt.key].where}: rename or remove one"
+            )
+        prompts[prompt.key] = prompt
     if not prompts:
         raise TraceError(f"{file}: holds no prompts")
     return list(prompts.values())

@@ -24,10 +24,6 @@ _PENDING_SHARE = 16
 _MAX_PENDING_BYTES = 16 << 20
 _SHARD_BYTES = 8192
 """The space for a shard beside its rows, and for a trace beside its shards."""
-_REMEMBERED = 1 << 16
-"""How many requests of a logged trace are remembered to check for repeated steps. Remembering all
-would fill the memory for nothing: a request's steps are added together when it leaves, under an id
-that never repeats."""
 
 
 class TraceOutput:
@@ -118,7 +114,7 @@ class TraceOutput:
             self.flush()
 
     def _open(self) -> TraceWriter:
-        self._writer = TraceWriter(self.folder, self.manifest, append=True, remembers=_REMEMBERED)
+        self._writer = TraceWriter(self.folder, self.manifest, append=True)
         self._measure()
         log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
         return self._writer

@@ -11,18 +11,14 @@ from results import write_json
 
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import target_s
-from adaspec.evaluate.render.contents import Contents, Part, Section
-from adaspec.evaluate.render.page import page
-from adaspec.evaluate.render.table import (
+from adaspec.evaluate.page import page
+from adaspec.evaluate.table import (
     NULL,
+    Section,
     Table,
-    Text,
-    code,
     decimal,
-    foreign,
     milliseconds,
     percent,
-    simple_table,
     times,
 )
 
@@ -36,14 +32,10 @@ def write_report(folder: Path, planned: Mapping[str, Any]) -> None:
     """Write what there is to say so far."""
     document = document_of(folder, planned)
     write_json(folder / "report.json", document)
-    tables = Section("What was measured", [Part(table) for table in _tables(document)])
-    contents = Contents(
-        title="adaspec on this machine",
-        subject=foreign(_where(document)),
-        sections=[tables],
-        notes=list(_notes(document)),
-    )
-    (folder / "report.html").write_text(page(contents), encoding="utf-8")
+    tables = Section("What was measured", list(_tables(document)))
+    notes = [_where(document), *_notes(document)]
+    html = page("adaspec on this machine", [tables], notes=notes)
+    (folder / "report.html").write_text(html, encoding="utf-8", errors="replace")
 
 
 def _where(document: Mapping[str, Any]) -> str:
@@ -72,13 +64,13 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
         yield _replay(document["replay"])
 
 
-def _notes(document: Mapping[str, Any]) -> Iterator[Text]:
+def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     for name, engine in document["engines"].items():
         if "error" in engine:
-            yield ["The engine ", code(name), ": ", foreign(engine["error"])]
+            yield f"The engine {name}: {engine['error']}"
     for each in document["stages"]:
         if each["log"]:
-            yield ["The end of ", code(each["stage"]), "'s log: ", code(" / ".join(each["log"]))]
+            yield f"The end of {each['stage']}'s log: {' / '.join(each['log'])}"
 
 
 def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -87,7 +79,7 @@ def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
         [
             row["workload"],
             decimal(row["load"], 0),
-            code(row["method"]),
+            row["method"],
             decimal(row["tokens_per_s"], 0),
             decimal(row["replayed_tokens_per_s"], 0),
             percent(row["tokens_per_s"] / row["replayed_tokens_per_s"], 0),
@@ -100,20 +92,20 @@ def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
         "The same requests in the same order by the evaluator of `adaspec eval --engine async`, "
         "under the costs that were measured here (`costs/v2.json`), or else the builtin ones."
     )
-    return simple_table("Against the replay", heads, lines, names=3, sentence=note)
+    return Table("Against the replay", heads, lines, names=3, sentence=note)
 
 
 def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         [
-            code(each["stage"]),
+            each["stage"],
             each["status"],
-            foreign(each["why"] or ""),
+            each["why"] or "",
             decimal(each["seconds"], 0),
         ]
         for each in stages
     ]
-    return simple_table("Stages", ("stage", "status", "why", "seconds"), rows, names=3)
+    return Table("Stages", ("stage", "status", "why", "seconds"), rows, names=3)
 
 
 def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
@@ -122,9 +114,9 @@ def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
         [
             line["workload"],
             str(line["load"]),
-            code(method),
+            method,
             *(_span(over[key]) for key in ("none", "eagle3", "vllm")),
-            code(line["best_vllm"] or NULL),
+            line["best_vllm"] or NULL,
         ]
         for line in lines
         for method, over in line["over"].items()
@@ -133,14 +125,14 @@ def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
         "Medians of tokens per second, and the span of single rounds. EAGLE-3 at the length, and "
         "vLLM with the method, that turned out best at that load."
     )
-    return simple_table("Headline", heads, rows, 3, sentence)
+    return Table("Headline", heads, rows, 3, sentence)
 
 
 def _lossless(checks: Sequence[Mapping[str, Any]]) -> Table:
     heads = ("stage", "equal", "nearly tied", "different", "n-gram", "neural", "splice", "faults")
     rows = [
         [
-            code(each["stage"]),
+            each["stage"],
             *(str(each[name]) for name in ("equal", "near_tie", "different")),
             *(str(each["taken"][source]) for source in ("ngram", "neural", "splice")),
             str(sum(each["faults"].values())),
@@ -152,7 +144,7 @@ def _lossless(checks: Sequence[Mapping[str, Any]]) -> Table:
         "how many drafts of each source were verified. Where two tokens are nearly tied, rounding "
         "decides."
     )
-    return simple_table("Lossless", heads, rows, sentence=sentence)
+    return Table("Lossless", heads, rows, sentence=sentence)
 
 
 def _costs(document: Mapping[str, Any]) -> Iterator[Table]:
@@ -178,16 +170,16 @@ def _constants(costs: Mapping[str, Any]) -> Table:
         table = cost_from_document(cost, "costs").constants()
         rows.append(
             [
-                code(way),
+                way,
                 *(milliseconds(target_s(table, tokens)) for tokens in (1, 64, 512)),
                 decimal(1e9 * cost["context_s"], 1),
                 milliseconds(cost["forward_s"]),
                 percent(profile["fit"]["mean_error"], 1),
-                foreign("; ".join(profile["complaints"]) or NULL),
+                "; ".join(profile["complaints"]) or NULL,
             ]
         )
     sentence = "Cost models as `adaspec profile` fits them, in `costs/`; error: of held-out steps."
-    return simple_table("Step costs", heads, rows, sentence=sentence)
+    return Table("Step costs", heads, rows, sentence=sentence)
 
 
 def _span(over: Mapping[str, float] | None) -> str:
@@ -197,10 +189,10 @@ def _span(over: Mapping[str, float] | None) -> str:
 
 
 def _speeds(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    cells: list[list[Text]] = [
+    cells: list[list[str]] = [
         [
             str(row["load"]),
-            code(row["method"]),
+            row["method"],
             decimal(row["tokens_per_s"], 1),
             " ".join(f"{speed:.1f}" for speed in row["by_round"]),
             decimal(row["tokens_per_row"]),
@@ -220,14 +212,14 @@ def _speeds(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
         "Medians over rounds. tokens a step: of each request that emitted some. graphs: the "
         "target's steps by CUDA graph, and why some ran outside all. guard: steps by its word."
     )
-    return simple_table(f"Throughput: {title}", (*heads, *more, "faults"), cells, 2, sentence)
+    return Table(f"Throughput: {title}", (*heads, *more, "faults"), cells, 2, sentence)
 
 
 def _times(rows: Sequence[Mapping[str, Any]], title: str, cost: str) -> Table:
-    cells: list[list[Text]] = [
+    cells: list[list[str]] = [
         [
             str(row["load"]),
-            code(row["method"]),
+            row["method"],
             each["mode"],
             str(each["forwards"]),
             str(each["steps"]),
@@ -240,7 +232,7 @@ def _times(rows: Sequence[Mapping[str, Any]], title: str, cost: str) -> Table:
     ]
     heads = ("at once", "method", "graph", "forwards", "steps", "tokens", "ms", "by the costs")
     sentence = f"Medians of steps that compile nothing, beside what `{cost}` says of the same ones."
-    return simple_table(f"Step times: {title}", heads, cells, 4, sentence)
+    return Table(f"Step times: {title}", heads, cells, 4, sentence)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

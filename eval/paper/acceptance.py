@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.acceptance import ngram_accepted
+from adaspec.evaluate.inspection import ngram_accepted
 from adaspec.trace.reader import read_trace
 from adaspec.trace.schema import Request
 

@@ -89,7 +89,7 @@ def test_the_package_and_its_policies_are_in_the_wheel_whole_and_nothing_else(wh
     names = set(wheel.namelist())
     patterns = ("adaspec/**/*.py", "adaspec/**/*.html", "adaspec/**/*.js")
     there = {str(p.relative_to(CHECKOUT)) for each in patterns for p in CHECKOUT.glob(each)}
-    assert "adaspec/evaluate/render/page.html" in there
+    assert "adaspec/evaluate/page.html" in there
     assert there <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"adaspec"}
     assert not [name for name in names if "__pycache__" in name]

@@ -10,15 +10,16 @@ from typing import Any
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
-from adaspec.trace.importers import jsonl, specdecode_bench, vllm_responses
+from adaspec.trace.importers import dense, vllm_responses
 from adaspec.trace.importers.lines import Progress, Recording
 from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
+from adaspec.trace.soundness import check_order
 from adaspec.trace.writer import whole_trace
 
 FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording]] = {
-    "specdecode-bench": specdecode_bench.read_recording,
-    "jsonl": jsonl.read_recording,
+    "specdecode-bench": dense.read_public,
+    "jsonl": dense.read_jsonl,
     "vllm-responses": vllm_responses.read_recording,
 }
 """What opens a recording of each format; its rows are read only when needed."""
@@ -56,23 +57,23 @@ def import_trace(
         manifest = replace(manifest, drafter=drafter)
     if vocabulary_size is not None:
         manifest = replace(manifest, vocabulary_hash=str(vocabulary_size))
-    workloads: Counter[str] = Counter()
+    requests: dict[tuple[str, str], int] = {}
     sums: Counter[str] = Counter()
-    latest: tuple[str, str] | None = None
     with whole_trace(Path(out), manifest, force) as writer:
         for where, row in recording.rows:
             writer.add(row, where)
+            key = (row.workload, row.id)
             if isinstance(row, Request):
+                requests[key] = 0
                 sums["paired"] += row.paired
                 sums["neural"] += row.neural_accepted is not None
                 sums["output_tokens"] += len(row.output_tokens)
             else:
+                check_order(row, requests.get(key, -1), where)
+                requests[key] = row.step
                 sums["steps"] += 1
                 sums["output_tokens"] += 0 if row.step else row.output_len or 0
-            if (row.workload, row.id) != latest:
-                latest = (row.workload, row.id)
-                workloads[row.workload] += 1
-        if not workloads:
+        if not requests:
             raise TraceError(f"{', '.join(map(str, paths))}: nothing to import was found there")
     dense = manifest.kind == "dense"
     return {
@@ -81,11 +82,11 @@ def import_trace(
         "kind": manifest.kind,
         "target": manifest.target,
         "drafter": manifest.drafter,
-        "requests": workloads.total(),
+        "requests": len(requests),
         "paired": sums["paired"] if dense else None,
         "neural": sums["neural"] if dense else None,
         "steps": None if dense else sums["steps"],
         "output_tokens": sums["output_tokens"],
-        "workloads": dict(workloads),
+        "workloads": dict(Counter(workload for workload, _ in requests)),
         "notes": dict(recording.notes),
     }

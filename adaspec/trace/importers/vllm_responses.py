@@ -17,8 +17,7 @@ output, which wraps each response in `response.body`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,67 +26,62 @@ from numpy.typing import NDArray
 from adaspec.documents import parse_json
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
-    Lines,
     Progress,
     Record,
     Recording,
     as_object,
     described,
     find_files,
+    lines_of,
     name_of,
-    whole_numbers,
     workload_of,
 )
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import LoggedStep
+from adaspec.trace.schema import LoggedStep, as_array
 
 _FLAG = "--per-request-spec-decode-metrics detailed"
 Response = tuple[str, str, Record]
-"""The file and line of a response, its workload, and the response itself."""
+"""The workload of a response, its file and line, and the response itself."""
 
 
 def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
-    """The steps in some saved responses, or folders of them."""
-    lines = Lines(find_files(sources, ("*.json*",)), progress)
+    """The steps in some saved responses, or folders of them; all are held in memory."""
+    files = find_files(sources, "*.json*")
     folders = {source for source in sources if source.is_dir()}
-    responses = _responses(lines, folders)
-    first = next(responses, None)
-    if first is None:
-        raise TraceError(f"{lines.files[0]}: holds no response")
-    model = first[2].get("model")
+    responses = list(_responses(files, folders, progress))
+    if not responses:
+        raise TraceError(f"{files[0]}: holds no response")
+    model = responses[0][2].get("model")
+    for _, where, response in responses:
+        if response.get("model") != model:
+            raise TraceError(
+                f"{where}: is of model {response.get('model')!r}, those before it of {model!r}: "
+                "import each model by itself"
+            )
     manifest = Manifest(
         kind="logged",
         target=target or (model if isinstance(model, str) else None),
         engine="vllm",
-        source=described("vllm-responses", lines.files),
+        source=described("vllm-responses", files),
     )
     notes: Counter[str] = Counter()
-    return Recording(manifest, _steps(chain([first], responses), model, notes), notes)
+    return Recording(manifest, _steps(responses, notes), notes)
 
 
-def _responses(lines: Lines, folders: set[Path]) -> Iterator[Response]:
-    """Each response with its file and line, and its workload."""
-    for file in lines.files:
+def _responses(
+    files: list[Path], folders: set[Path], progress: Progress | None
+) -> Iterator[Response]:
+    lines = [file for file in files if file.suffix != ".json"]
+    for file, where, record in lines_of(lines, progress):
+        yield workload_of(file), where, _unwrapped(record)
+    for file in files:
         if file.suffix == ".json":
-            workload = file.parent.name if file.parent in folders else ""
-            for where, record in _entries(file):
-                yield where, workload or workload_of(file), _unwrapped(record)
-            lines.advance(file.stat().st_size)
-        else:
-            for where, record in lines.of(file):
-                yield where, workload_of(file), _unwrapped(record)
-
-
-def _entries(file: Path) -> Iterator[tuple[str, Record]]:
-    try:
-        value = parse_json(file.read_bytes(), str(file), TraceError)
-    except OSError as error:
-        raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
-    if not isinstance(value, list):
-        yield str(file), as_object(value, str(file))
-        return
-    for index, record in enumerate(value):
-        yield f"{file} entry {index}", as_object(record, f"{file} entry {index}")
+            value = parse_json(file.read_bytes(), str(file), TraceError)
+            entries = value if isinstance(value, list) else [value]
+            for index, entry in enumerate(entries):
+                where = f"{file} entry {index}" if isinstance(value, list) else str(file)
+                name = file.parent.name if file.parent in folders else ""
+                yield name or workload_of(file), where, _unwrapped(as_object(entry, where))
 
 
 def _unwrapped(record: Record) -> Record:
@@ -99,42 +93,26 @@ def _unwrapped(record: Record) -> Record:
     return {**body, "id": record["custom_id"]} if record.get("custom_id") else body
 
 
-def _steps(
-    responses: Iterable[Response], model: object, notes: Counter[str]
-) -> Iterator[tuple[str, LoggedStep]]:
-    with_metrics = 0
-    where = ""
-    for where, workload, response in responses:
-        if response.get("model") != model:
-            raise TraceError(
-                f"{where}: is of model {response.get('model')!r}, those before it of {model!r}: "
-                "import each model by itself"
-            )
-        metrics = _metrics(response, where)
-        if metrics is None:
-            notes["responses without speculative-decoding metrics skipped"] += 1
+def _steps(responses: list[Response], notes: Counter[str]) -> Iterator[tuple[str, LoggedStep]]:
+    without = "responses without speculative-decoding metrics skipped"
+    for workload, where, response in responses:
+        metrics = response.get("metrics")
+        speculative = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        if speculative is None:
+            notes[without] += 1
             continue
-        with_metrics += 1
-        steps = _request_steps(response, metrics, workload, where)
+        steps = _request_steps(response, as_object(speculative, where), workload, where)
         if not steps:
             notes["responses without a drafted step skipped"] += 1
         elif steps[0].position is None:
             notes["requests with undrafted steps, positions unknown"] += 1
         for step in steps:
             yield where, step
-    if not with_metrics:
+    if notes[without] == len(responses):
         raise TraceError(
             f"{where}: neither it nor any response before it has metrics.speculative_decoding: "
             f"serve with {_FLAG} (vLLM 0.32 or later) and ask for n = 1"
         )
-
-
-def _metrics(response: Record, where: str) -> Record | None:
-    metrics = response.get("metrics")
-    speculative = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-    if speculative is not None and not isinstance(speculative, dict):
-        raise TraceError(f"{where}: metrics.speculative_decoding is not an object")
-    return speculative
 
 
 def _request_steps(
@@ -146,8 +124,10 @@ def _request_steps(
                 f"{where}: has summary metrics without per_step_accepted: serve with {_FLAG}"
             )
         return []
-    accepted = whole_numbers(metrics["per_step_accepted"], "per_step_accepted", where)
-    drafted = whole_numbers(metrics.get("per_step_drafted"), "per_step_drafted", where)
+    accepted, drafted = (
+        as_array(metrics.get(key), np.int32, f"{where}: {key}")
+        for key in ("per_step_accepted", "per_step_drafted")
+    )
     if len(accepted) != len(drafted):
         raise TraceError(
             f"{where}: {len(accepted)} entries in per_step_accepted, {len(drafted)} in "

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from adaspec.cli.main import COMMANDS, adaspec, run
+from adaspec.cli.main import COMMANDS, run
 from adaspec.errors import AdaspecError, TraceError
 
 
@@ -33,9 +33,7 @@ def command(monkeypatch):
 
         module.command = probe
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        entry = (module.__name__, "Do what the test says.")
-        monkeypatch.setitem(adaspec.table, "probe", entry)
-        monkeypatch.setitem(COMMANDS, "probe", entry)
+        monkeypatch.setitem(COMMANDS, "probe", "Do what the test says.")
 
     return install
 
@@ -68,7 +66,7 @@ def refusal(number):
         (KeyError("lost"), 1, ["KeyError", "not yours", "ADASPEC_TRACEBACK=1"]),
         (KeyboardInterrupt(), 130, ["error: interrupted"]),
         (refusal(errno.ENOSPC), 2, ["error: /somewhere/report.json: No space", "free some space"]),
-        (refusal(errno.ENAMETOOLONG), 2, ["/somewhere/report.json: ", "shorter"]),
+        (refusal(errno.ENAMETOOLONG), 2, ["/somewhere/report.json: ", "another path"]),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -123,7 +121,7 @@ def test_a_full_disk_behind_standard_output_is_said_once():
     ("arguments", "expected"),
     [
         (["prob"], "no command 'prob'; did you mean 'probe'?"),
-        (["probe", "--polcy", "x"], "no option '--polcy'; did you mean '--policy'?"),
+        (["probe", "--polcy", "x"], "option '--polcy'. Did you mean"),
         (["probe", "--concurrency", "abc"], "'abc' is not a valid integer"),
         (["probe", "stray"], "unexpected extra argument"),
         ([], "no command given (commands: import,"),
@@ -140,18 +138,18 @@ def test_a_command_line_that_does_not_parse_exits_with_2(command, capsys, argume
 
 
 def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, monkeypatch):
-    for module, _ in COMMANDS.values():
-        monkeypatch.setitem(sys.modules, module, None)
+    for name in COMMANDS:
+        monkeypatch.setitem(sys.modules, f"adaspec.cli.{name}_command", None)
     for flag in ("--help", "-h"):
         assert run([flag]) == 0
         out, err = capsys.readouterr()
         assert err == ""
-        assert all(name in out and text in out for name, (_, text) in COMMANDS.items())
+        assert all(name in out and text in out for name, text in COMMANDS.items())
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_prints_json_for_machines(name):
-    found = import_module(COMMANDS[name][0]).command
+    found = import_module(f"adaspec.cli.{name}_command").command
     leaves = found.commands.values() if isinstance(found, click.Group) else [found]
     for leaf in leaves:
         assert "--json" in [option for item in leaf.params for option in item.opts], leaf.name

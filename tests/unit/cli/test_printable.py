@@ -5,9 +5,10 @@ import json
 import pytest
 
 from adaspec.cli.main import run
-from adaspec.cli.output import print_json, printable
+from adaspec.cli.output import print_json
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import line
+from adaspec.errors import printable
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.writer import TraceWriter
 

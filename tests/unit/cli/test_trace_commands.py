@@ -44,9 +44,7 @@ def test_import_says_what_neural_counts_are_good_for(tmp_path: Path) -> None:
     assert "paired" not in told([None, 1])
     short = told([None, 1], [None], None)
     assert "1 of the requests paired" in short
-    assert "another length than their output, as of another run, and so not paired with it: 1" in (
-        short
-    )
+    assert "another length than their output, and so not paired with it: 1" in short
 
 
 def test_import_leaves_an_existing_trace_alone(tmp_path: Path, mistake: Mistake) -> None:

@@ -121,7 +121,7 @@ MISTAKES = {
     f"{FIT} 2 --exclude-request edits/none": "no request 'edits/none' to exclude",
     f"{FIT} 2 -o POLICY --force": "so --force will not replace it",
     f"{FIT} 2 -o CROSSED": "exists: choose another folder",
-    f"{FIT} 2 --crossfit-report CROSSED": "leave one of the two out",
+    f"{FIT} 2 --crossfit-report CROSSED": "leave --crossfit-report and --dask out",
 }
 
 

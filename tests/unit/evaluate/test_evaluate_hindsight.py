@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.grids import FIXED, GRIDS, HYBRID, NONE, Grid, Setting, grid_of
-from adaspec.evaluate.hindsight import grid_speeds, search, static_winners
+from adaspec.evaluate.grids import FIXED, GRIDS, HYBRID, NONE, Grid, Setting
+from adaspec.evaluate.hindsight import search, static_winners
 from adaspec.evaluate.options import Options, silent
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
@@ -74,5 +74,5 @@ def test_an_interrupt_cancels_what_is_left_of_the_grid(requests_of):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grid_speeds(player, grid_of(player.recording), orders, Options(jobs=1), interrupt)
+        search(player, orders, Options(jobs=1), interrupt)
     assert len(seen) == 2

@@ -81,9 +81,12 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
             "needs one of 'prompt_token_ids' and 'prompt_tokens', has both",
         ),
         ({"id": 1.5}, "'id' is 1.5, expected a text or a number"),
-        ({"neural_accepted": [None, -4]}, "neural_accepted[1]=-4 is not a count"),
-        ({"drafted_tokens": [[], []]}, "'drafted_tokens' without 'neural_accepted'"),
-        ({"neural_accepted": [None, 0], "drafted_tokens": [[], [-5]]}, "[1] holds -5, not a token"),
+        ({"neural_accepted": [None, -4]}, "neural_accepted[1] is null or negative"),
+        ({"drafted_tokens": [[], []]}, "drafted tokens or confidences without neural_accepted"),
+        (
+            {"neural_accepted": [None, 0], "drafted_tokens": [[], [-5]]},
+            "position 1 has a negative token id or a gap",
+        ),
         (
             {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]], "margin": [[], []]},
             "'margin' has not one number per drafted token",

@@ -51,7 +51,7 @@ def test_what_is_no_traces_folder_is_one_clear_line(tmp_path: Path, trace: Path)
     other.mkdir()
     (other / "notes.txt").touch()
     assert "there is no such folder: give a folder" in one_line_error(tmp_path / "none")
-    assert "the folder is empty" in one_line_error(empty)
+    assert "holds no manifest.json" in one_line_error(empty)
     assert "holds no manifest.json" in one_line_error(other)
     assert "is a file, not a trace's folder" in one_line_error(trace / "manifest.json")
     with pytest.raises(TraceError, match="name at least one"):
@@ -163,7 +163,7 @@ def bent(array: np.ndarray, *at: int, to: float) -> np.ndarray:
         ({"max_tokens": 0}, "max_tokens=0 is below 1"),
         ({"neural_accepted": None}, "without neural_accepted"),
         ({"drafted_tokens": None}, "confidences without drafted tokens"),
-        ({"drafted_tokens": np.zeros((8, 3), np.int32)}, "has shape (8, 3), expected (8, 4)"),
+        ({"drafted_tokens": np.zeros((8, 5), np.int32)}, "has shape (8, 5), expected (8, 4)"),
         ({"drafted_tokens": np.full((8, 4), 5, np.int32)}, "at position 0 is not null"),
         ({"drafted_tokens": (2, 0, -1)}, "position 2 has a negative token id or a gap"),
         ({"confidences": np.zeros((8, 4, 3), np.float32)}, "belongs to no drafted token"),

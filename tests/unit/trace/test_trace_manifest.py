@@ -64,7 +64,10 @@ def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense
         ({"draft_cap": 129}, "draft_cap is 129, not a whole number from 1 to 128"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
-        ({"confidences": ["logprobs"]}, "unknown confidence 'logprobs'; did you mean 'logprob'"),
+        (
+            {"confidences": ["logprobs"]},
+            "confidences is ['logprobs'], not a list of logprob",
+        ),
         ({"confidences": "logprob"}, "confidences is 'logprob', not a list"),
         ({"sampling": 0}, "sampling is 0, not an object"),
         ({"target": 8}, "target is 8, not a text"),

@@ -12,7 +12,7 @@ from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
-from adaspec.evaluate.report_folder import EvaluationReport
+from adaspec.evaluate.report import EvaluationReport
 from adaspec.trace.reader import TraceReader
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from adaspec.trace import folder as trace_folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.vllm import trace_output
 from adaspec.vllm.trace_output import TraceOutput, folder_bytes
 
 LOGGED = Manifest(kind="logged")
@@ -66,19 +64,3 @@ def test_the_limit_holds_whatever_lay_there_before(tmp_path):
     kept = len(list(TraceReader(tmp_path / "trace").requests()))
     assert 0 < kept < 400
     assert lost == {"limit": 400 - kept}
-
-
-def test_a_server_that_logs_for_long_forgets_requests_and_still_refuses_what_comes_again(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(trace_output, "_REMEMBERED", 8, raising=False)
-    lost = Counter()
-    made = output_in(tmp_path, lost)
-    for request in range(100):
-        for at in (0, 1, 1, 0, 2):
-            made.add(replace(step(at), id=str(request)))
-    made.add(replace(step(0), id="92"))
-    assert len(made._writer._latest) == 8
-    made.close()
-    assert lost == {"rejected": 201}
-    assert len(list(TraceReader(tmp_path / "trace").steps())) == made.rows == 300

@@ -32,6 +32,7 @@ _SPECS = {
         "hybrid-splice:14:8:1:6:2",
     ),
 }
+WON = _SPECS["static:best"][0]
 _LIFTS = (0.072, 0.064, 0.07, 0.094)
 
 

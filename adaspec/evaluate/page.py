@@ -1,0 +1,52 @@
+"""Tables and figures as one page that opens without a network: `page.html`, filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.io import to_html
+from plotly.offline import get_plotlyjs
+
+from adaspec.evaluate.table import Section, Table
+
+
+def page(
+    title: str,
+    sections: Sequence[Section],
+    settings: Table | None = None,
+    notes: Sequence[str] = (),
+    command: str = "",
+) -> str:
+    """The page of these sections; with a figure it holds plotly's own bundle.
+
+    All that comes from traces or names is escaped: by jinja2, and by plotly in its scripts.
+    """
+    environment = Environment(
+        loader=PackageLoader("adaspec", "evaluate"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    figures = [_drawn(section.figure, f"figure-{at}") for at, section in enumerate(sections)]
+    return environment.get_template("page.html").render(
+        title=title,
+        sections=list(zip(sections, figures, strict=True)),
+        settings=settings,
+        notes=notes,
+        command=command,
+        plotly=Markup(get_plotlyjs() if any(figures) else ""),
+    )
+
+
+def _drawn(figure: Mapping[str, Any] | None, name: str) -> Markup | None:
+    if figure is None:
+        return None
+    config = {"displayModeBar": False, "responsive": True}
+    drawn = to_html(
+        figure, config, include_plotlyjs=False, full_html=False, validate=False, div_id=name
+    )
+    return Markup(drawn)

@@ -1,0 +1,265 @@
+"""What is shown of a report: its settings, speedups, lifts, the settings that won, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from adaspec.documents import json_types
+from adaspec.errors import EvaluationError
+from adaspec.evaluate.options import ALL, MIN_GAP, REPORT_SCHEMA
+from adaspec.evaluate.table import NULL, Table, decimal, lift, percent, times
+
+OPPONENT = "static:best"
+MIX = "all workloads, mixed"
+SEEN = "†"
+"""The mark of a policy that was trained on requests of this evaluation."""
+BASELINES = (
+    *("none", "fixed:best", "hybrid:best", "adaptive:best", "vllm:best", "static:one"),
+    *("static:tuned", "static:fresh", "static:memory", OPPONENT),
+)
+"""The rows that reports have besides policies and oracles, in the order of the tables."""
+OPPONENTS = (
+    *(OPPONENT, "static:tuned", "vllm:best", "fixed:best", "adaptive:best", "suffix"),
+    *("static:memory", "static:fresh", "static:one", "hybrid:best"),
+)
+"""Over whom policies are shown to lead, most important first."""
+HOW_TO_READ = (
+    "Speedup is tokens per second over `none` (no speculation) on the same requests in the same "
+    "order, with so many requests running at once. A lift is a speedup over an opponent's, minus "
+    "1. `static:best` is the opponent that counts: the best of all static settings, picked in "
+    "hindsight on these very requests at that load. Behind ± stands half of the 95% interval: a "
+    "lift smaller than that cannot be told from nothing. Gap closed is how far a policy gets from "
+    "`vllm:best` (the best that vLLM offers) to `oracle:plan-splice` (perfect foresight): 0% is "
+    f"the first, 100% the second; {NULL} where that gap is under {100 * MIN_GAP:g}% of `none`."
+)
+_SOURCES = {"ngram": "n-gram", "neural": "neural"}
+
+Entry = Mapping[str, Any]
+"""A policy's row in a cell, together with its headline there if it has one; keys as in the JSON."""
+
+
+class Report:
+    """A report's figures by workload, load and policy."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        if document.get("schema") != REPORT_SCHEMA:
+            raise EvaluationError(
+                f"report: schema {document.get('schema')!r} is not {REPORT_SCHEMA}, the one this "
+                "build reads: run 'adaspec eval' again with this build, or install a newer adaspec"
+            )
+        self.document = document
+        self.entries: dict[tuple[str, int, str], dict[str, Any]] = {}
+        """By workload, load and policy; what was not computed or is not finite is None."""
+        for entry in json_types([*document["rows"], *document.get("headline", ())]):
+            known = {k: None if v == [None, None] else v for k, v in entry.items()}
+            cell = (entry["workload"], entry["concurrency"], entry["policy"])
+            self.entries[cell] = self.entries.get(cell, {}) | known
+        names = dict.fromkeys(workload for workload, _, _ in self.entries)
+        self.workloads = tuple(sorted(names, key=lambda name: name != ALL))
+        """The workloads, with the mix first if it was run."""
+        self.loads = tuple(sorted({load for _, load, _ in self.entries}))
+        present = dict.fromkeys(policy for _, _, policy in self.entries)
+        policies: tuple[str, ...] = tuple(document.get("policies", ()))
+        self.named = tuple(name for name in policies if name in present)
+        """The policies that `--policy` named and that have rows."""
+        self.judged = policies if document.get("headline") else ()
+        """The policies that have headlines."""
+        self.baselines = tuple(name for name in BASELINES if name in present.keys() - {*policies})
+        oracles = [name for name in present if name.startswith("oracle:") and name not in policies]
+        self.shown = (*self.baselines, *self.named, *oracles)
+        """All policies that have rows, in the order of the tables."""
+        self.seen = {p for (_, _, p), e in self.entries.items() if _detail(e, "seen_in_training")}
+        """The policies with a row of requests that they were trained on."""
+
+    def across(self, workload: str, policy: str) -> list[Entry]:
+        """The policy's entry at each load, empty where there is none."""
+        return [self.entries.get((workload, load, policy), {}) for load in self.loads]
+
+    def name(self, policy: str) -> str:
+        """A policy's name, marked where it has seen requests of this evaluation."""
+        return f"{policy} {SEEN}" if policy in self.seen else policy
+
+    def place(self, workload: str) -> str:
+        """A workload's name in titles; the mix of one workload is that workload."""
+        if workload != ALL:
+            return workload
+        alone = [name for name in self.workloads if name != ALL]
+        return alone[0] if len(alone) == 1 else MIX
+
+
+def settings(report: Report) -> Table:
+    """What was evaluated and how; settings that the report lacks are left out."""
+    document, traces = report.document, report.document.get("traces", {})
+    run = [
+        document.get("protocol") or "closed loop",
+        *(f"{key} {document[key]}" for key in ("orders", "resamples", "seed") if key in document),
+        f"draft_len up to {document['cap']}" if "cap" in document else "",
+        "prefill charged" if document.get("prefill") else "prefill not counted",
+        "decisions charged" if document.get("charge_decisions") else "",
+        f"{document['engine']} engine" if "engine" in document else "",
+    ]
+    models = (f"{what} {traces[what]}" for what in ("target", "drafter") if traces.get(what))
+    lines = [
+        ("traces", ", ".join(traces.get("sources", ()))),
+        ("requests", _counted(traces.get("requests", {}))),
+        *(
+            (f"left out of {name}", _counted(reasons))
+            for name, reasons in traces.get("left_out", {}).items()
+        ),
+        ("models", ", ".join(models)),
+        ("cost", document.get("cost")),
+        ("run", ", ".join(filter(None, run))),
+        *(("note", note) for note in document.get("notes", ())),
+    ]
+    return Table("", ("", ""), [(label, text) for label, text in lines if text], 2)
+
+
+def headline(report: Report, workload: str, policy: str) -> Table:
+    """A policy's speedup, its lift over every opponent, and what it costs, by load."""
+
+    def lift_over(opponent: str) -> Callable[[Entry], str]:
+        key = f"lift_over_{opponent.replace(':', '_')}"
+        ends = "lift_ci95" if opponent == OPPONENT else f"{key}_ci95"
+        return lambda entry: lift(entry.get(key), entry.get(ends))
+
+    lines: dict[str, Callable[[Entry], str]] = {
+        "speedup": lambda entry: times(entry.get("speedup"), entry.get("ci95")),
+        **{f"over {opponent}": lift_over(opponent) for opponent in OPPONENTS},
+        f"worst workload, over its {OPPONENT}": lambda e: lift(e.get("worst_workload_lift")),
+        "gap closed": lambda entry: percent(entry.get("gap_closed")),
+        "gap closed to oracle:combine": lambda entry: percent(entry.get("gap_closed_combine")),
+        "deciding, of a step": lambda entry: percent(entry.get("decide_share_of_step"), 1),
+    }
+    title = f"{report.name(policy)} on {report.place(workload)}, by requests at once"
+    return _by_load(report, title, {name: (workload, policy, cell) for name, cell in lines.items()})
+
+
+def speedups(report: Report, workload: str) -> Table:
+    """Every policy's speedup by load."""
+
+    def cell(entry: Entry) -> str:
+        return times(entry.get("speedup"), entry.get("ci95"))
+
+    title = f"Speedup over none on {report.place(workload)}, by requests at once"
+    lines = {report.name(policy): (workload, policy, cell) for policy in report.shown}
+    unfair = f"{SEEN} trained on requests of this evaluation: not held out."
+    return _by_load(report, title, lines, unfair if report.seen else "")
+
+
+def lifts_alone(report: Report, policy: str) -> Table:
+    """A policy's lift over the static:best of each workload."""
+
+    def cell(entry: Entry) -> str:
+        return lift(entry.get("lift_over_static_best"), entry.get("lift_ci95"))
+
+    title = f"{report.name(policy)}: lift over the {OPPONENT} of each workload, by requests at once"
+    lines = {name: (name, policy, cell) for name in report.workloads if name != ALL}
+    return _by_load(report, title, lines)
+
+
+def winners(report: Report, workload: str) -> Table:
+    """The settings that won on a workload, at which loads, and the edges that they lie on."""
+    rows = []
+    for policy in report.baselines:
+        won = [
+            (entry["detail"]["spec"], entry["detail"].get("edge") or [], load)
+            for load, entry in zip(report.loads, report.across(workload, policy), strict=True)
+            if _detail(entry, "spec") not in (None, policy)
+        ]
+        for (spec, edge), same in groupby(won, key=lambda each: each[:2]):
+            # Of a spec of several folds, each rule once.
+            setting = " / ".join(dict.fromkeys(spec.split(" / ")))
+            setting += f" (at the edge of what was tried: {', '.join(edge)})" if edge else ""
+            rows.append((policy, ", ".join(str(load) for _, _, load in same), setting))
+    title = f"The winning settings on {report.place(workload)}"
+    return Table(title, ("best of", "at once", "setting"), rows, 3)
+
+
+def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
+    """The calibration of a learned policy's probabilities, before and after drafting."""
+    heads = ("states", "came true", "ECE", "AUC", "log-loss")
+
+    def figures(entry: Mapping[str, Any]) -> list[str]:
+        values = (entry[key] for key in ("came", "ece", "auc", "log_loss"))
+        return [f"{entry['states']:,}", *(decimal(value, 3) for value in values)]
+
+    yield Table(
+        title,
+        ("source", "", *heads),
+        [
+            [_SOURCES[source], f"S({entry['survival']})", *figures(entry)]
+            for source, judged in document["sources"].items()
+            for entry in judged
+        ],
+        2,
+        "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
+        "drafting at every position whose outcome is known. ECE is the expected calibration error "
+        "over bins of equally many positions.",
+    )
+    if document.get("drafted"):
+        yield Table(
+            f"{title}, token by token",
+            ("drafted token", *heads, "AUC before seen", "log-loss before"),
+            [
+                [
+                    str(entry["token"]),
+                    *figures(entry),
+                    *(decimal(entry["before"][key], 3) for key in ("auc", "log_loss")),
+                ]
+                for entry in document["drafted"]
+            ],
+            0,
+            "Where all drafted before it were right: how well the policy knows that a drafted "
+            "token is right once it has seen it, with its confidences, and how well before.",
+        )
+
+
+def _by_load(
+    report: Report,
+    title: str,
+    lines: Mapping[str, tuple[str, str, Callable[[Entry], str]]],
+    sentence: str = "",
+) -> Table:
+    """A table of lines by name, each a cell of a policy on a workload; a load has a column."""
+    rows = []
+    for name, (workload, policy, cell) in lines.items():
+        cells = [cell(entry) for entry in report.across(workload, policy)]
+        if any(text != NULL for text in cells):
+            rows.append([name, *cells])
+    return Table(title, ("", *map(str, report.loads)), rows, sentence=sentence)
+
+
+def _detail(entry: Entry, key: str) -> Any:
+    return entry.get("detail", {}).get(key)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def estimates(document: Mapping[str, Any]) -> Table:
+    """What ran, and what each policy's own path would have given, on logged traces."""
+    rows = []
+    for row in document["rows"]:
+        said = [NULL] * 3
+        (figures,) = row["estimates"].values()
+        if figures is not None:
+            said = [
+                decimal(figures["emitted_per_step"]),
+                f"{figures['tokens_per_s']:,.0f}",
+                lift(figures["lift_over_logged"], figures["lift_over_logged_ci95"]),
+            ]
+        names = [row["workload"], row["policy"], f"{row['requests']:,}"]
+        rows.append([*names, percent(row.get("revealed_share"), 1), *said])
+    heads = ["workload", "policy", "requests", "revealed", "emitted per step", "tokens per second"]
+    return Table(
+        f"What a log says of other policies, costs of {document['cost']}",
+        [*heads, "over logged"],
+        rows,
+        2,
+        "Through the logged texts and at the logged load: logged is what ran, all others what "
+        "their own path is expected to give. Revealed is the share of its steps that text or log "
+        "shows.",
+    )
