@@ -133,8 +133,19 @@ def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
 
 def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
     """The hash of the traces' vocabulary; None if it is unknown or the traces differ."""
-    hashes = list(known_of("vocabulary_hash", readers))
+    hashes = list(vocabularies_of(readers))
     return hashes[0] if len(hashes) == 1 else None
+
+
+def vocabularies_of(readers: Iterable[TraceReader]) -> dict[str, Path]:
+    """The traces' vocabularies, each with the first trace that has it.
+
+    Where a size alone is known, as no tokenizer was at hand, it is that of another trace of that
+    size.
+    """
+    found = known_of("vocabulary_hash", readers)
+    hashed = {each.partition("-")[0] for each in found if "-" in each}
+    return {each: path for each, path in found.items() if each not in hashed}
 
 
 def held_out_of(requests: Sequence[Request]) -> list[bool]:
@@ -202,7 +213,8 @@ def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
     """
     known = all(reader.manifest.vocabulary_hash for reader in readers)
     for what in ("target", *(() if known else ("tokenizer",)), "vocabulary_hash", "drafter"):
-        values = known_of(what, readers)
+        is_vocabulary = what == "vocabulary_hash"
+        values = vocabularies_of(readers) if is_vocabulary else known_of(what, readers)
         if len(values) > 1:
             listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
             raise TrainingError(

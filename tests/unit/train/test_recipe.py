@@ -238,11 +238,13 @@ def test_traces_of_several_targets_or_vocabularies_are_refused_unless_asked_for(
             gather(traces)
         gathered = gather(traces, general=True)
         assert gathered.vocabulary_hash is gathered.tokenizer is gathered.trained.target is None
-    # A vocabulary by two names is one, and where one is not known, the names must agree.
-    for at, others in enumerate((two, unknown[0])):
+    # A vocabulary by two names is one, and where one is not known, the names must agree. Of another
+    # its size is known alone.
+    sized = {"tokenizer": "one", "vocabulary_hash": "128"}
+    for at, others in enumerate((two, unknown[0], sized)):
         corpus = gather(copies(trace, tmp_path / f"alike-{at}", one, others))
         assert corpus.vocabulary_hash == first
-        assert corpus.tokenizer == ("one, two", "one")[at]
+        assert corpus.tokenizer == ("one, two", "one", "one")[at]
 
 
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, tmp_path):
