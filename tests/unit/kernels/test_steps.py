@@ -57,6 +57,8 @@ class Pair:
         self.host = HostPredictor(model, slots, cap, on_host)
         self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, answers=answers)
         self.cap, self.choices, self.other_choices = cap, 0, 0
+        self.largest = 0.0
+        """How far any number of one has been from the other's, relative to those above 1."""
 
     def step(
         self,
@@ -164,6 +166,7 @@ class Pair:
         np.testing.assert_array_equal(np.isnan(theirs), np.isnan(ours), what)
         far = np.nan_to_num(np.abs(theirs - ours) / np.maximum(np.abs(ours), 1.0)).max(initial=0.0)
         assert far < CLOSE, (what, far)
+        self.largest = max(self.largest, far)
 
 
 def on_cpu(batch: Batch) -> Batch:
@@ -233,6 +236,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
         price = float(rng.choice([0.0, 0.05, 0.3]))
         pair.step(batch, drafts, price, rng.uniform(0.7, 1.15, 3))
     assert pair.other_choices == 0
+    print(f"{pair.choices} rows chose alike; largest difference {pair.largest:.1e}")  # pytest -s
 
 
 def _a_power_of_two(head: str) -> float:
