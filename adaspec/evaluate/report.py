@@ -143,9 +143,15 @@ def read_report(folder: Path) -> EvaluationReport:
         document = read_json(file, EvaluationError, advice)
     except FileNotFoundError:
         raise EvaluationError(f"{file}: there is no such file: {advice}") from None
-    if not isinstance(document, dict) or not {"schema", "rows", "headline"} <= document.keys():
-        raise EvaluationError(f"{file}: is no report of adaspec: {advice}")
-    return EvaluationReport(document)
+    report = EvaluationReport(document)
+    try:
+        str(report)  # it holds all that is shown
+    except EvaluationError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
+        why = f"{type(fault).__name__}: {fault}"
+        raise EvaluationError(f"{file}: is no report of adaspec ({why}): {advice}") from fault
+    return report
 
 
 def check_destination(folder: Path, force: bool = False) -> None:
