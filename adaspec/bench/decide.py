@@ -160,7 +160,7 @@ def made_up_steps(
             while_s += perf_counter() - began_s
         t3 = perf_counter()
         cut = executor.settle(step)
-        executor.proposed(step)
+        executor.copied(step)
         t4 = perf_counter()
         length = cut.neural_len + cut.ngram_len
         counts = np.minimum(right, length).astype(np.int32) + 1

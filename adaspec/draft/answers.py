@@ -36,6 +36,7 @@ from adaspec.draft.match import (
     Ints,
     common_end,
 )
+from adaspec.draft.words import words_at
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
 
@@ -67,8 +68,6 @@ MOST_BYTES = 1 << 33
 """Places and offsets, in words, are 32-bit numbers."""
 MOST_OWNERS = 100_000
 """So many keys are told apart; where there are more, the answers of the oldest are lost."""
-NO_ANSWERS = np.empty(0, np.int32)
-"""Stands for the words of an index where no answers are remembered."""
 
 
 class Stored(NamedTuple):
@@ -107,8 +106,13 @@ class AnswerIndex:
         self._round = 0
 
     @property
+    def address(self) -> int:
+        """Where it lies, for compiled code."""
+        return self._words.ctypes.data
+
+    @property
     def _ring(self) -> _Ring:
-        return _ring_of(self._words)
+        return _ring_at(self.address)
 
     @property
     def capacity(self) -> int:
@@ -194,10 +198,11 @@ class _Ring(NamedTuple):
 
 
 @compiled
-def _ring_of(memory: Ints) -> _Ring:
-    """The index of answers in these words."""
-    header, words = memory[:HEADER_WORDS], memory[HEADER_WORDS:]
+def _ring_at(address: int) -> _Ring:
+    """The index of answers that lies there."""
+    header = words_at(address, HEADER_WORDS)
     capacity = np.int64(header[CAPACITY])
+    words = words_at(address + 4 * HEADER_WORDS, capacity * (BYTES_PER_TOKEN // 4))
     tables = (2 + len(SIZES)) * capacity
     return _Ring(
         header,
@@ -302,9 +307,7 @@ def _link(ring: _Ring, level: int, key: int, place: int) -> None:
 
 
 @compiled
-def find_answer(
-    answers: Ints, owner: int, text: Ints, least: int
-) -> tuple[int, int, int, int, int]:
+def find_answer(answers: int, owner: int, text: Ints, least: int) -> tuple[int, int, int, int, int]:
     """What followed the last tokens of a text: (length, place, agree, seen, available).
 
     Of the latest occurrences of as many tokens as any occurrence has, the tokens that most of them
@@ -312,7 +315,7 @@ def find_answer(
     all, the latest of these. `agree` of the `seen` occurrences say the first. The length is 0, and
     the place -1, where nothing is found, or nothing that is longer than `least`.
     """
-    ring, places = _ring_of(answers), np.empty(OCCURRENCES, np.int64)
+    ring, places = _ring_at(answers), np.empty(OCCURRENCES, np.int64)
     keys, seen = np.empty(len(SIZES), np.int64), 0
     level = _keys(text, 0, len(text), owner, keys)
     while level > 0 and seen == 0:
@@ -387,12 +390,12 @@ def _followed(tokens: Ints, places: Longs, seen: int) -> tuple[int, int]:
 
 
 @compiled
-def match_answers(text: Ints, answers: Ints, owner: int, match: Ints) -> None:
+def match_answers(text: Ints, answers: int, owner: int, match: Ints) -> None:
     """Put a match in earlier answers, if it is better, in the place of the text's own.
 
-    `answers` are the words of their index, none where there is none.
+    `answers` is the address of their index, 0 where there is none.
     """
-    if len(answers) == 0 or match[LENGTH] >= LONGEST_MATCH:
+    if answers == 0 or match[LENGTH] >= LONGEST_MATCH:
         return
     length, place, agree, seen, available = find_answer(answers, owner, text, match[LENGTH])
     if length > 0 and is_better(match[LENGTH], length, agree, seen):
@@ -401,11 +404,11 @@ def match_answers(text: Ints, answers: Ints, owner: int, match: Ints) -> None:
 
 
 @compiled
-def copy_tokens(text: Ints, answers: Ints, start: int, tokens: Ints) -> None:
+def copy_tokens(text: Ints, answers: int, start: int, tokens: Ints) -> None:
     """Fill in the tokens from `start` on, -1 behind the end of the text or of the answer."""
     tokens[:] = -1
     if start >= IN_ANSWERS:
-        said, place = _ring_of(answers).tokens, start - IN_ANSWERS
+        said, place = _ring_at(answers).tokens, start - IN_ANSWERS
     else:
         said, place = text, start
     if place >= 0:

@@ -17,8 +17,6 @@ LONGEST_MATCH = 32
 """So many tokens before two places are compared."""
 OCCURRENCES = 8
 """So many of the latest occurrences count, in the own text or in earlier answers."""
-_BLOCK = 64
-"""The places that are looked at together: most blocks have none that matters."""
 
 
 @dataclass(slots=True)
@@ -49,41 +47,6 @@ def common_end(tokens: Ints, place: int, text: Ints, known: int, most: int) -> i
     while length < most and tokens[place - 1 - length] == text[known - 1 - length]:
         length += 1
     return length
-
-
-@compiled
-def match_own(text: Ints, match: Ints) -> None:
-    """Fill in the facts about the latest places where the text's last tokens came before."""
-    known, longest, start, agree, seen = len(text), 0, -1, 0, 0
-    end = known - 1
-    back = 1
-    """A place matters only where the token so far back is the same, too."""
-    while back <= min(end, LONGEST_MATCH):
-        first = max(end - _BLOCK, back - 1)
-        last, further = text[known - 1], text[known - back]
-        if _has_both(text[first:end], last, text[first + 1 - back : end + 1 - back], further):
-            for place in range(end, first, -1):
-                if place < back or text[place - back] != text[known - back]:
-                    continue
-                length = common_end(text, place, text, known, LONGEST_MATCH)
-                if length > longest:
-                    longest, start, agree, seen = length, place, 0, 0
-                if length > 0 and length == longest and seen < OCCURRENCES:
-                    agree += text[place] == text[start]
-                    seen += 1
-                    back = longest + (seen == OCCURRENCES)
-        end = first
-    match[LENGTH], match[START], match[AGREE], match[SEEN] = longest, start, agree, seen
-    match[AVAILABLE] = known - start if start >= 0 else 0
-
-
-@compiled
-def _has_both(near: Ints, last: int, far: Ints, further: int) -> bool:
-    """Whether two tokens stand side by side in two pieces of a text; a loop without branches."""
-    found = 0
-    for at in range(len(near)):
-        found += (near[at] == last) & (far[at] == further)
-    return found > 0
 
 
 @compiled

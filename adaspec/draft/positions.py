@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaspec.draft.answers import IN_ANSWERS, NO_ANSWERS, AnswerIndex
+from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
+from adaspec.draft.chains import append, new_words, take_back, text_in
+from adaspec.draft.index import find_match
 from adaspec.draft.match import FACTS, START, Ints, Matches, earliest_match
-from adaspec.draft.scan import match_text
 from adaspec.jit import compiled
 
 
@@ -27,10 +28,9 @@ def vllm_positions(
 ) -> tuple[Ints, Ints]:
     """(start, length) of `earliest_match` at every position."""
     context, known = _context(prompt, output)
-    texts = [context[:end] for end in range(known, len(context))]
-    found = [earliest_match(text, min_n, max_n) for text in texts]
-    start, length = np.array(found, np.int32).reshape(-1, 2).T.copy()
-    return start, length
+    found = np.empty((2, len(context) - known), np.int32)
+    _vllm_positions(context, known, min_n, max_n, found)
+    return found[0], found[1]
 
 
 def matches_behind_drafts(
@@ -51,9 +51,9 @@ def _matches(
     positions, width = drafted.shape
     facts = np.zeros((FACTS, positions, width + 1), np.int32)
     facts[START] = -1
-    text, drafts = np.append(context, np.zeros(width, np.int32)), np.ascontiguousarray(drafted)
-    words = NO_ANSWERS if answers is None else answers.words
-    _match_positions(text, known, drafts, words, facts)
+    address, room = 0 if answers is None else answers.address, len(context) + width
+    drafts = np.ascontiguousarray(drafted)
+    _match_positions(new_words(room), room, context, known, drafts, address, facts)
     return facts
 
 
@@ -64,19 +64,28 @@ def _context(prompt: ArrayLike, output: ArrayLike) -> tuple[Ints, int]:
 
 
 @compiled
-def _match_positions(text: Ints, prompt: int, drafts: Ints, answers: Ints, facts: Ints) -> None:
-    """Fill in the facts at every position; the text has room for a draft behind its end."""
-    positions, width = drafts.shape
-    for position in range(positions):
-        known, matches = prompt + position, facts[:, position]
-        match_text(text[:known], answers, 1, matches[:, 0])
-        truth = text[known : known + width].copy()
-        for at in range(width):
-            if drafts[position, at] < 0:
-                break
-            text[known + at] = drafts[position, at]
-            match_text(text[: known + at + 1], answers, 1, matches[:, at + 1])
-        text[known : known + width] = truth
+def _match_positions(
+    words: Ints, room: int, context: Ints, prompt: int, drafts: Ints, answers: int, facts: Ints
+) -> None:
+    text = text_in(words, room)
+    for known in range(len(context)):
+        if known >= prompt:
+            matches, tail, drafted = facts[:, known - prompt], drafts[known - prompt], 0
+            find_match(text, known, 1, answers, matches[:, 0])
+            while drafted < len(tail) and tail[drafted] >= 0:
+                append(text, known + drafted, tail[drafted])
+                drafted += 1
+                find_match(text, known + drafted, 1, answers, matches[:, drafted])
+            for taken in range(drafted):
+                take_back(text, known + drafted - taken)
+        append(text, known, context[known])
+
+
+@compiled
+def _vllm_positions(context: Ints, prompt: int, min_n: int, max_n: int, found: Ints) -> None:
+    for known in range(prompt, len(context)):
+        start, length = earliest_match(context[:known], min_n, max_n)
+        found[0, known - prompt], found[1, known - prompt] = start, length
 
 
 @compiled

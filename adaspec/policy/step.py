@@ -236,8 +236,8 @@ class Executor:
         _cut_to(step.cut, available, self.setup.cap, room)
         return step.cut
 
-    def proposed(self, step: Step) -> Ints:
-        """The tokens of what was settled on, drafted and copied, row by row; -1 behind them."""
+    def copied(self, step: Step) -> Ints:
+        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
         cut, source = step.cut, step.source
         assert cut is not None and isinstance(source, ShownDrafts)
         return self.index.propose(

@@ -226,17 +226,21 @@ class EngineStep:
         assert self.step.cut is not None
         return self.step.cut
 
-    def chosen_tokens(self, proposed: Ints, vocabulary: int) -> list[list[int]]:
+    def chosen_tokens(self, copied: Ints, vocabulary: int) -> list[list[int]]:
         """The tokens of the step's cut, row by row; a row ends before an invalid token id.
+
+        `copied` are those that are copied.
 
         Invalid ids can be copied from prompts, which may hold placeholders that are outside the
         vocabulary.
         """
         cut = self.cut
         neural_len, ngram_len = cut.neural_len.tolist(), cut.ngram_len.tolist()
-        rows = []
+        drafted, rows = self.drafts.tokens, []
         for row, (neural, ngram) in enumerate(zip(neural_len, ngram_len, strict=True)):
-            tokens = proposed[row, : neural + ngram].tolist()
+            tokens: list[int] = drafted[row, :neural].tolist() if neural else []
+            if ngram:
+                tokens += copied[row, :ngram].tolist()
             if tokens and not (min(tokens) >= 0 and max(tokens) < vocabulary):
                 sound = [0 <= token < vocabulary for token in tokens].index(False)
                 del tokens[sound:]

@@ -229,7 +229,7 @@ class Session:
             cut = self._executor.settle(current.step, current.room, current.drafter_unable)
             self._shorten(current, cut)
             chosen = current.chosen_tokens(
-                self._executor.proposed(current.step), self.serving.vocabulary
+                self._executor.copied(current.step), self.serving.vocabulary
             )
             current.chosen = chosen
             current.proposed = chosen if current.proposes else [[] for _ in chosen]

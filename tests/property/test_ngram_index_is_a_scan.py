@@ -104,8 +104,7 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
     before = [facts_of(found, row) for row in range(len(slots))]
 
     behind = index.lookup_behind(slots, tails, lengths)
-    neural = np.array(lengths, np.int32)
-    drafts = index.propose(slots, behind.start, np.full(len(slots), 20, np.int32), tails, neural)
+    drafts = index.propose(slots, behind.start, np.full(len(slots), 20), tails, lengths)
 
     again, _, _ = index.survey(slots, 0, 0)
     assert [facts_of(again, row) for row in range(len(slots))] == before
@@ -114,9 +113,7 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
         assert facts_of(behind, row) == (look_up(extended) if length else (0, -1, 0, 0, 0))
         start = int(behind.start[row])
         copied = extended[start : start + 20] if start >= 0 else ()
-        drafted = tuple(tails[row, :length].tolist())
-        missing = drafts.shape[1] - length - len(copied)
-        assert tuple(drafts[row]) == drafted + copied + (-1,) * missing
+        assert tuple(drafts[row]) == copied + (-1,) * (20 - len(copied))
     index.extend(slots, [t for row, n in enumerate(lengths) for t in tails[row, :n]], lengths)
     after, _, _ = index.survey(slots, 0, 0)
     for row in range(len(slots)):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.cost.model import line
-from adaspec.draft.answers import IN_ANSWERS, NO_ANSWERS
+from adaspec.draft.answers import IN_ANSWERS
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.draft.scan import Texts, match_rows, propose_rows
 from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, Step
@@ -89,18 +89,15 @@ class HostPredictor:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         slots, tokens = batch.slots.numpy().astype(np.int64), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
-        count, planner = len(slots), self.planner
-        words, owners = NO_ANSWERS, np.zeros(count, np.int32)
+        address, owners = 0, np.zeros(len(batch.context_tokens), np.int32)
         if self._answers is not None:
-            words, owners = self._answers.words.numpy(), self._answers.owners.numpy()[slots]
-        # Look-ups write drafts behind the texts: not into the engine's own buffer.
-        texts = np.pad(tokens[slots, : context.max(initial=0)], ((0, 0), (0, LONGEST_NEURAL)))
-        self._texts = Texts(np.arange(count), texts, context.astype(np.int32), words, owners)
+            address, owners = self._answers.words.data_ptr(), self._answers.owners.numpy()
+        known = batch.context_tokens.numpy()
+        self._texts = Texts(slots, tokens, known, address, owners)
+        count, planner = len(slots), self.planner
         planner.limits["rows"] = count
         rows, match = planner.rows, np.zeros((FACTS, count), np.int32)
-        match_rows(
-            self._texts, self._drafts, np.zeros(count, np.int32), match, rows.candidate[:count]
-        )
+        match_rows(self._texts, self._drafts, 0, match, rows.candidate[:count])
         rows.slots[:count] = slots
         rows.prompt_tokens[:count] = batch.prompt_tokens.numpy()[slots]
         rows.position[:count] = context - rows.prompt_tokens[:count]
@@ -137,11 +134,14 @@ class HostPredictor:
         self._drafts[:count, depth] = token.numpy()
         self._confidences[:count, depth] = confidence.numpy()
         step.forwards += 1
-        copied, match = np.zeros((count, 1), np.int32), np.zeros((FACTS, count), np.int32)
-        lengths = np.where(step.holds.numpy(), step.forwards, -1).astype(np.int32)
-        match_rows(self._texts, self._drafts, lengths, match, copied)
+        copied = np.zeros((count, 1), np.int32)
+        match = np.zeros((FACTS, count), np.int32)
+        match_rows(self._texts, self._drafts, step.forwards, match, copied)
+        absent = ~step.holds.numpy() | (self._drafts[:count, depth] < 0)
+        match[:, absent], match[START, absent] = 0, -1
         self.behind[depth, :, :count] = match
         if self.reads_drafts:
+            copied[absent] = -1
             stages.revise(
                 self._pinned.address,
                 step.forwards,
@@ -162,7 +162,7 @@ class HostPredictor:
         stages.extended(address, step.forwards, neural, ngram)
         start = np.where(neural > 0, self._behind(neural)[START], planner.rows.start[:count])
         tokens = np.zeros((count, self._cap), np.int32)
-        propose_rows(self._texts, self._drafts, start, neural, ngram, tokens)
+        propose_rows(self._texts, self._drafts, step.forwards, start, neural, ngram, tokens)
         stages.offer(address, neural, ngram)
         columns = np.arange(min(self._cap, planner.memory.offered.shape[1]))
         survival = np.zeros(tokens.shape)

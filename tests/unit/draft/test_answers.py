@@ -26,7 +26,7 @@ tokens = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 def found(index: AnswerIndex, text: list[int], owner: int = 1, least: int = 0):
     length, place, agree, seen, available = find_answer(
-        index.words, owner, np.array(text, np.int32), least
+        index.address, owner, np.array(text, np.int32), least
     )
     if length == 0:
         assert (place, agree, seen, available) == (-1, 0, 0, 0)
@@ -173,6 +173,8 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
             )
             said = hit[1][:4]
             assert copied[0].tolist() == said + [-1] * (4 - len(said))
+            proposed = live.propose([slot], matches.start, [3], [[-1]], [0])
+            assert proposed[0].tolist() == (said[:3] + [-1] * 3)[:3]
         else:
             assert matches.start[0] == own.start[position]
         for count in (1, 2, 3):

@@ -1,0 +1,161 @@
+"""One request's text, and chains that lead from its end to where its last tokens came before.
+
+A *place* is the index of the token that follows. For some numbers of tokens n, a table leads from
+the hash of n tokens to the latest place behind tokens of that hash, and `previous` from there to
+the places before. A look-up starts behind the last token, takes the largest n whose tokens came
+before, and compares what precedes all places of its chain. So it finds what a scan of the whole
+text finds (`scan.py`), and a hash that two texts share does no harm.
+
+    tokens    the text
+    previous  per place and n: the place before it with the same hash, or 0
+    latest    per n and hash: the latest place, or 0
+
+Appending a token writes its links alone, and `take_back` undoes it: then every table leads where it
+led before. So a look-up behind drafted tokens appends them, looks up and takes them back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from adaspec.draft.match import (
+    AGREE,
+    AVAILABLE,
+    LENGTH,
+    LONGEST_MATCH,
+    OCCURRENCES,
+    SEEN,
+    START,
+    Ints,
+    common_end,
+)
+from adaspec.draft.words import prefetch, words_at
+from adaspec.jit import compiled
+
+SIZES = (1, 2, 4)
+"""The numbers of tokens that are hashed. With 8 as well, the fewer places that look-ups read save
+less than the longer appends take."""
+LEVELS = len(SIZES)
+BUCKETS = 2
+"""Hashes per token of room: fewer lead more look-ups to places of other tokens."""
+_LINK, _UNLINK, _FETCH = range(3)
+
+
+class Text(NamedTuple):
+    """Views of a text's memory, as the module says; how many tokens are known is kept elsewhere."""
+
+    tokens: Ints
+    previous: Ints
+    latest: Ints
+
+
+def new_words(room: int) -> Ints:
+    """The memory of a text without a token yet, and with room for so many."""
+    # Zeros are not touched before they are written: what is not used yet takes no memory.
+    return np.zeros(_words_for(room), np.int32)
+
+
+@compiled
+def _words_for(room: int) -> int:
+    return room + (room + 1) * LEVELS + room * BUCKETS * LEVELS
+
+
+@compiled
+def text_in(words: Ints, room: int) -> Text:
+    """The text in such memory."""
+    latest = room + (room + 1) * LEVELS
+    return Text(words[:room], words[room:latest], words[latest:])
+
+
+@compiled
+def text_at(address: int, room: int) -> Text:
+    """The text whose memory lies there."""
+    return text_in(words_at(address, _words_for(room)), room)
+
+
+@compiled
+def append(text: Text, known: int, token: int) -> None:
+    """Append a token to a text of so many, which has room for it."""
+    text.tokens[known] = token
+    _visit(text, known + 1, _LINK)
+
+
+@compiled
+def take_back(text: Text, known: int) -> None:
+    """Undo the latest `append`, after which the text had `known` tokens."""
+    _visit(text, known, _UNLINK)
+
+
+@compiled
+def fetch(text: Text, known: int, token: int) -> None:
+    """Have the buckets that appending a token changes in the cache soon."""
+    text.tokens[known] = token
+    _visit(text, known + 1, _FETCH)
+
+
+@compiled
+def _visit(text: Text, place: int, what: int) -> None:
+    """Link a place as the latest behind each number of tokens before it, or undo that, or fetch."""
+    tokens, previous, latest = text.tokens, text.previous, text.latest
+    buckets = BUCKETS * len(tokens)
+    key, factor, level = np.uint64(0), np.uint64(1), 0
+    for back in range(min(place, SIZES[-1])):
+        factor *= np.uint64(0x9E3779B97F4A7C15)
+        key += np.uint64(tokens[place - 1 - back]) * factor
+        if back + 1 == SIZES[level]:
+            bucket = np.int64(((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
+            at, link = level * buckets + bucket, place * LEVELS + level
+            if what == _LINK:
+                previous[link], latest[at] = latest[at], place
+            elif what == _UNLINK:
+                latest[at] = previous[link]
+            else:
+                prefetch(latest, at)
+            level += 1
+    if what == _LINK:
+        previous[place * LEVELS + level : (place + 1) * LEVELS] = 0
+
+
+@compiled
+def fetch_place(text: Text, known: int, ahead: int) -> None:
+    """Have the place that a look-up reads after so many others in the cache soon."""
+    tokens, previous = text.tokens, text.previous
+    for down in range(LEVELS):
+        level = LEVELS - 1 - down
+        size, latest = SIZES[level], previous[known * LEVELS + level]
+        place = latest
+        for _ in range(ahead):
+            place = previous[place * LEVELS + level]
+        prefetch(tokens, place - 1)
+        prefetch(previous, place * LEVELS + level)
+        if ahead > 0 and latest > 0 and tokens[latest - size] == tokens[known - size]:
+            return
+
+
+@compiled
+def look_up(text: Text, known: int, match: Ints) -> None:
+    """Fill in the facts about the latest places where the last of `known` tokens came before."""
+    tokens, previous = text.tokens, text.previous
+    longest = agree = seen = 0
+    start, level, most = -1, LEVELS, LONGEST_MATCH
+    while start < 0 and level > 0:
+        level -= 1
+        longest = SIZES[level] - 1
+        place = previous[known * LEVELS + level]
+        while place > 0 and (longest < most or seen < OCCURRENCES):
+            length, back = 0, max(longest, 1)
+            # That far back is where most places that do not matter differ.
+            if place >= back and tokens[place - back] == tokens[known - back]:
+                length = common_end(tokens, place, tokens, known, most)
+            if length > longest:
+                longest, start, agree, seen = length, place, 0, 0
+            if start >= 0 and length == longest and seen < OCCURRENCES:
+                agree += tokens[place] == tokens[start]
+                seen += 1
+            place = previous[place * LEVELS + level]
+        most = SIZES[level] - 1
+    match[LENGTH] = longest if start >= 0 else 0
+    match[START], match[AGREE], match[SEEN] = start, agree, seen
+    match[AVAILABLE] = known - start if start >= 0 else 0
