@@ -7,15 +7,16 @@ three tokens, each right in six cases of ten, and settles, as an engine would dr
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 from scipy.optimize import nnls
 
-from adaspec.bench.machine import without_garbage_collection
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.draft.index import NgramIndex
@@ -195,3 +196,16 @@ def made_up_texts(count: int, tokens: int, output: int) -> Ints:
     is_new = np.take_along_axis(rng.random(spans.shape) < 0.3, spans, axis=1)
     texts[:, tokens:] = np.where(is_new, VOCABULARY + np.arange(output), texts[:, tokens:])
     return texts
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Collect no garbage inside the block, unless the block itself asks for it."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
