@@ -14,7 +14,8 @@ from adaspec.errors import TrainingError
 from adaspec.train.cluster import Cluster
 from adaspec.train.heads import Settings, grow
 
-pytestmark = pytest.mark.slow
+# Beside the installation of an engine, a thread of Dask can wait for the disk longer than Dask allows.
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 distributed = pytest.importorskip(
     "distributed", reason="Dask is not installed: pip install 'adaspec[dask]'"
