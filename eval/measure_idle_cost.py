@@ -104,7 +104,7 @@ class Worker:
 
     def _watch(self, session: Any, drafter: Any) -> None:
         from adaspec.vllm.events import Observer
-        from adaspec.vllm.proposers import HeadMixin
+        from adaspec.vllm.v1.proposers import HeadMixin
 
         worker = self
 

@@ -172,7 +172,7 @@ def measured(
     from adaspec.vllm.v2.attachment import serve_by
 
     engine = Engine(target.parent, config, target.name, max_num_seqs=max(loads), **ENGINE)
-    is_ours, observer, found = hasattr(engine.runner, "adaspec_worker"), Verified(), {}
+    is_ours, observer, found = hasattr(engine.runner, "adaspec_session"), Verified(), {}
 
     def verified() -> int:
         if is_ours:

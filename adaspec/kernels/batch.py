@@ -1,6 +1,6 @@
 """A step's rows as an engine hands them over, and what a predictor makes of them.
 
-`predictor.FusedPredictor` computes it by kernels; on a CPU, `vllm.v2.predictor.HostPredictor` by
+`predictor.FusedPredictor` computes it by kernels; on a CPU, `HostPredictor` of `vllm/session` by
 the compiled functions that they are held to.
 """
 

@@ -1,4 +1,4 @@
-"""What a drafter's logits say of its next token, a row per program: `vllm.proposers.read_logits`.
+"""What a drafter's logits say of its next token, by a program for each row, as `read_logits` does.
 
 A row is read once. Blocks of it are joined as they come: with m the largest logit so far, what is
 kept is Z = sum exp(x - m) and T = sum (x - m) exp(x - m), by which log p1 = -log Z and the entropy

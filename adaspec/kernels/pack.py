@@ -1,6 +1,6 @@
 """A step's drafts, and what the host is told of them, a row per program.
 
-`adaspec.vllm.v2.packing` says what it means, and launches it.
+`adaspec.vllm.session.packing` says what it means, and launches it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 NUMBERS = tl.constexpr(8)
-"""The facts that are one number per row; see `adaspec.vllm.v2.report.SINGLE`."""
+"""The facts that are one number per row; see `adaspec.vllm.session.report.SINGLE`."""
 
 
 _ANY = (

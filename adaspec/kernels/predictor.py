@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
@@ -135,6 +136,13 @@ class FusedPredictor:
         self.answers = answers
         self._memory = answers or Answers(self.rows.keys, self.rows.keys)
 
+    def enter(self, slots: NDArray[Any], owners: NDArray[Any]) -> None:
+        """Requests take these slots, each of which knows the answers of one owner's."""
+        if self.answers is not None:
+            device = self.answers.owners.device
+            places, values = (torch.from_numpy(each).to(device) for each in (slots, owners))
+            self.answers.owners.index_copy_(0, places.long(), values)
+
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         count, rows = len(batch.slots), self.rows
@@ -212,11 +220,16 @@ class FusedPredictor:
             num_warps=4,
         )
 
-    def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
-        """Take in the tokens of a forward, -1 where there is none, and their confidences.
+    def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
+        """Take in the (rows, forwards) tokens of the drafter and their confidences.
 
-        `confidence` is (rows, 3) float32 in the order of `trace.schema.CONFIDENCES`.
+        A row that does not hold it has none. `confidences` are (forwards, rows, 3) float32 in the
+        order of `trace.schema.CONFIDENCES`.
         """
+        for depth in range(tokens.shape[1]):
+            self._revise(step, tokens[:, depth].where(step.holds, -1), confidences[depth])
+
+    def _revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
         step.forwards += 1
         batch, rows = step.batch, self.rows
         self._scan(batch, token, step.forwards)

@@ -26,7 +26,7 @@ from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.policy.text import BehindDrafts
-from adaspec.predict.features import BEFORE, CANDIDATE, TAIL, BehindMatches
+from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.model import Model, model_from
 
@@ -35,8 +35,6 @@ Floats = NDArray[np.float32]
 
 KNOWN_TOKENS = 200.0
 """So many tokens expected lately, of the most that are remembered, say whether they come."""
-SHOWN_SURVIVAL = 8
-"""How far the curve of a copy is told, of up to 48 tokens."""
 
 
 class LearnedPolicy:
@@ -145,31 +143,6 @@ class LearnedPolicy:
             found = BehindMatches(match.length, match.agree, match.seen, match.available, unknown)
             stages.splice(self.address, neural_len, found, ngram_len)
         return Proposal(neural_len, ngram_len)
-
-    def expects(self, proposal: Proposal) -> Floats:
-        """Tokens expected to be accepted per row of the last proposal, spliced ones left out."""
-        expected: Floats = stages.expected_tokens(self.address)
-        return expected
-
-    def shortened(self, proposal: Proposal, neural_len: Ints, ngram_len: Ints) -> None:
-        """Expect of the last proposal only what drafts cut to these lengths leave of it."""
-        stages.shorten(self.address, proposal.neural_len, proposal.ngram_len, neural_len, ngram_len)
-
-    def reasons(self, rows: int) -> tuple[float, list[dict[str, Any]]]:
-        """The price of a token in the last proposal, and why its first rows were decided so.
-
-        Of each row: its features by name, and the survival curves of a copy and a neural draft.
-        """
-        memory, price = self.planner.memory, self.planner.ranking.step["price"][0]
-        most = min(self.cap, SHOWN_SURVIVAL)
-        return float(price), [
-            {
-                "features": dict(zip(BEFORE, memory.features[row].tolist(), strict=True)),
-                "survival_ngram": memory.ngram[row, 1 : most + 1].tolist(),
-                "survival_neural": memory.neural[row, 1 : self._neural_cap + 1].tolist(),
-            }
-            for row in range(rows)
-        ]
 
     def learn(self, report: Report) -> None:
         """Take in what came of a step."""

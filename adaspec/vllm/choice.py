@@ -17,15 +17,13 @@ from adaspec.policy.artifact import CHECKSUMS, MANIFEST, NETWORKS
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.own import own_policy
-from adaspec.policy.protocol import Policy
+from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
+from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.options import MAX_VERIFIED, Options
 
 RECORD_CAP = 8
-PYTHON_CAP = 48
-"""The cap for a user's policy class, which does not say how far it drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
 class Choice:
     """A policy that is ready to start, and the reason for choosing it."""
 
-    policy: Policy
+    policy: LearnedPolicy | StaticPolicy
     spec: str
     """The spec from which a worker makes the same policy."""
     why: str
@@ -98,7 +96,9 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             'head, or leave "policy" out'
         )
-    default = RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or PYTHON_CAP
+    default = (
+        RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or LONGEST_NGRAM
+    )
     cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(
@@ -109,23 +109,25 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
 
 
 def check_named(text: str) -> None:
-    """Refuse what names no policy; the files of a folder, or the user's own code, are not read."""
-    is_folder = _is_policy_folder(text) or text in shipped_policies()
-    if not is_folder and not text.startswith("python:"):
+    """Refuse what names no policy that can be served; the files of a folder are not read."""
+    if not (_is_policy_folder(text) or text in shipped_policies()):
         named_policy(text)
 
 
-def named_policy(text: str) -> Policy:
-    """Make the policy that a folder, a shipped name, a spec or `python:MODULE:NAME` refers to."""
+def named_policy(text: str) -> LearnedPolicy | StaticPolicy:
+    """Make the policy that a folder, a shipped name or the spec of a static rule refers to."""
     check_legible(text)
-    if text.startswith("python:"):
-        return own_policy(text)
-    if text.partition(":")[0] in FIRST_WORDS:
-        return parse_policy(text)
-    if _is_policy_folder(text) or text in shipped_policies():
+    first = text.partition(":")[0]
+    if first not in FIRST_WORDS and (_is_policy_folder(text) or text in shipped_policies()):
         return load_policy(text)
-    if ":" in text and not text.startswith(("/", ".", "~")):
-        return parse_policy(text)
+    if first == "python":
+        raise _for_replays(text)
+    if first in FIRST_WORDS or (":" in text and not text.startswith(("/", ".", "~"))):
+        policy = parse_policy(text)
+        if not isinstance(policy, StaticPolicy) or policy.rule.vllm_match is not None:
+            raise _for_replays(text)
+        _check_lengths(policy)
+        return policy
     if "/" in text:
         holds = "that folder holds no policy" if Path(text).is_dir() else "there is no such folder"
         raise PolicyError(
@@ -137,6 +139,26 @@ def named_policy(text: str) -> Policy:
         f"shipped are {', '.join(shipped_policies()) or 'none'}; specs begin with "
         f"{', '.join(sorted(FIRST_WORDS))}"
     )
+
+
+def _for_replays(text: str) -> ServingError:
+    return ServingError(
+        f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained policy's "
+        "folder, a shipped name or a static rule such as hybrid:4:16:3"
+    )
+
+
+def _check_lengths(policy: StaticPolicy) -> None:
+    rule = policy.rule
+    for kind, asked, most in (
+        ("neural", rule.neural_len, LONGEST_NEURAL),
+        ("copied", rule.ngram_len, LONGEST_NGRAM),
+        ("spliced", rule.splice_len, LONGEST_SPLICE),
+    ):
+        if asked > most:
+            raise ServingError(
+                f"policy '{policy.name}' drafts {asked} {kind} tokens: a server drafts at most {most}"
+            )
 
 
 def _digest(spec: str) -> str | None:

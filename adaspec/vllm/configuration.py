@@ -33,7 +33,7 @@ from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
 
 log = logging.getLogger("vllm.adaspec")
 
-NGRAM_DRAFTER = "adaspec.vllm.proposers.NgramDrafter"
+NGRAM_DRAFTER = "adaspec.vllm.v1.proposers.NgramDrafter"
 LOOK_UP = {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
 """What vLLM asks of an n-gram drafter; adaspec looks up in its own way."""
 UNPADDED = ("eagle", "eagle3", "mtp")
@@ -242,7 +242,7 @@ def translated(
         _check_writable("trace_dir", Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
-    runner, problem = runner_of(choice.policy, method, on_cpu(), why_v1)
+    runner, problem = runner_of(method, on_cpu(), why_v1)
     cap = choice.cap
     if runner == "V2" and options.num_speculative_tokens is None and largest_graph:
         cap = max(min(cap, largest_graph - 1), 1)

@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from adaspec.vllm.batch import EngineStep
-from adaspec.vllm.events import Observer, decisions_of, source_of
+from adaspec.vllm.events import DraftedStep, Observer, decisions_of, source_of
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -27,7 +26,7 @@ class DecisionLog(Observer):
         self._period_s = 1.0 / steps_per_s
         self._due_s = -math.inf
 
-    def proposed(self, event: EngineStep) -> None:
+    def proposed(self, event: DraftedStep) -> None:
         """Log the step if it is due."""
         now_s = time.monotonic()
         if now_s < self._due_s or not log.isEnabledFor(logging.INFO):
@@ -36,20 +35,15 @@ class DecisionLog(Observer):
         log.info("%s%s", PREFIX, json.dumps(document_of(event), separators=(",", ":")))
 
 
-def document_of(event: EngineStep) -> dict[str, Any]:
+def document_of(event: DraftedStep) -> dict[str, Any]:
     """A step's decisions: of the batch, and of each of its first requests."""
     count = min(len(event.requests), MAX_ROWS)
-    batch: dict[str, Any] = {}
-    reasons: list[dict[str, Any]] = [{} for _ in range(count)]
-    if event.reasons is not None:
-        price, reasons = event.reasons(count)
-        batch["price"] = _short(price)
-    step = event.step
+    price, reasons = event.reasons(count)
     columns = (
-        step.context_tokens[:count].tolist(),
-        step.holds_neural[:count].tolist(),
-        event.cut.neural_len[:count].tolist(),
-        event.cut.ngram_len[:count].tolist(),
+        event.context_tokens[:count].tolist(),
+        event.holds_neural[:count].tolist(),
+        event.neural_len[:count].tolist(),
+        event.ngram_len[:count].tolist(),
     )
     rows = []
     decisions = decisions_of(event)
@@ -59,30 +53,29 @@ def document_of(event: EngineStep) -> dict[str, Any]:
             "context_tokens": context,
             "holds_neural": holds,
             "source": source_of(neural, ngram),
-            "reason": _reason(decisions[row], batch.get("price"), reasons[row]),
+            "reason": _reason(decisions[row], price, reasons[row]),
             "neural_len": neural,
             "ngram_len": ngram,
         }
-        if event.expected is not None:
-            facts["expected_accepted"] = _short(float(event.expected[row]))
+        facts["expected_accepted"] = _short(float(event.expected[row]))
         facts |= {name: _shortened(value) for name, value in reasons[row].items()}
         rows.append(facts)
     return {
         "step": event.number,
         "proposes": event.proposes,
         "running": len(event.requests),
-        "forwards": step.forwards,
+        "forwards": event.forwards,
         "decision_s": _short(event.decision_s),
-        **batch,
+        "price": _short(price),
         "requests": rows,
     }
 
 
-def _reason(decision: str, price: float | None, facts: dict[str, Any]) -> str:
+def _reason(decision: str, price: float, facts: dict[str, Any]) -> str:
     """The reason of a decision, as in `adaspec:decisions_total`, and what the policy weighed."""
     reason = decision.partition("/")[2]
     curves = [facts[name] for name in facts if name.startswith("survival") and len(facts[name])]
-    if decision != "none/policy" or price is None or not curves:
+    if decision != "none/policy" or not curves:
         return reason
     likeliest = max(float(curve[0]) for curve in curves)
     return f"{reason}: likeliest token {likeliest:.2g}, price {price:.2g}"

@@ -59,14 +59,14 @@ def steps_of(worker: Any) -> Steps:
     captured = tuple(sorted(config.cudagraph_capture_sizes or ())) if graphs else ()
     if is_v2(runner):
         speculator = runner.speculator
-        most_forwards = runner.adaspec_worker.most_forwards
+        most_forwards = runner.adaspec_session.most_forwards
         rows = min(runner.max_num_reqs, runner.max_num_tokens // speculator.num_query_per_req)
         tokens = runner.max_num_tokens - rows * speculator.num_extra_query_per_req
         longest = runner.num_speculative_steps
     elif runner.lora_config is not None:
         raise ServingError("every dummy step of V1 loads LoRA adapters before it runs")
     else:
-        setup = runner.adaspec_session.setup
+        setup = runner.adaspec_session.serving.setup
         most_forwards = min(setup.neural_cap, MANY_FORWARDS)
         rows, tokens = scheduler.max_num_seqs, runner.max_num_tokens
         longest = setup.cap
@@ -96,14 +96,12 @@ def time_steps(worker: Any, kind: Kind, repeats: int) -> list[float]:
 
 def take_costs(worker: Any, document: dict[str, Any]) -> None:
     """Decide by these costs from now on."""
-    runner = worker.model_runner
-    serves = runner.adaspec_worker if is_v2(runner) else runner.adaspec_session
-    serves.take_costs(cost_from_document(document, "costs"))
+    worker.model_runner.adaspec_session.take_costs(cost_from_document(document, "costs"))
 
 
 def is_v2(runner: Any) -> bool:
     """Whether it is a model runner V2."""
-    return hasattr(runner, "adaspec_worker")
+    return hasattr(runner, "speculator")
 
 
 class Marks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from adaspec.policy.protocol import Ints, Setup
-from adaspec.vllm.batch import EngineStep, Verification
+from adaspec.policy.protocol import Bools, Floats, Ints, Setup
 from adaspec.vllm.guarding import Guarded
 
 log = logging.getLogger("vllm.adaspec")
@@ -61,6 +62,89 @@ class Fault:
     """How many requests got no decision because of the failure."""
 
 
+Reasons = Callable[[int], tuple[float, list[dict[str, Any]]]]
+"""The price of a token, and facts by name for each of so many rows."""
+
+
+@dataclass(slots=True)
+class DraftedStep:
+    """What was drafted in a step, row by row of the requests whose texts had been read."""
+
+    number: int
+    requests: list[str]
+    outputs: list[list[int]]
+    """What each had emitted; an output grows with the steps that follow."""
+    position: Ints
+    """How many tokens each had emitted."""
+    context_tokens: Ints
+    """How many tokens of each were known, prompts included."""
+    holds_neural: Bools
+    recorded: Bools
+    """The rows that are drafted for in full, and proposed nothing."""
+    limited: Bools
+    """The rows for which nothing may be drafted, as the request or an option says."""
+    room: Ints | None
+    """The most tokens that each row's request or its end leave; None if no row is limited."""
+    forwards: int
+    """How often the policy had the drafter run."""
+    drafted: Ints
+    """(rows, runs) the neural drafter's tokens; for recorded rows it runs oftener than decided."""
+    confidences: Floats
+    """(rows, runs, 3) and their confidences."""
+    available: Ints
+    """How many tokens there were to copy."""
+    neural_len: Ints
+    """How many neural tokens were chosen."""
+    ngram_len: Ints
+    """How many copied ones, be it behind those."""
+    from_answers: Bools
+    """Whether these are from earlier answers."""
+    chosen: list[list[int]]
+    """The tokens that are sent to the target in mode 'serve'."""
+    proposes: bool
+    """Whether they are."""
+    expected: Floats
+    """How many tokens of each row are expected to be accepted, spliced ones left out."""
+    reasons: Reasons
+    decision_s: float
+    """The seconds that deciding took on this machine."""
+
+    @property
+    def proposed(self) -> list[list[int]]:
+        """The tokens sent to the target."""
+        return self.chosen if self.proposes else [[] for _ in self.chosen]
+
+    def tail(self, count: int) -> Ints:
+        """(rows, count) the last emitted tokens of each row, flush right; -1 on the left."""
+        rows = np.full((len(self.outputs), count), -1, np.int32)
+        for row, tokens in enumerate(self.outputs):
+            last = tokens[-count:] if count else []
+            rows[row, count - len(last) :] = last
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedStep:
+    """The target's verdict on a step's drafts, one entry per row of the step."""
+
+    step: DraftedStep
+    known: Bools
+    """Whether the row's result is known: not if the request left or its draft was dropped before
+    it was verified. If not, its entries in the other arrays mean nothing."""
+    drafted: Ints
+    """How many tokens the target judged; the scheduler may have cut or dropped the draft."""
+    neural_drafted: Ints
+    accepted: Ints
+    emitted_tokens: Ints
+    dropped: list[str]
+    """Requests with a draft of which the target judged no token."""
+    step_s: float
+    """The step's time according to the cost model."""
+    took_s: float | None
+    """The measured seconds from one decision to the next; None if the engine's step did anything
+    but verify these drafts."""
+
+
 SOURCES = ("none", "ngram", "neural", "splice")
 
 
@@ -85,32 +169,30 @@ tokens. neural and splice: all tokens of the neural drafter were taken, or fewer
 """
 
 
-def decisions_of(event: EngineStep) -> list[str]:
+def decisions_of(event: DraftedStep) -> list[str]:
     """Of each row, the source of its draft and the reason, as SOURCE/REASON; see `REASONS`."""
-    step = event.step
-    assert step.proposal is not None
-    room = event.room if event.room is None else event.room.tolist()
-    limited = event.limited if event.limited is None else event.limited.tolist()
     columns = (
-        event.cut.neural_len,
-        event.cut.ngram_len,
-        np.asarray(step.proposal.ngram_len),
-        step.holds_neural,
+        event.neural_len,
+        event.ngram_len,
+        event.available,
+        event.holds_neural,
         event.recorded,
+        event.limited,
+        np.ones_like(event.available) if event.room is None else event.room,
     )
     decisions = []
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for row, (neural, ngram, wanted, holds, recorded) in enumerate(rows):
+    for neural, ngram, available, holds, recorded, limited, room in rows:
         if neural or ngram:
-            decisions.append(_drafted(neural, ngram, step.forwards if holds else 0))
+            decisions.append(_drafted(neural, ngram, event.forwards if holds else 0))
         elif recorded:
             decisions.append("none/recorded")
-        elif limited is not None and limited[row]:
+        elif limited:
             decisions.append("none/limited")
-        elif room is not None and room[row] <= 0:
+        elif room <= 0:
             decisions.append("none/output_limit")
         else:
-            decisions.append("none/nothing_to_copy" if wanted > 0 else "none/policy")
+            decisions.append("none/policy" if available or holds else "none/nothing_to_copy")
     return decisions
 
 
@@ -125,7 +207,7 @@ class Observer:
     """Ignores every event: inherit from it and override the methods for the events that matter.
 
     Events come in the engine's own thread, so an observer must be quick. Of a step that it is told
-    of, the policy may still change what `step.batch` holds, and the engine what is `proposed`.
+    of, it may keep all but `outputs`.
     """
 
     def entered(
@@ -138,10 +220,10 @@ class Observer:
     ) -> None:
         """Called when a request is seen for the first time; its prompt must be copied to keep."""
 
-    def proposed(self, event: EngineStep) -> None:
+    def proposed(self, event: DraftedStep) -> None:
         """Called when a step was decided."""
 
-    def verified(self, event: Verification) -> None:
+    def verified(self, event: VerifiedStep) -> None:
         """Called when the target has verified the last step's proposal."""
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:

@@ -25,11 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.documents import parse_json
-from adaspec.draft.answers import IN_ANSWERS
 from adaspec.errors import AdaspecError
 from adaspec.policy.guard import HOLD, WORDS
-from adaspec.vllm.batch import EngineStep, Verification
-from adaspec.vllm.events import REASONS, SOURCES, Fault, Observer, decisions_of, source_of
+from adaspec.vllm.events import (
+    REASONS,
+    SOURCES,
+    DraftedStep,
+    Fault,
+    Observer,
+    VerifiedStep,
+    decisions_of,
+    source_of,
+)
 from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.options import MODES
 
@@ -282,17 +289,17 @@ class MetricsObserver(Observer):
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
 
-    def proposed(self, event: EngineStep) -> None:
+    def proposed(self, event: DraftedStep) -> None:
         """Count the decisions, the draft lengths and the decision time."""
         counters = self.counters
         counters.add("steps")
         counters.observe("decision_seconds", TIMES_S, event.decision_s)
-        for length in (event.cut.neural_len + event.cut.ngram_len).tolist():
+        for length in (event.neural_len + event.ngram_len).tolist():
             counters.observe("draft_len", LENGTHS, length)
         for decision in decisions_of(event):
             counters.add(f"decisions/{decision}")
 
-    def verified(self, event: Verification) -> None:
+    def verified(self, event: VerifiedStep) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
         counters, step = self.counters, event.step
         drafted_tokens = event.drafted.tolist()
@@ -305,32 +312,26 @@ class MetricsObserver(Observer):
             counters.add(f"clocked_step_modelled_seconds/{kind}", event.step_s)
         if not any(drafted_tokens):
             return
-        expected = None if step.expected is None else step.expected.tolist()
         columns = (
             event.known,
             event.neural_drafted,
             event.accepted,
-            step.cut.start,
-            step.cut.neural_len,
-            step.cut.ngram_len,
+            step.from_answers,
+            step.expected,
         )
         rows = zip(drafted_tokens, *(column.tolist() for column in columns), strict=True)
-        for row, (drafted, known, neural, accepted, start, *lengths) in enumerate(rows):
+        for drafted, known, neural, accepted, from_answers, expected in rows:
             if not known or not drafted:
                 continue
             source = source_of(neural, drafted - neural)
             counters.add(f"drafted_tokens/{source}", drafted)
             counters.add(f"accepted_tokens/{source}", accepted)
-            if start >= IN_ANSWERS and drafted > neural:
+            if from_answers and drafted > neural:
                 counters.add("memory_tokens/drafted", drafted - neural)
                 counters.add("memory_tokens/accepted", max(0, accepted - neural))
-            # The expectation is for the whole draft, so it says nothing about one that was cut.
-            if expected is not None and drafted == sum(lengths):
-                counters.add(f"expected_accepted_tokens/{source}", expected[row])
-                counters.add(
-                    f"realised_accepted_tokens/{source}",
-                    min(accepted, neural) if neural else accepted,
-                )
+            counters.add(f"expected_accepted_tokens/{source}", expected)
+            realised = min(accepted, neural) if neural else accepted
+            counters.add(f"realised_accepted_tokens/{source}", realised)
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
         """Count forwards of the drafter."""

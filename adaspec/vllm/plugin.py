@@ -229,7 +229,7 @@ PATCHES: dict[str, dict[str, Callable[..., Any]]] = {
     SAMPLING_PARAMS: {"SamplingParams.verify": _verify},
     EXECUTOR: {"Executor.compile_or_warm_up_model": _warm_up},
     SCHEDULED: {"NewRequestData.from_request": _with_salt},
-    RUNNER: {"GPUModelRunner.__init__": _init_with("adaspec.vllm.attachment")},
+    RUNNER: {"GPUModelRunner.__init__": _init_with("adaspec.vllm.v1.attachment")},
     RUNNER_V2: {
         "GPUModelRunner.__init__": _init_with("adaspec.vllm.v2.attachment"),
         "maybe_create_adaptive_verification_manager": _trimming_manager,

@@ -19,8 +19,7 @@ import numpy as np
 
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep
-from adaspec.vllm.batch import EngineStep, Verification
-from adaspec.vllm.events import Observer, Serving, source_of
+from adaspec.vllm.events import DraftedStep, Observer, Serving, VerifiedStep, source_of
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.request_record import LAST, SERVED, UNKNOWN, RequestRecord, is_named, trace_key
 from adaspec.vllm.trace_output import TraceOutput
@@ -80,21 +79,19 @@ class Recorder(Observer):
             prompt = prompt_tokens.copy()
             self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens, greedy)))
 
-    def proposed(self, event: EngineStep) -> None:
+    def proposed(self, event: DraftedStep) -> None:
         """Queue a step with the text that its requests have gained."""
-        batch = event.step.batch
-        assert batch is not None, "a step that proposed has a batch"
-        positions = dict(zip(event.requests, batch.position.tolist(), strict=True))
+        positions = dict(zip(event.requests, event.position.tolist(), strict=True))
         followed = [name for name in event.requests if name in self._positions]
         if not followed or not self._has_room(len(followed)):
             return
         missing_tokens = max(positions[name] - self._positions[name] for name in followed)
-        tail = batch.context.tail(min(max(missing_tokens, 1), _MAX_TAIL))
+        tail = event.tail(min(max(missing_tokens, 1), _MAX_TAIL))
         self._positions.update((name, positions[name]) for name in followed)
-        self._queue.put((self._take_step, (event, np.array(tail))))
+        self._queue.put((self._take_step, (event, tail)))
         self._queued_step = event.number
 
-    def verified(self, event: Verification) -> None:
+    def verified(self, event: VerifiedStep) -> None:
         """Queue the verification of a step; without one, tokens that follow tell what was right."""
         is_logged = self._logged is not None and event.step.proposes
         if not is_logged or event.step.number != self._queued_step:
@@ -162,21 +159,19 @@ class Recorder(Observer):
             self._keys.add((workload, id))
         self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens, greedy)
 
-    def _take_step(self, event: EngineStep, tail: Ints) -> None:
-        drafts = event.drafts
+    def _take_step(self, event: DraftedStep, tail: Ints) -> None:
         for row, name in enumerate(event.requests):
             record = self._records.get(name)
             if record is None:
                 continue
-            record.extend(int(event.step.context_tokens[row]) - len(record.prompt), tail[row])
+            record.extend(int(event.context_tokens[row]) - len(record.prompt), tail[row])
             if event.recorded[row]:
-                tokens = drafts.tokens[row, : drafts.count]
-                confidences = drafts.confidences[row, : drafts.count]
-                record.add_draft(tokens, confidences, self._serving.record_cap)
+                drafts = event.drafted[row], event.confidences[row]
+                record.add_draft(*drafts, self._serving.record_cap)
             elif not event.proposes:
                 record.steps.append(self._logged_step(record, event, row, None))
 
-    def _take_verified(self, event: Verification) -> None:
+    def _take_verified(self, event: VerifiedStep) -> None:
         step = event.step
         for row, name in enumerate(step.requests):
             record = self._records.get(name)
@@ -184,21 +179,21 @@ class Recorder(Observer):
                 record.steps.append(self._logged_step(record, step, row, event))
 
     def _logged_step(
-        self, record: RequestRecord, event: EngineStep, row: int, verified: Verification | None
+        self, record: RequestRecord, event: DraftedStep, row: int, verified: VerifiedStep | None
     ) -> LoggedStep:
         tokens, accepted, step_s = event.chosen[row], UNKNOWN, None
-        neural_len, ngram_len = int(event.cut.neural_len[row]), int(event.cut.ngram_len[row])
+        neural_len, ngram_len = int(event.neural_len[row]), int(event.ngram_len[row])
         if verified is not None:
             # The scheduler may have cut the draft, so only the verified tokens count.
             tokens = tokens[: int(verified.drafted[row])]
             neural_len = int(verified.neural_drafted[row])
             ngram_len = int(verified.drafted[row]) - neural_len
             accepted, step_s = int(verified.accepted[row]), verified.step_s
-        context_tokens = int(event.step.context_tokens[row])
+        context_tokens = int(event.context_tokens[row])
         unverified = None
-        if record.greedy and event.step.holds_neural[row]:
+        if record.greedy and event.holds_neural[row]:
             # The drafter runs for the whole batch, so as far as its most demanding row.
-            behind = event.drafts.tokens[row, neural_len : event.drafts.count]
+            behind = event.drafted[row, neural_len:]
             unverified = behind[(behind >= 0).cumprod().astype(np.bool_)].astype(np.int32)
         return LoggedStep(
             workload=record.workload,

@@ -192,10 +192,9 @@ def _close_recorders(engine: Any) -> None:
     """Finish the trace if the engine runs in this process; other processes do so when they end."""
     core = getattr(engine.engine_core, "engine_core", None)
     worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
-    held = vars(worker.model_runner) if worker is not None else {}
-    for name in ("adaspec_session", "adaspec_worker"):
-        if name in held:
-            held[name].observers.close()
+    session = vars(worker.model_runner).get("adaspec_session") if worker is not None else None
+    if session is not None:
+        session.observers.close()
 
 
 def _rows(out: Path) -> int:

@@ -8,6 +8,7 @@ that.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote, unquote
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Floats, Ints
 from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
-from adaspec.vllm.batch import common_prefix_len
 
 SERVED = "served"
 """The workload of requests that their clients did not name."""
@@ -152,3 +152,13 @@ def accepted_counts(drafted: Ints, output: Ints) -> NDArray[np.int16]:
     windows = np.lib.stride_tricks.sliding_window_view(following, cap)[:length]
     accepted: NDArray[np.int16] = (drafted == windows).cumprod(axis=1).sum(axis=1).astype(np.int16)
     return accepted
+
+
+def common_prefix_len(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """The length of the longest common prefix of two texts, in tokens."""
+    count = 0
+    for token, other_token in zip(tokens, others, strict=False):
+        if token != other_token:
+            break
+        count += 1
+    return count

@@ -13,9 +13,10 @@ from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
 from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.events import Serving
+from adaspec.vllm.events import Observer, Serving
 from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
+from adaspec.vllm.tracing import observers_of
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -74,6 +75,19 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         memory_file=memory_file(options.memory_dir, replica),
         replica=replica,
     )
+
+
+def started(
+    config: Any, options: Options
+) -> tuple[LearnedPolicy | StaticPolicy, Serving, list[Observer]]:
+    """The policy of one rank, what it serves, and who observes that; the first rank logs it."""
+    choice, serving = serving_of(config, options)
+    policy = recording_policy() if options.mode == "record" else choice.policy
+    assert isinstance(policy, LearnedPolicy | StaticPolicy)  # others are refused before
+    if config.parallel_config.rank != 0:
+        return policy, serving, []
+    announce(config, choice, serving, options)
+    return policy, serving, observers_of(options, serving)
 
 
 def announce(config: Any, choice: Choice, serving: Serving, options: Options) -> None:

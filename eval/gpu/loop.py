@@ -71,7 +71,7 @@ class ClosedLoop:
         return self._runner.vllm_config.compilation_config.cudagraph_capture_sizes or ()
 
     def _faults(self) -> Counter[str]:
-        worker = getattr(self._runner, "adaspec_worker", None)
+        worker = getattr(self._runner, "adaspec_session", None)
         return Counter() if worker is None else Counter(worker.breaker.counts)
 
     def _add(self, at: int, most: int | None) -> str:

@@ -158,7 +158,7 @@ def wanderer_of(llm: Any, runner: str, seed: int) -> Any:
         from wandering import Wanderer
 
         return Wanderer(engine, seed)
-    from adaspec.vllm.attachment import serve_by
+    from adaspec.vllm.v1.attachment import serve_by
     from policies import Wanderer as Policy
 
     policy = Policy()
@@ -175,7 +175,7 @@ def taken(wanderer: Any) -> dict[str, int]:
 def faults(llm: Any) -> dict[str, int]:
     """The faults that adaspec lived with since the last policy was put in."""
     runner = model_runner(llm)
-    served = getattr(runner, "adaspec_worker", None) or runner.adaspec_session
+    served = getattr(runner, "adaspec_session", None) or runner.adaspec_session
     return dict(served.breaker.counts)
 
 

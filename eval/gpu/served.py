@@ -57,7 +57,7 @@ def facts(llm: Any) -> dict[str, Any]:
     import torch
 
     runner = model_runner(llm)
-    worker, config = getattr(runner, "adaspec_worker", None), runner.vllm_config
+    worker, config = getattr(runner, "adaspec_session", None), runner.vllm_config
     found = {
         "graphs": config.compilation_config.cudagraph_mode.name,
         "largest_graph": max(config.compilation_config.cudagraph_capture_sizes or (0,)),

@@ -86,7 +86,7 @@ class Steps(Observer):
 
         runner.execute_model, scheduler.update_from_output = execute_model, update_from_output
         scheduler._preempt_request = preempt_request
-        worker = getattr(runner, "adaspec_worker", None)
+        worker = getattr(runner, "adaspec_session", None)
         if worker is not None:
             worker.observers.add(self)
         elif hasattr(runner.speculator, "propose"):

@@ -103,7 +103,7 @@ def _slow(stack, worker, recorder):
             time.sleep(1.5 * LIMIT_S)
         return decide(*facts)
 
-    stack.enter_context(mock.patch("adaspec.vllm.v2.worker.SLOW_S", LIMIT_S))
+    stack.enter_context(mock.patch("adaspec.vllm.session.session.SLOW_S", LIMIT_S))
     stack.enter_context(mock.patch.object(worker.host, "decide", sleeping))
 
 

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from adaspec.draft.answers import IN_ANSWERS
-
 
 class Copied:
     """An observer that counts the tokens copied from earlier answers, and those accepted."""
@@ -12,8 +10,8 @@ class Copied:
         self.counts = np.zeros(2, int)
 
     def verified(self, event):
-        start, copied = event.step.cut.start, event.drafted - event.neural_drafted
-        from_answers = np.where((start >= IN_ANSWERS) & event.known, copied, 0)
+        copied = event.drafted - event.neural_drafted
+        from_answers = np.where(event.step.from_answers & event.known, copied, 0)
         accepted = np.clip(event.accepted - event.neural_drafted, 0, from_answers)
         self.counts += [from_answers.sum(), accepted.sum()]
 

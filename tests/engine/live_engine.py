@@ -104,15 +104,18 @@ class Engine:
     def session(self):
         return self.runner.adaspec_session
 
-    def put(self, policy, stop_if_slow=False, **changes):
+    def put(self, policy, *rest, **changes):
         """Serve by another policy from here on, in the first session but for these changes."""
-        from adaspec.vllm.attachment import serve_by
         from adaspec.vllm.choice import named_policy
+        from adaspec.vllm.v1 import attachment as v1
+        from adaspec.vllm.v2 import attachment as v2
 
         if isinstance(policy, str):
             policy = named_policy(policy)
+        self.first = self.first or self.runner.adaspec_session
         self.runner.adaspec_session = self.first
-        return serve_by(self.runner, policy, stop_if_slow, **changes)
+        runner = v2 if hasattr(self.runner, "speculator") else v1
+        return runner.serve_by(self.runner, policy, *rest, **changes)
 
     def outputs(self, prompts, params):
         """Output tokens of every prompt; lists of lists where n > 1."""

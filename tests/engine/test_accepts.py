@@ -1,9 +1,9 @@
 """A fixed length accepts what stock vLLM accepts with its own method, and forwards are counted."""
 
 import pytest
+from wandering import Wanderer
 
 from adaspec.vllm.events import Observer
-from policies import Wanderer
 
 
 def judged(engine, prompts):
@@ -30,12 +30,6 @@ STOCK = {
     "eagle": {"method": "eagle", "model": "eagle", "num_speculative_tokens": 4},
     "eagle3": {"method": "eagle3", "model": "eagle3", "num_speculative_tokens": 4},
     "draft": {"method": "draft_model", "model": "draft", "num_speculative_tokens": 4},
-    None: {
-        "method": "ngram",
-        "prompt_lookup_min": 2,
-        "prompt_lookup_max": 5,
-        "num_speculative_tokens": 6,
-    },
 }
 
 
@@ -45,7 +39,6 @@ STOCK = {
         ("eagle", "fixed:neural:4"),
         pytest.param("eagle3", "fixed:neural:4", marks=THOROUGH),
         pytest.param("draft", "fixed:neural:4", marks=THOROUGH),
-        (None, "fixed:ngram-vllm:6:2:5"),
     ],
 )
 def test_a_fixed_length_accepts_what_the_stock_method_does(engines, serve, prompts, head, policy):
@@ -63,7 +56,7 @@ class Ledger(Observer):
     """Writes down what the session says of forwards and plans."""
 
     def __init__(self):
-        self.drafting, self.keep_alive, self.planned, self.counts = [], [], [], []
+        self.drafting, self.keep_alive, self.counts = [], [], []
         self.drafted = self.accepted = self.proposed_tokens = 0
         self.entries, self.gone = [], []
 
@@ -72,8 +65,7 @@ class Ledger(Observer):
         self.keep_alive.append(keep_alive)
 
     def proposed(self, proposed):
-        self.planned.append(proposed.step.planned)
-        self.counts.append(proposed.drafts.count)
+        self.counts.append(proposed.drafted.shape[1])
         self.proposed_tokens += sum(map(len, proposed.proposed))
 
     def verified(self, event):
@@ -104,7 +96,6 @@ def check_forwards(engine, session, act):
     handle.remove()
     assert count[0] == sum(ledger.drafting) + sum(ledger.keep_alive) > 0
     assert sum(ledger.drafting) == sum(ledger.counts)
-    assert all(n <= most for n, most in zip(ledger.counts, ledger.planned, strict=True))
     ran = zip(ledger.drafting, ledger.keep_alive, strict=True)
     assert all(drafting == 0 or alive == 0 for drafting, alive in ran)
     by_vllm = [each for one in engine.judged.values() for each in one]
@@ -115,7 +106,8 @@ def check_forwards(engine, session, act):
 
 @pytest.mark.parametrize("head", ["eagle", "draft"])
 def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompts, head):
-    engine, session = serve(head, Wanderer())
+    engine, _ = serve(head)
+    session = Wanderer(engine).session
     ledger = check_forwards(engine, session, lambda: engine.greedy(prompts, 48))
     assert len(ledger.entries) == len(prompts)
 

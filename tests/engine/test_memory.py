@@ -41,7 +41,7 @@ def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth
 def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, prompts):
     from vllm import SamplingParams
 
-    core, answers = remembering.llm.llm_engine, remembering.session.answers
+    core, answers = remembering.llm.llm_engine, remembering.session.memory.index
     before = answers.tokens
     params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
     names = [f"cut-{at}" for at in range(len(prompts))]
@@ -53,12 +53,12 @@ def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, promp
     outputs, *_ = run(remembering, prompts, [None] * len(prompts))
     assert outputs == truth()
     assert before < answers.tokens < answers.capacity
-    assert not vars(remembering.runner)["adaspec_owners"].keys() & set(names)
+    assert not remembering.session.knows(names[0])
 
 
 def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, prompts, tmp_path):
-    from adaspec.vllm.attachment import session_of
     from adaspec.vllm.patching import ATTRIBUTE
+    from adaspec.vllm.v1.attachment import session_of
 
     runner = remembering.runner
     options = getattr(runner.vllm_config.speculative_config, ATTRIBUTE)
@@ -66,7 +66,7 @@ def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, pr
     runner.adaspec_session = session_of(runner, options)
     run(remembering, prompts[:3], ["a"] * 3)
     run(remembering, prompts[5:6], ["c"])  # who has ended is told with the next step
-    runner.adaspec_session.answers.close()
+    runner.adaspec_session.memory.index.close()
     assert (tmp_path / "answers.jsonl").stat().st_mode & 0o777 == 0o600
     runner.adaspec_session = session_of(runner, options)
     assert run(remembering, prompts[:1], ["b"])[1] == 0

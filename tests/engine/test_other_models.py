@@ -2,9 +2,7 @@
 
 import pytest
 from test_accepts import check_forwards
-from test_outputs import check_sound
-
-from policies import Wanderer
+from wandering import Wanderer, check_sound
 
 THOROUGH = pytest.mark.thorough
 # A place to spare: on CPU, vLLM 0.32 runs rows without an adapter through the last one.
@@ -24,7 +22,7 @@ def test_a_model_that_drafts_for_itself_says_what_it_says_without(
 ):
     engine = engines(MTP, target="mtp")
     assert engine.runner.speculative_config.method == "mtp"
-    session = engine.put(Wanderer() if policy == "wanderer" else policy)
+    session = Wanderer(engine).session if policy == "wanderer" else engine.put(policy)
     found = []
     ledger = check_forwards(engine, session, lambda: found.extend(engine.greedy(prompts, 48)))
     assert found == said_by_mtp
@@ -67,6 +65,6 @@ def test_requests_with_an_adapter_say_what_they_say_without_speculation(
     if head:
         config |= {"model": head, "policy": "hybrid-splice", "num_speculative_tokens": 24}
     engine = engines(config, **LORA)
-    session = engine.put(Wanderer() if head else "fixed:ngram:8:2")
+    session = Wanderer(engine).session if head else engine.put("fixed:ngram:8:2")
     assert with_adapter(engine, models, prompts) == adapted
     check_sound(session)

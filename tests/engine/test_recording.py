@@ -13,10 +13,7 @@ from adaspec.vllm.tracing import recorder_of
 
 
 def observer_of(engine, kind):
-    from adaspec.vllm.session import Session
-
-    session: Session = engine.session
-    return next(each for each in session.observers._observers if type(each).__name__ == kind)
+    return next(each for each in engine.session.observers._observers if type(each).__name__ == kind)
 
 
 def finished(engine, recorder=None):
@@ -145,7 +142,7 @@ def test_a_live_servers_log_holds_every_verified_draft(live, prompts, truth, tmp
 
 
 def test_shadow_logs_what_would_have_been_accepted(live, prompts, truth, tmp_path):
-    engine, _, recorder, _ = live("fixed:ngram-vllm:6:2:5", mode="shadow")
+    engine, _, recorder, _ = live("fixed:ngram:6:2", mode="shadow")
     assert engine.greedy(prompts, 48) == truth()
     finished(engine, recorder)
     (folder,) = tmp_path.glob("logged-*")

@@ -37,7 +37,7 @@ def watch_rank():
     import torch
 
     from adaspec.vllm import dummy_steps
-    from adaspec.vllm.v2.host import Host
+    from adaspec.vllm.session.host import Host
 
     own = dummy_steps.Marks.seconds
     dummy_steps.noted = {"times": [], "decided": []}
@@ -66,7 +66,7 @@ def noted(worker):
     from adaspec.vllm import dummy_steps
 
     runner = worker.model_runner
-    serves = vars(runner).get("adaspec_worker") or vars(runner).get("adaspec_session")
+    serves = vars(runner).get("adaspec_session")
     if serves is None:
         return None
     return {"costs": cost_document(serves.serving.setup.cost), **dummy_steps.noted}

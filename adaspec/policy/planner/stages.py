@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.jit import compiled, inlined
+from adaspec.jit import compiled
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.budget import (
     decide_budget,
@@ -148,40 +148,6 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]
-
-
-@compiled
-def expected_tokens(address: int) -> Floats:
-    """Tokens expected to be accepted per row of what was chosen, spliced ones left out."""
-    planner = planner_at(address)
-    expected = planner.memory.expected[: planner.limits[0].rows]
-    return (expected[:, NGRAM] + expected[:, NEURAL]).astype(np.float32)
-
-
-@compiled
-def shorten(
-    address: int, chosen_neural: Ints, chosen_ngram: Ints, neural_len: Ints, ngram_len: Ints
-) -> None:
-    """Scale what is expected of what was chosen to drafts that somebody else has cut since."""
-    memory = planner_at(address).memory
-    for row in range(neural_len.shape[0]):
-        neural, ngram = chosen_neural[row], chosen_ngram[row]
-        expected = memory.expected[row]
-        if neural > 0:
-            expected[NEURAL] *= _share(memory.neural[row], neural_len[row], neural)
-            left = ngram_len[row] if neural_len[row] == neural else 0
-            expected[SPLICE] *= _share(memory.splice[row, neural], left, ngram)
-        else:
-            expected[NGRAM] *= _share(memory.ngram[row], ngram_len[row], ngram)
-
-
-@inlined
-def _share(survival: Array, left: int, chosen: int) -> float:
-    """Of the accepted tokens that a draft promises, those within the length that is left of it."""
-    if left >= chosen:
-        return 1.0
-    whole = survival[1 : chosen + 1].sum()
-    return survival[1 : left + 1].sum() / whole if whole > 0 else 0.0
 
 
 @compiled

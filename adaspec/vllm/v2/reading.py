@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.proposers import read_logits
-from adaspec.vllm.v2.drafting import has_kernels
+from adaspec.vllm.session.drafting import has_kernels
+from adaspec.vllm.session.logits import read_logits
 
 
 class Reading:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from adaspec.kernels.batch import Batch
+from adaspec.vllm.session.running import Rows
+from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
 from adaspec.vllm.v2.reading import Reading
-from adaspec.vllm.v2.running import Rows
-from adaspec.vllm.v2.worker import Worker
 
 
-def take_over(runner: Any, worker: Worker) -> None:
+def take_over(runner: Any, worker: Session) -> None:
     """Make a runner's speculator draft as the worker says."""
     speculator = runner.speculator
     base = type(speculator)
@@ -30,14 +30,14 @@ def take_over(runner: Any, worker: Worker) -> None:
     # How often it runs in steps without requests, if not as often as it can.
     speculator.adaspec_dummy_forwards = None
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
-    speculator.adaspec_worker, speculator.adaspec_states = worker, runner.req_states
+    speculator.adaspec_session, speculator.adaspec_states = worker, runner.req_states
     warm_up(runner, worker)
     speculator.adaspec_reading = Reading(speculator, rows, runner.device)
     if not is_neural:
         speculator.draft_token_confidence_probs = torch.zeros(rows, cap, device=runner.device)
 
 
-def warm_up(runner: Any, worker: Worker) -> None:
+def warm_up(runner: Any, worker: Session) -> None:
     """Compile what the worker's steps launch, so that no request waits for it."""
     slots = torch.zeros(1, dtype=torch.int64, device=runner.device)
     holds = torch.zeros(runner.max_num_reqs, dtype=torch.bool, device=runner.device)
@@ -78,7 +78,7 @@ def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
         base.init_cudagraph_manager(self, cudagraph_mode)
         if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
             take_any_length(self, cudagraph_mode)
-        capture_forwards(self, range(2, self.adaspec_worker.most_forwards + 1))
+        capture_forwards(self, range(2, self.adaspec_session.most_forwards + 1))
 
     return init_cudagraph_manager
 
@@ -131,7 +131,7 @@ def _propose(base: Any, is_neural: bool) -> Any:
             forwards = self.adaspec_dummy_forwards
             forwards = self.num_speculative_steps if forwards is None else forwards
             return run_drafter(forwards) if forwards else target
-        worker: Worker = self.adaspec_worker
+        worker: Session = self.adaspec_session
         count = input_batch.num_reqs
         states = self.adaspec_states
 

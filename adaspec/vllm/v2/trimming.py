@@ -17,12 +17,12 @@ from torch import Tensor
 from adaspec.errors import ServingError
 from adaspec.policy.planner.budget import keep_likeliest, new_ranking, rank
 from adaspec.policy.protocol import Ints
-from adaspec.vllm.v2.drafting import has_kernels
-from adaspec.vllm.v2.report import to_device
-from adaspec.vllm.v2.worker import Worker
+from adaspec.vllm.session.drafting import has_kernels
+from adaspec.vllm.session.report import to_device
+from adaspec.vllm.session.session import Session
 
 
-def take_over(manager: Any, worker: Worker, largest_graph: int | None) -> None:
+def take_over(manager: Any, worker: Session, largest_graph: int | None) -> None:
     """Make vLLM's manager of adaptive verification follow the worker.
 
     `largest_graph` is the most tokens of a step that runs in a CUDA graph; None: none does.
@@ -37,7 +37,7 @@ def take_over(manager: Any, worker: Worker, largest_graph: int | None) -> None:
         name: function for name, function in vars(_Trimming).items() if not name.startswith("__")
     }
     manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
-    manager.adaspec_worker, manager.adaspec_largest_graph = worker, largest_graph
+    manager.adaspec_session, manager.adaspec_largest_graph = worker, largest_graph
     # vLLM 0.33 asks what became of each row's draft on the host, where that is not known before.
     manager.adaspec_unknown_counts = hasattr(sys.modules[base.__module__], "AdmittedDraftCounts")
     manager._confidence_probs.zero_()
@@ -54,7 +54,7 @@ def warm_up(manager: Any) -> None:
 class _Trimming:
     """What differs from vLLM's own manager."""
 
-    adaspec_worker: Worker
+    adaspec_session: Session
     adaspec_largest_graph: int | None
     adaspec_unknown_counts: bool
     req_states: Any
@@ -96,7 +96,7 @@ class _Trimming:
         if largest is not None and without <= largest:
             most = min(most, largest - without)
         running = int(np.count_nonzero(list(drafts.values())))
-        budget = self.adaspec_worker.budget(running, most, without - running)
+        budget = self.adaspec_session.budget(running, most, without - running)
         self._batch_budget = (drafts, others, budget)
         return without + budget
 

@@ -22,7 +22,7 @@ from adaspec.cost.builtin import DEFAULT  # noqa: E402
 @pytest.fixture(autouse=True)
 def without_time_limit(monkeypatch):
     """What a decision takes in the interpreter says nothing, least of all on a busy machine."""
-    monkeypatch.setattr("adaspec.vllm.v2.worker.SLOW_S", 1e9)
+    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", 1e9)
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +61,11 @@ def served(engines, policy_folder, mode_path):
         arguments.setdefault("max_num_seqs", 8 if trims else 7)
         engine = engines(options, async_scheduling=True, **arguments)
         assert type(engine.runner.speculator).__name__.startswith("AdaSpec")
-        assert engine.runner.adaspec_worker.trims == trims
+        assert engine.runner.adaspec_session.trims == trims
         engine.judged.clear()
-        # What one test changes of a worker is nothing to the next one.
-        engine.first = engine.first or engine.runner.adaspec_worker
-        engine.runner.adaspec_worker = engine.first
+        # What one test changes of a session is nothing to the next one.
+        engine.first = engine.first or engine.runner.adaspec_session
+        engine.runner.adaspec_session = engine.first
         return engine
 
     return make

@@ -46,11 +46,11 @@ class Compilations:
 
 def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
     """Neither of our kernels nor of vLLM's, whatever is decided of how many rows."""
-    from vllm.v1.worker.gpu.spec_decode import adaptive_verification
-    from vllm.v1.worker.gpu.warmup import warmup_kernels
+    from vllm.v1.session.gpu.spec_decode import adaptive_verification
+    from vllm.v1.session.gpu.warmup import warmup_kernels
 
     expected, alone = truth(10), truth(6)
-    monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
+    monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
     # What torch compiles of V2, beside the models: anew for one row, and for a budget of one.
     monkeypatch.setattr(adaptive_verification, "_assign_draft_token_budget_compiled", None)
     monkeypatch.setattr("torch.accelerator.synchronize", lambda: None)
@@ -67,6 +67,6 @@ def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
     compilations.new.clear()
     assert engine.greedy(prompts[:4], 10) == expected[:4]
     assert engine.greedy(prompts[:1], 6) == alone[:1]
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
     assert sum(wanderer.taken.values()) > 0
     assert not compilations.new

@@ -17,21 +17,21 @@ class Drafts(Observer):
         self.verified_tokens, self.of, self.steps = 0, {}, []
 
     def proposed(self, event):
-        rows = zip(event.requests, event.cut.neural_len, event.cut.ngram_len, strict=True)
+        rows = zip(event.requests, event.neural_len, event.ngram_len, strict=True)
         for name, neural, ngram in rows:
             self.of.setdefault(int(name.split("-")[0]), []).append((int(neural), int(ngram)))
-        lengths = event.cut.neural_len + event.cut.ngram_len
-        self.steps.append((event.step.context_tokens, lengths))
+        lengths = event.neural_len + event.ngram_len
+        self.steps.append((event.context_tokens, lengths))
 
     def verified(self, event):
         self.verified_tokens += int(event.drafted.sum())
 
 
 def watched(engine, **changes):
-    """A worker that decides at random, and its drafts."""
-    worker, drafts = Wanderer(engine, **changes).worker, Drafts()
-    worker.observers.add(drafts)
-    return worker, drafts
+    """A session that decides at random, and its drafts."""
+    session, drafts = Wanderer(engine, **changes).session, Drafts()
+    session.observers.add(drafts)
+    return session, drafts
 
 
 @pytest.mark.parametrize("trims", [False, True])
@@ -39,7 +39,7 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(
     served, truth, prompts, mode_path, monkeypatch, trims
 ):
     engine = served("eagle3", trims=trims)
-    worker, drafts = watched(engine)
+    session, drafts = watched(engine)
     execute, schedule = engine.runner.execute_model, engine.scheduler.schedule
     words, scheduled, seen = ("serve", "off", "serve", "shadow", "serve"), [0], []
 
@@ -51,7 +51,7 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(
     def execute_and_note(scheduler_output, *args, **kwargs):
         done = execute(scheduler_output, *args, **kwargs)
         if scheduler_output.total_num_scheduled_tokens:
-            seen.append((worker.mode, worker._budget))
+            seen.append((session.mode, session._proposes and session._budget))
         return done
 
     monkeypatch.setattr(engine.scheduler, "schedule", write_and_schedule)
@@ -62,14 +62,14 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(
         assert all(budget == 0 for mode, budget in seen if mode != "serve")
     assert any(before[0] == "off" and after[0] == "serve" for before, after in pairwise(seen))
     assert drafts.verified_tokens > 0
-    check_sound(worker)
+    check_sound(session)
 
 
 def test_requests_say_what_is_drafted_for_them_alone(served, truth, prompts):
     from vllm import SamplingParams
 
     engine = served("eagle3")
-    worker, drafts = watched(engine)
+    session, drafts = watched(engine)
     asked = [
         {},
         {"adaspec": "off"},
@@ -91,15 +91,15 @@ def test_requests_say_what_is_drafted_for_them_alone(served, truth, prompts):
     assert max(neural + ngram for neural, ngram in of[2]) <= 2
     assert not any(neural for neural, _ in of[3])
     assert not any(ngram for _, ngram in of[4])
-    check_sound(worker)
+    check_sound(session)
 
 
 def test_an_operator_limits_contexts_and_all_drafts_of_a_step(served, truth, prompts):
     engine = served("eagle3")
     longest = max(map(len, prompts)) + TOKENS // 2
-    worker, drafts = watched(engine, max_drafted_tokens=5, max_context_tokens=longest)
+    session, drafts = watched(engine, max_drafted_tokens=5, max_context_tokens=longest)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert max(int(lengths.sum()) for _, lengths in drafts.steps) == 5
     assert any(context.max() > longest for context, _ in drafts.steps)
     assert not any(lengths[context > longest + CAP].any() for context, lengths in drafts.steps)
-    check_sound(worker)
+    check_sound(session)

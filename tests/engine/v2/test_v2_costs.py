@@ -19,15 +19,15 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     monkeypatch.setattr(measuring, "ROUNDS", 1)
     monkeypatch.setattr(measuring, "MOST_S", 600.0)
     engine = served(head, config={"cost": None, "guard": True})
-    worker = engine.runner.adaspec_worker
-    cost = worker.serving.setup.cost
+    session = engine.runner.adaspec_session
+    cost = session.serving.setup.cost
     check_cost(cost, "measured")
     assert cost.name == measuring.NAME
     # Without graphs, as far as eight rows with drafts go.
     longest = 8 * (1 + CAP)
     assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
     assert (cost.forward_s + cost.forward_per_row_s > 0) is (head is not None)
-    table_s = worker.host._policy.planner.costs.table_s
+    table_s = session.host._policy.planner.costs.table_s
     assert table_s[longest] == pytest.approx(cost.seconds[-1])
     # The guard, in the process that schedules, asks the same costs.
     options = getattr(engine.runner.vllm_config.speculative_config, ATTRIBUTE)
@@ -35,5 +35,5 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     guard = engine.scheduler.adaspec_timed.guard
     assert guard._plain_s(4, 300, 0) == plain_seconds(cost.under(ASYNC))(4, 300, 0)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    assert not worker.breaker.counts
+    assert not session.breaker.counts
     assert sum(drafted for each in engine.judged.values() for drafted, _ in each) > 0

@@ -17,4 +17,4 @@ def test_sampled_outputs_are_distributed_as_without_speculation(served, engines,
     wanderer = Wanderer(engine, evidence=head is not None)
     check_distribution(engines, engine, 1000)
     assert sum(wanderer.taken.values()) > 100
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)

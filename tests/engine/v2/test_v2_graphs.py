@@ -12,7 +12,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     runner, speculator = engine.runner, engine.runner.speculator
     from vllm.config.compilation import CUDAGraphMode
     from vllm.platforms import current_platform
-    from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
+    from vllm.v1.session.gpu.cudagraph_utils import CudaGraphManager
 
     captured = []
     monkeypatch.setattr(
@@ -25,7 +25,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     monkeypatch.setattr(runner.compilation_config, "cudagraph_capture_sizes", [1, 2, 8])
     monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
     table = np.array([[1, 3], [8, 1]], np.float64)
-    host = speculator.adaspec_worker.host
+    host = speculator.adaspec_session.host
     monkeypatch.setattr(host._policy, "forwards_by_load", table)
     monkeypatch.setattr(host, "_neural_cap", 3)
     speculator.init_cudagraph_manager(CUDAGraphMode.FULL_DECODE_ONLY)
@@ -63,7 +63,7 @@ STEPS = [
 def test_target_and_head_run_in_full_graphs_whatever_the_lengths_of_drafts(served, monkeypatch):
     from vllm.config.compilation import CUDAGraphMode
     from vllm.platforms import current_platform
-    from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
+    from vllm.v1.session.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
         SpeculatorCudaGraphManager,
     )
 
@@ -145,7 +145,7 @@ def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, 
     monkeypatch.setattr(manager, "get_num_tokens", get_num_tokens)
     wanderer = Wanderer(engine)
     assert engine.greedy(prompts[:4], 12) == truth(12)[:4]
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
     inside = [verified for without, _, verified in steps if without <= largest]
     assert max(inside) == largest
     assert any(without <= largest < scheduled for without, scheduled, _ in steps)

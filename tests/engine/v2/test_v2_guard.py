@@ -26,8 +26,8 @@ class Drafts(Observer):
 def test_speculation_is_held_off_while_it_is_slow_and_comes_back(served, truth, prompts, trims):
     expected, asked = truth(TOKENS)[:2], prompts[:2]
     engine = served("eagle3", trims=trims, config={"guard": True})
-    worker, drafts = Wanderer(engine).worker, Drafts()
-    worker.observers.add(drafts)
+    session, drafts = Wanderer(engine).session, Drafts()
+    session.observers.add(drafts)
     with SlowSteps(engine, "V2", 15.0) as steps:
         for _ in range(12):  # nothing is held off in the first steps
             assert engine.greedy(asked, TOKENS) == expected
@@ -35,7 +35,7 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(served, truth, 
                 break
         assert {"plan", "probe", "hold"} == set(drafts.words)
         assert steps.words.count("hold") > steps.words.count("plan")
-        assert not worker.keeps_alive
+        assert not session.keeps_alive
         before, steps.slow_s = drafts.drafted, 0.1
         for _ in range(12):
             steps.words = []
@@ -44,4 +44,4 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(served, truth, 
                 break
         assert drafts.drafted > before
         assert steps.words.count("plan") > steps.words.count("hold")
-    check_sound(worker)
+    check_sound(session)

@@ -16,8 +16,8 @@ def remembering(served):
         engine = served(head, **arguments)
         wanderer = Wanderer(engine, evidence=head is not None, memory=True, memory_bytes=nbytes)
         copied = Copied()
-        wanderer.worker.observers.add(copied)
-        return engine, wanderer.worker, copied
+        wanderer.session.observers.add(copied)
+        return engine, wanderer.session, copied
 
     return make
 
@@ -35,46 +35,46 @@ def run(engine, prompts, salts):
     return [list(each.outputs[0].token_ids) for each in done]
 
 
-def check_same(worker):
+def check_same(session):
     """The device has the words that the host has."""
-    answers = worker.memory.answers
-    np.testing.assert_array_equal(answers.words.cpu().numpy(), worker.memory.index.words)
+    answers = session.memory.answers
+    np.testing.assert_array_equal(answers.words.cpu().numpy(), session.memory.index.words)
 
 
 def test_what_was_answered_is_copied_and_changes_no_output(remembering, prompts, truth):
-    engine, worker, copied = remembering("eagle3")
+    engine, session, copied = remembering("eagle3")
     for _ in range(2):
         assert run(engine, prompts, [None] * 6) == truth(TOKENS)
-        check_same(worker)
-    check_sound(worker)
+        check_same(session)
+    check_sound(session)
     assert copied.counts[1] > 25
-    assert worker.memory.index.tokens > 6 * TOKENS  # the last ones are stored a step later
+    assert session.memory.index.tokens > 6 * TOKENS  # the last ones are stored a step later
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, prompts, truth):
-    engine, worker, copied = remembering()
+    engine, session, copied = remembering()
     for salt in ("one", "two", "ONE", "one "):
         assert run(engine, prompts[:1], [salt]) == truth(TOKENS)[:1]
         assert copied.counts[0] == 0, salt
     assert run(engine, prompts[:1], ["one"]) == truth(TOKENS)[:1]
     assert copied.counts[1] > 10
-    check_sound(worker)
+    check_sound(session)
 
 
 def test_the_kernels_copy_from_answers_too(remembering, prompts, truth, monkeypatch):
-    monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
-    engine, worker, copied = remembering()
-    assert type(worker.drafting.predictor).__name__ == "FusedPredictor"
+    monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
+    engine, session, copied = remembering()
+    assert type(session.drafting.predictor).__name__ == "FusedPredictor"
     for _ in range(2):
         assert run(engine, prompts[:2], [None] * 2) == truth(TOKENS)[:2]
-    check_sound(worker)
+    check_sound(session)
     assert copied.counts[1] > 10
 
 
 def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, prompts, truth):
     from vllm import SamplingParams
 
-    engine, worker, copied = remembering(
+    engine, session, copied = remembering(
         nbytes=1024 * 44, num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False
     )
     core = engine.llm.llm_engine
@@ -87,8 +87,8 @@ def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, pr
     core.abort_request(names)
     for _ in range(6):
         assert run(engine, prompts, [None] * 6) == truth(TOKENS)
-        check_same(worker)
+        check_same(session)
     assert engine.preempted > 0
-    assert worker.memory.index.tokens < worker.memory.index.capacity
+    assert session.memory.index.tokens < session.memory.index.capacity
     assert copied.counts[1] > 50
-    check_sound(worker)
+    check_sound(session)

@@ -7,7 +7,6 @@ from wandering import Wanderer, check_sound
 
 from adaspec.policy.learned import load_policy
 from adaspec.policy.shipped import GENERAL
-from adaspec.vllm.v2.attachment import serve_by
 
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
@@ -34,7 +33,7 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
     for seed in (1, 2):
         wanderer = wandering(engine, head, seed)
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-        check_sound(wanderer.worker)
+        check_sound(wanderer.session)
     assert wanderer.taken["ngram"] > 0
     if head is not None:
         assert min(wanderer.taken.values()) > 0, wanderer.taken
@@ -52,7 +51,7 @@ def test_requests_that_come_and_go_in_mixed_batches(served, engines, requests, r
     engine = served("eagle3", max_num_seqs=rows)
     wanderer = Wanderer(engine, 12)
     assert engine.greedy(asked, 12) == expected
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
     assert min(wanderer.taken.values()) > 3, wanderer.taken
 
 
@@ -61,18 +60,18 @@ def test_drafts_of_one_length_leave_it_too(served, prompts, truth, head):
     engine = served(head, trims=False)
     wanderer = wandering(engine, head)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
     assert wanderer.taken["ngram"] > 0
 
 
 @heads("eagle3", None)
 def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, head, monkeypatch):
     engine = served(head)
-    monkeypatch.setattr("adaspec.vllm.v2.drafting.KERNELS_ON_CPU", True)
+    monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
     wanderer = wandering(engine, head)
-    assert type(wanderer.worker.drafting.predictor).__name__ == "FusedPredictor"
+    assert type(wanderer.session.drafting.predictor).__name__ == "FusedPredictor"
     assert engine.greedy(prompts[:3], 10) == truth(10)[:3]
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
     assert sum(wanderer.taken.values()) > 0
 
 
@@ -86,7 +85,7 @@ def test_prompts_read_in_pieces_and_prefix_hits(served, engines, prompts, truth,
     for _ in range(2):
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert [one for each in alone for one in engine.greedy([each], 12)] == expected
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
 
 
 @pytest.mark.thorough
@@ -96,7 +95,7 @@ def test_preemption_and_resumption(served, prompts, truth, head):
     wanderer = wandering(engine, head)
     assert engine.greedy(prompts, 64) == truth(64)
     assert engine.preempted > 0
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
 
 
 def requests_of(kind, prompts):
@@ -127,13 +126,13 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(served, engi
     assert engine.outputs(*requests_of(kind, prompts)) == expected
     assert len({len(one[0]) for one in expected}) > (kind != "structured")
     assert engine.judged
-    check_sound(wanderer.worker)
+    check_sound(wanderer.session)
 
 
 @heads("eagle3", None)
 def test_the_policy_for_any_model_leaves_it_too(served, prompts, truth, head):
     engine = served(head)
-    worker = serve_by(engine.runner, load_policy(GENERAL))
+    session = engine.put(load_policy(GENERAL))
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(worker)
+    check_sound(session)
     assert sum(drafted for one in engine.judged.values() for drafted, _ in one)

@@ -13,7 +13,6 @@ from wandering import check_sound
 from adaspec.policy.spec import parse_policy
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.events import Observer
-from adaspec.vllm.v2.attachment import serve_by
 
 TOKENS = 32
 
@@ -41,10 +40,10 @@ class Lengths(Observer):
 )
 def test_a_rule_drafts_what_it_says(served, prompts, truth, head, spec, neural, copied, trims):
     engine = served(head, trims=trims)
-    worker, lengths = serve_by(engine.runner, parse_policy(spec)), Lengths()
-    worker.observers.add(lengths)
+    session, lengths = engine.put(parse_policy(spec)), Lengths()
+    session.observers.add(lengths)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(worker)
+    check_sound(session)
     # The engine cuts a request's last draft, and where drafts are of one length, the first ones.
     assert max(lengths.neural, default=0) == max(neural)
     assert max(lengths.copied, default=0) == max(copied)

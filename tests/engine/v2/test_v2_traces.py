@@ -11,7 +11,6 @@ from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import Counters
 from adaspec.vllm.options import Options
 from adaspec.vllm.tracing import recorder_of
-from adaspec.vllm.v2.attachment import serve_by
 
 TOKENS = 32
 
@@ -30,12 +29,12 @@ class Ledger(Observer):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Records what a worker does from here on; returns what ends it and finds a kind of trace."""
+    """Records what a session does from here on; returns what ends it and finds a kind of trace."""
 
-    def record(engine, worker):
+    def record(engine, session):
         counters = Counters(None, {})
-        recorder = recorder_of(Options(trace_dir=str(tmp_path)), worker.serving, counters)
-        worker.observers.add(recorder)
+        recorder = recorder_of(Options(trace_dir=str(tmp_path)), session.serving, counters)
+        session.observers.add(recorder)
 
         def ended(kind):
             engine.greedy([[5, 6, 7]], 4)  # whoever left is noticed in the next step
@@ -50,9 +49,9 @@ def recorded(tmp_path):
 
 def test_what_is_learned_and_logged_is_what_was_verified(served, prompts, truth, recorded):
     engine = served("eagle3")
-    worker, ledger = Wanderer(engine).worker, Ledger()
-    worker.observers.add(ledger)
-    ended = recorded(engine, worker)
+    session, ledger = Wanderer(engine).session, Ledger()
+    session.observers.add(ledger)
+    ended = recorded(engine, session)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     judged = [step for one in engine.judged.values() for step in one]
     # vLLM counts what was scheduled, and cuts the last step of a request to its length.
@@ -73,13 +72,13 @@ def test_what_is_learned_and_logged_is_what_was_verified(served, prompts, truth,
         assert step.accepted == (len(same) if same.all() else int(np.argmin(same)))
         checked += 1
     assert checked > 20
-    check_sound(worker)
+    check_sound(session)
 
 
 def test_a_request_that_lost_a_step_is_written_no_further(served, prompts, truth, recorded):
     engine = served("eagle3")
     wanderer = Wanderer(engine)
-    ended = recorded(engine, wanderer.worker)
+    ended = recorded(engine, wanderer.session)
     note, calls = wanderer.host.note, [0]
 
     def broken(*facts):
@@ -94,28 +93,28 @@ def test_a_request_that_lost_a_step_is_written_no_further(served, prompts, truth
     counts = Counter(step.id for step in ended("logged").steps())
     assert len(counts) > 1
     assert sorted(counts.values())[-2] <= 3
-    assert wanderer.worker.breaker.counts == {"plan": 1}
+    assert wanderer.session.breaker.counts == {"plan": 1}
 
 
 @pytest.mark.parametrize("trims", [True, False])
 def test_shadow_mode_decides_and_verifies_nothing(served, prompts, truth, mode_path, trims):
     engine = served("eagle3", trims=trims)
     mode_path.write_text("shadow")
-    worker, ledger = serve_by(engine.runner, random_policy(2, True)), Ledger()
-    worker.observers.add(ledger)
+    session, ledger = engine.put(random_policy(2, True)), Ledger()
+    session.observers.add(ledger)
     engine.greedy([[5, 6, 7]], 12)  # where drafts are not trimmed, the scheduler hears of it late
     ledger.drafted = 0
     assert engine.greedy(prompts, 24) == truth(24)
     assert ledger.drafted == 0
     assert ledger.emitted > 6 * 20
-    check_sound(worker)
+    check_sound(session)
 
 
 def test_requests_are_recorded_whole_while_others_are_served(served, prompts, truth, recorded):
     engine = served("eagle3")
     changes = {"record_fraction": 0.5, "record_cap": 4}
-    worker = serve_by(engine.runner, random_policy(2, True), **changes)
-    ended = recorded(engine, worker)
+    session = engine.put(random_policy(2, True), **changes)
+    ended = recorded(engine, session)
     for _ in range(2):
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     rows = [each for each in ended("dense").requests() if len(each.output_tokens) > 4]
@@ -124,4 +123,4 @@ def test_requests_are_recorded_whole_while_others_are_served(served, prompts, tr
     for row in rows:
         assert row.output_tokens.tolist() == texts[tuple(row.prompt_tokens.tolist())]
         assert (row.drafted_tokens[1:-1] >= 0).all()
-    check_sound(worker)
+    check_sound(session)

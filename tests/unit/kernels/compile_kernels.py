@@ -29,8 +29,8 @@ from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
 from adaspec.kernels.batch import Answers, Batch  # noqa: E402
 from adaspec.kernels.logits import LogitsReader  # noqa: E402
 from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.vllm.session.drafting import Drafting  # noqa: E402
 from adaspec.vllm.v2 import drafting, trimming  # noqa: E402
-from adaspec.vllm.v2.drafting import Drafting  # noqa: E402
 
 SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
 CPU, META = torch.device("cpu"), torch.device("meta")

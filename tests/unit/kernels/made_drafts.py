@@ -2,7 +2,7 @@
 
 import torch
 
-from adaspec.vllm.v2.packing import Made
+from adaspec.vllm.session.packing import Made
 
 NEURAL_CAP, VOCABULARY = 5, 90
 

@@ -12,7 +12,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from adaspec.kernels import logits as kernels
 from adaspec.kernels.logits import LogitsReader
-from adaspec.vllm.proposers import read_logits
+from adaspec.vllm.v1.proposers import read_logits
 
 INF, NAN = float("inf"), float("nan")
 FORWARDS = 3

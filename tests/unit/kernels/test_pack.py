@@ -7,9 +7,9 @@ from interpreter import DEVICE, torch
 from made_drafts import NEURAL_CAP, VOCABULARY, made_of
 
 from adaspec.kernels.pack import NUMBERS
+from adaspec.vllm.session.packing import Made
+from adaspec.vllm.session.report import SINGLE, Layout
 from adaspec.vllm.v2 import packing
-from adaspec.vllm.v2.packing import Made
-from adaspec.vllm.v2.report import SINGLE, Layout
 
 
 @pytest.mark.parametrize("limited", [False, True])

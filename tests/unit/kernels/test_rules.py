@@ -14,8 +14,8 @@ from adaspec.kernels.batch import Batch
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.vllm.v2.predictor import HostPredictor
-from adaspec.vllm.v2.rule import RulePredictor
+from adaspec.vllm.session.predictor import HostPredictor
+from adaspec.vllm.session.rule import RulePredictor
 
 pytestmark = pytest.mark.slow
 CAP = 12

@@ -41,7 +41,7 @@ from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import constant_network
 from adaspec.predict.survival import Curves
 from adaspec.train.token_tables import TableMaker
-from adaspec.vllm.v2.predictor import HostPredictor
+from adaspec.vllm.session.predictor import HostPredictor
 
 pytestmark = pytest.mark.slow
 

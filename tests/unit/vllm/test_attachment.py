@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.attachment import room_of
 from adaspec.vllm.options import MAX_VERIFIED
+from adaspec.vllm.v1.attachment import room_of
 
 
 def states(*asked, max_tokens=None):

@@ -101,7 +101,7 @@ def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):
 
 
 def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
-    monkeypatch.setitem(sys.modules, "adaspec.vllm.attachment", None)
+    monkeypatch.setitem(sys.modules, "adaspec.vllm.v1.attachment", None)
 
     class GPUModelRunner:
         def __init__(self, config):

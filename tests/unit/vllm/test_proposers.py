@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.proposers import HeadMixin  # noqa: E402
+from adaspec.vllm.v1.proposers import HeadMixin  # noqa: E402
 
 LIMIT = 100
 

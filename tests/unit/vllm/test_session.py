@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from adaspec.vllm.batch import EngineBatch
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape
@@ -18,7 +19,6 @@ from adaspec.policy.protocol import Proposal, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import run_policy
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.batch import EngineBatch
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import Serving, source_of
 from adaspec.vllm.following import follow

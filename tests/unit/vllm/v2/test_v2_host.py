@@ -10,7 +10,7 @@ from adaspec.cost.load import load_cost
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Setup
-from adaspec.vllm.v2.host import Host, Verified, expected_tokens, warm_up
+from adaspec.vllm.session.host import Host, Verified, expected_tokens, warm_up
 
 CAP = 6
 

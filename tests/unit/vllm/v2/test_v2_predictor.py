@@ -8,7 +8,7 @@ from v2_fakes import no_tables
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from adaspec.kernels.batch import Batch  # noqa: E402
-from adaspec.vllm.v2.predictor import HostPredictor  # noqa: E402
+from adaspec.vllm.session.predictor import HostPredictor  # noqa: E402
 
 CAP, SLOTS = 6, 3
 TEXT = [7, 8, 9, 1, 2, 5, 7, 8]

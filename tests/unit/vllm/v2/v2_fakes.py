@@ -3,7 +3,7 @@
 import numpy as np
 
 from adaspec.predict.tables import packed
-from adaspec.vllm.v2.report import Report
+from adaspec.vllm.session.report import Report
 
 
 def no_tables():

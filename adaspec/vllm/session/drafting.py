@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from adaspec.kernels.batch import Answers, Batch, Step
+from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Ints
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.v2 import packing
-from adaspec.vllm.v2.packing import Drafts, Made
-from adaspec.vllm.v2.predictor import HostPredictor
-from adaspec.vllm.v2.report import Layout
-from adaspec.vllm.v2.rule import RulePredictor
+from adaspec.vllm.session import packing
+from adaspec.vllm.session.memory import Memory
+from adaspec.vllm.session.packing import Drafts, Made
+from adaspec.vllm.session.predictor import HostPredictor
+from adaspec.vllm.session.report import Layout
+from adaspec.vllm.session.rule import RulePredictor
 
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
@@ -43,11 +46,11 @@ class Drafting:
         neural_cap: int,
         vocabulary: int,
         device: torch.device,
-        answers: Answers | None = None,
+        memory: Memory | None = None,
         rule: StaticRule | None = None,
     ) -> None:
         """Where there is a `rule`, it decides in the policy's place."""
-        self.predictor, self._pack = _on(device, policy, slots, cap, answers)
+        self.predictor, self._pack = _on(device, policy, slots, cap, memory)
         if rule is not None:
             self.predictor = RulePredictor(self.predictor, rule, neural_cap)
         self.layout = Layout(cap, neural_cap)
@@ -62,6 +65,7 @@ class Drafting:
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
             for limits in (None, none.new_zeros((0, 2), dtype=torch.int32)):
+                self.enter(*np.zeros((2, 0), np.int32))
                 step = self.begin(empty, settings)
                 self.revise(step, drafted, confidences)
                 self.finish(step, drafted, confidences, limits)
@@ -74,11 +78,13 @@ class Drafting:
         step: Step = self.predictor.begin(batch, settings[0], settings[1:])
         return step
 
+    def enter(self, slots: Ints, owners: Ints) -> None:
+        """Requests take these slots, each of which knows the answers of one owner's."""
+        self.predictor.enter(slots, owners)
+
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in (rows, forwards) drafted tokens and their (forwards, rows, 3) confidences."""
-        for depth in range(tokens.shape[1]):
-            drafted = tokens[:, depth].where(step.holds, -1)
-            self.predictor.revise(step, drafted, confidences[depth])
+        self.predictor.revise(step, tokens, confidences)
 
     def finish(
         self, step: Step, drafted: Tensor, confidences: Tensor, limits: Tensor | None
@@ -108,12 +114,14 @@ class Drafting:
 
 
 def _on(
-    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, answers: Answers | None
+    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, memory: Memory | None
 ) -> tuple[Any, Pack]:
     """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):
-        return HostPredictor(policy.model, slots, cap, answers), packing.pack
+        index = None if memory is None else memory.index
+        return HostPredictor(policy.model, slots, cap, index), packing.pack
     from adaspec.kernels.predictor import FusedPredictor
 
+    answers = None if memory is None else memory.on_device(slots, device)
     predictor = FusedPredictor(policy.model, slots, cap, device, answers=answers)
     return predictor, packing.pack_at_once

@@ -1,4 +1,4 @@
-"""Static rules on model runner V2, served by the choice that serves policies.
+"""Static rules, served by the choice that serves policies.
 
 What a rule drafts is expected for sure, and nothing else at all; so each row takes just that. An
 engine with async scheduling does not know in time how long each row's draft is: all are scheduled
@@ -19,7 +19,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.v2.host import Decided, Host
+from adaspec.vllm.session.host import Decided, Host
 
 LOGPROB = CONFIDENCES.index("logprob")
 
@@ -45,11 +45,20 @@ class RulePredictor:
         self._write(expected)
         return step
 
-    def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
-        """Take in the tokens of a forward: whether a row copies, drafts on, or is to be spliced."""
-        self._predictor.revise(step, token, confidence)
-        rule, depth = self._rule, step.forwards
+    def enter(self, slots: Ints, owners: Ints) -> None:
+        """Requests take these slots, each of which knows the answers of one owner's."""
+        self._predictor.enter(slots, owners)
+
+    def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
+        """Take in what the drafter drafted: which rows copy, and which are to be spliced."""
+        self._predictor.revise(step, tokens, confidences)
         expected = self._predictor.expected(len(step.holds))
+        for depth in range(1, tokens.shape[1] + 1):
+            self._revise(depth, expected, tokens[:, depth - 1], confidences[depth - 1])
+        self._write(expected)
+
+    def _revise(self, depth: int, expected: Expected, token: Tensor, confidence: Tensor) -> None:
+        rule = self._rule
         drafts = self._neural[:, depth] > 0
         if rule.agree and depth == 1:
             agrees = drafts & (expected.match_length >= rule.min_match)
@@ -67,7 +76,6 @@ class RulePredictor:
         column = torch.arange(self._splice.shape[2], device=token.device)
         beyond = column > expected.behind_available[:, depth - 1, None]
         self._splice[:, depth].masked_fill_(beyond, 0.0)
-        self._write(expected)
 
     def _write(self, expected: Expected) -> None:
         """Expect this, whatever the predictor expects."""
@@ -115,6 +123,11 @@ class RuleHost(Host):
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         return running * self._longest
+
+    def own_budget(self, decided: Decided, reading: int) -> int:
+        """How many of the tokens that a step has drafted are verified: all."""
+        assert decided.report is not None
+        return int(decided.report.length.sum())
 
     def length(self) -> int:
         """How long drafts are if all are of one length."""

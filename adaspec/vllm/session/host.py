@@ -1,15 +1,14 @@
-"""What the host decides for a batch from reports that come a step late.
+"""What the host decides for a batch, in an async engine from reports that come a step late.
 
 It runs beside the device in every rank, from the same reports, so that all ranks decide alike:
 
-    enter           a request begins to run: does it hold the neural drafter?
-    keeps           do those that hold it go on holding it?
-    forwards        how often the drafter runs in this step
-    settings        the price of a token and the sources' recalibration, for the device
-    budget          how many drafted tokens the next step verifies
+    holds_drafter   do requests hold the neural drafter at this load?
+    decide          how often the drafter runs, a token's price, and the sources' factors
+    budget          in an async engine: how many drafted tokens the next step verifies
+    note            in an async engine: what the rows drafted, and how much of it fits the budget
+    settle          in a sync engine: the same, by a budget made of what they drafted
+    length          in an async engine that cannot trim: how long all drafts are
     learn           what came of a step's drafts
-    note            what a step's rows would have verified at the full price
-    length          how long drafts are where all are of one length
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ from adaspec.policy.planner.budget import (
     keep_likeliest,
     note_ranked,
     rank,
+    ranked_budget,
 )
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
-from adaspec.vllm.v2.report import Layout, Report
+from adaspec.vllm.session.report import Layout, Report
 
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
 """The lengths that are tried where all drafts are of one length, beside the longest."""
@@ -84,9 +84,10 @@ class Host:
     """A learned policy's decisions on a whole batch."""
 
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
-        assert setup.engine == ASYNC
         policy.start(setup)
         self._policy = policy
+        self._pads = setup.engine == ASYNC
+        """Whether the target runs on the whole budget, even if fewer tokens were drafted."""
         self._neural_cap = policy.planner.limits["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
@@ -144,13 +145,40 @@ class Host:
             each = decided.budget // max(rows, 1)
             decided.lengths = np.minimum(report.length, each).astype(np.int32)
             return
-        before = float(planner.ranking.step["price"][0])
+        self._rank(decided)
+        self._keep(decided)
+
+    def settle(self, decided: Decided, most: int | None, reading: int) -> None:
+        """Say how much of what a step has just drafted is verified, at most so many tokens.
+
+        The step that verifies it reads so many tokens of prompts.
+        """
+        self._rank(decided)
+        wanted = self.own_budget(decided, reading)
+        decided.budget = wanted if most is None else min(wanted, most)
+        decided.was_cut = decided.budget < wanted
+        self._keep(decided)
+
+    def own_budget(self, decided: Decided, reading: int) -> int:
+        """How many of the tokens that a step has drafted are verified."""
+        planner, tokens = self._planner, len(decided.slots) + reading
+        return int(ranked_budget(planner.ranking, planner.costs, self._rate, tokens))
+
+    def _rank(self, decided: Decided) -> None:
+        report, ranking = decided.report, self._planner.ranking
+        assert report is not None
         decided.lengths = report.length.astype(np.int32)
-        rank(planner.ranking, report.survival, decided.lengths)
-        note_ranked(planner.ranking, rows)
-        keep_likeliest(planner.ranking, report.survival, decided.lengths, decided.budget)
+        rank(ranking, report.survival, decided.lengths)
+        note_ranked(ranking, len(decided.slots))
+
+    def _keep(self, decided: Decided) -> None:
+        """Cut the ranked drafts to the budget."""
+        report, ranking = decided.report, self._planner.ranking
+        assert report is not None
+        before = float(ranking.step["price"][0])
+        keep_likeliest(ranking, report.survival, decided.lengths, decided.budget)
         if decided.was_cut:  # what did not fit was no choice
-            planner.ranking.step["price"] = before
+            ranking.step["price"] = before
 
     def learn(self, decided: Decided, verified: Verified) -> None:
         """Take in what became of a step's drafts."""
@@ -172,7 +200,7 @@ class Host:
             verified.drafted,
             decided.forwards,
             bool(decided.holds_neural.any()),
-            decided.budget,
+            decided.budget if self._pads else 0,
         )
         decided.step_s = float(step_s(planner.costs, shape))
         if known.any():
@@ -208,6 +236,7 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     layout = Layout(setup.cap, 0)
     decided.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(decided, True)
+    host.settle(decided, None, 0)
     known = np.ones(1, np.bool_)
     host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted))
 

@@ -1,4 +1,4 @@
-"""What a worker of a V2 engine knows of its batch, its requests and the steps under way."""
+"""What a session knows of its engine's batch, its requests and the steps under way."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.batch import EngineStep
+from adaspec.vllm.events import DraftedStep
 from adaspec.vllm.request_limits import UNLIMITED, Limits
-from adaspec.vllm.v2.host import Decided
-from adaspec.vllm.v2.report import Copy
+from adaspec.vllm.session.host import Decided
+from adaspec.vllm.session.report import Copy, Outcome, Report
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of an engine's batch, as the host knows them before the step's outcome."""
+    """The rows of an engine's batch, as the host knows them when it decides."""
 
     requests: Sequence[str]
     slots: NDArray[np.int64]
@@ -31,6 +31,10 @@ class Rows:
     """Whether the step reads text of the row, be it once more after a preemption."""
     verified: Ints
     """Drafted tokens that the step verifies, where the scheduler says how many."""
+    outcome: Outcome | None = None
+    """What the target made of them; None in an async engine, whose device knows it first."""
+    room: Ints | None = None
+    """The most tokens that the engine lets each row's draft have, where it limits any."""
 
 
 FACTS = np.dtype(
@@ -68,6 +72,11 @@ class Request:
     undrafted: bool = False
     """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing follows its output."""
+        return bool(self.output) and self._ends(len(self.output), self.output[-1])
+
     def facts(self) -> tuple[object, ...]:
         """Its `FACTS` as it enters, without the drafter."""
         prompt, count = len(self.prompt), len(self.output)
@@ -92,27 +101,47 @@ class Request:
         return count > self.least_tokens and last in self.ends
 
 
+def request_of(name: str, prompt: Ints, output: list[int], params: Any, key: object) -> Request:
+    """A request of these sampling parameters, which may be None, and this owner's key."""
+    return Request(
+        name=name,
+        prompt=prompt,
+        output=output,
+        max_tokens=params.max_tokens if params else None,
+        ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
+        least_tokens=params.min_tokens if params else 0,
+        params=params,
+        key=key,
+    )
+
+
 @dataclass(slots=True)
 class Pending:
     """A step of which the report has not come, or whose drafts have not been verified."""
 
     number: int
     requests: NDArray[Any]
-    """The `Request` of each decided row."""
+    """The `Request` of each row that is drafted for."""
     rows: Ints
-    """Where the decided rows stand in the step's batch."""
-    decided: Decided
+    """Where these rows stand in the step's batch."""
+    slots: Ints
     recorded: Bools
     limited: Bools
     """The rows for which nothing may be drafted, as the request or an option says."""
+    decided: Decided
     room: Ints | None = None
     """The most tokens that each row's request or its end leave; None if no row is limited."""
-    copy: Copy | None = None
+    made: Report | Copy | None = None
+    """What came of drafting: of all rows of the batch, and on its way where it is a copy."""
+    outcome: Outcome | Report | None = None
+    """What the target made of the drafts before, once that is known."""
     drafter_runs: int = 0
     """How often the drafter ran; for recorded requests oftener than was decided."""
+    proposes: bool = False
+    """Whether its drafts are verified."""
     decision_s: float = 0.0
     began_s: float = 0.0
-    event: EngineStep | None = None
+    event: DraftedStep | None = None
     """What observers were told of it."""
     ended: Bools | None = None
-    """The rows whose request had ended before: an engine learns of that a step late."""
+    """The rows whose request had ended before: an async engine learns of that a step late."""

@@ -1,4 +1,4 @@
-"""Policies that know nothing, and workers that decide at random: to take every way on V2."""
+"""Policies that know nothing, and sessions that decide at random: to take every way."""
 
 import dataclasses
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[2] / "unit" / "policy"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 
 from random_models import random_model
 
@@ -67,19 +67,17 @@ def written_policy(folder, memory=False):
 
 
 class Wanderer:
-    """Makes a worker decide at random all that the host decides."""
+    """Makes a session decide at random all that the host decides."""
 
     def __init__(self, engine, seed=7, evidence=True, memory=False, **changes):
-        from adaspec.vllm.v2.attachment import serve_by
-
-        policy = random_policy(seed, evidence, memory=memory)
-        self.worker = serve_by(engine.runner, policy, **changes)
+        self.session = engine.put(random_policy(seed, evidence, memory=memory), **changes)
         self.draw = np.random.default_rng(seed)
-        self.host, self.taken = self.worker.host, dict.fromkeys(("ngram", "neural", "splice"), 0)
+        self.taken = dict.fromkeys(("ngram", "neural", "splice"), 0)
+        self.host = self.session.host
         self._decide = self.host.decide
-        self.host.decide, self.host.holds_drafter = self.decide, self.holds_drafter
-        self.host.budget, self.host.length = self.budget, self.length
-        self.worker.observers.add(self)
+        for name in ("decide", "holds_drafter", "budget", "own_budget", "length"):
+            setattr(self.host, name, getattr(self, name))
+        self.session.observers.add(self)
 
     def decide(self, *facts):
         decided = self._decide(*facts)
@@ -94,6 +92,9 @@ class Wanderer:
 
     def budget(self, running, reading):
         return int(self.draw.integers(0, running * CAP + 1))
+
+    def own_budget(self, decided, reading):
+        return self.budget(len(decided.slots), reading)
 
     def length(self):
         return int(self.draw.integers(0, CAP + 1))
@@ -111,6 +112,22 @@ class Wanderer:
         return lambda *values: None
 
 
-def check_sound(worker):
-    assert not worker.breaker.counts, worker.breaker.counts
-    assert not worker.breaker.off
+def breaking(session, part, name, every):
+    """Let every so many calls fail; returns the list of those that did."""
+    owner, failed, calls = getattr(session, part), [], [0]
+    original = getattr(owner, name)
+
+    def broken(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] % every == 0:
+            failed.append(calls[0])
+            raise RuntimeError(f"{name} is broken")
+        return original(*args, **kwargs)
+
+    setattr(owner, name, broken)
+    return failed
+
+
+def check_sound(session):
+    assert not session.breaker.counts, session.breaker.counts
+    assert not session.breaker.off

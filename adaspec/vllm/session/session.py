@@ -1,14 +1,18 @@
-"""Serves one rank of a V2 engine: asks host and device, and tells observers what came of it.
+"""Drives one engine by a policy, in every rank: asks host and device, tells observers of it.
 
 A step of the engine calls, in this order:
 
     arrive(requests), leave     requests are let in, or have ended
     idle                        in a step in which nothing runs: who has ended is forgotten
-    budget(running, most)       before the target runs: how many drafted tokens it verifies
+    budget(running, most)       in an async engine, before the target runs: how much it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
     finish(drafted, ..)         after that: the drafts
+    settle                      in a sync engine: how much of them is verified next
     tell                        once the device has its work: all that it need not wait for
-    length                      where drafts are not trimmed: how long the next ones are
+    length                      in an async engine that does not trim: how long the next ones are
+
+A sync engine knows the outcome of a step as it begins to draft, and waits for the drafts. An async
+one learns of both a step later, from a report that is copied to the host meanwhile.
 
 None of them raises: a failure is counted, and costs the step its drafts.
 """
@@ -27,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
@@ -38,19 +43,22 @@ from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
-from adaspec.vllm.request_limits import NOTHING, is_chosen
-from adaspec.vllm.session import SLOW_S, limits_or_note
-from adaspec.vllm.v2.answers import Memory
-from adaspec.vllm.v2.drafting import Drafting
-from adaspec.vllm.v2.events import drafted_event, verified_event
-from adaspec.vllm.v2.host import Host, Verified, warm_up
-from adaspec.vllm.v2.packing import Drafts
-from adaspec.vllm.v2.report import Copy, Report, to_device
-from adaspec.vllm.v2.rule import RuleHost
-from adaspec.vllm.v2.running import FACTS, Pending, Request, Rows
+from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
+from adaspec.vllm.request_record import is_named
+from adaspec.vllm.session.drafting import Drafting
+from adaspec.vllm.session.host import Decided, Host, Verified, warm_up
+from adaspec.vllm.session.memory import Memory
+from adaspec.vllm.session.packing import Drafts
+from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
+from adaspec.vllm.session.rule import RuleHost
+from adaspec.vllm.session.running import FACTS, Pending, Request, Rows
+from adaspec.vllm.session.told import drafted_event, verified_event
+
+SLOW_S = 1.0
+"""A decision that takes longer counts as a fault, but its result is still used."""
 
 
-class Worker:
+class Session:
     """One policy serving one rank of an engine."""
 
     def __init__(
@@ -77,7 +85,7 @@ class Worker:
         """The answers of earlier requests, where they are looked up."""
         index = answers_of(serving, policy)
         if index is not None:
-            self.memory = Memory(index, setup.slots, device)
+            self.memory = Memory(index)
         self.drafting = Drafting(
             learned,
             setup.slots,
@@ -85,10 +93,12 @@ class Worker:
             setup.neural_cap,
             serving.vocabulary,
             device,
-            None if self.memory is None else self.memory.answers,
+            self.memory,
             self._rule,
         )
-        self.trims = False
+        self._waits = setup.engine == SYNC
+        """Whether the engine waits for its drafts."""
+        self.trims = self._waits
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
@@ -105,11 +115,11 @@ class Worker:
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[Pending, Step] | None = None
-        self._reported: Pending | None = None
+        self._awaiting_report: Pending | None = None
         """The last step that was drafted for; its report comes during the next one."""
-        self._drafted: Pending | None = None
-        """The one before: its report has come, its drafts are being verified."""
-        self._budget, self._was_cut = 0, False
+        self._awaiting_verdict: Pending | None = None
+        """A step whose report has come and whose drafts are being verified."""
+        self._budget, self._was_cut, self._proposes = 0, False, False
         self._limits: Tensor | None = None
         self._rows = 0
 
@@ -147,8 +157,14 @@ class Worker:
         length = self.host.length()
         return length if most is None else min(length, most // max(self._rows, 1))
 
+    def knows(self, request: str) -> bool:
+        """Whether a request of that name was let in and has not ended."""
+        return request in self._requests and request not in self._ended
+
     def arrive(self, request: Request) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
+        if request.name in self._ended:  # another one of that name
+            self._leave()
         before = self._requests.get(request.name)
         if before is None:
             request.limits = limits_or_note(
@@ -182,17 +198,22 @@ class Worker:
 
         It runs so many rows with drafts, and on `reading` tokens besides.
         """
-        self._budget, self._was_cut = 0, False
-        serves = self.mode == "serve" and self.word == PLAN and not self.breaker.off
-        if serves and self._reported is not None and running:
+        self._budget, self._was_cut, self._proposes = 0, False, False
+        if self._decides and self._awaiting_report is not None and running:
             limit = self.serving.max_drafted_tokens
             try:
                 wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most if limit is None else min(most, limit))
                 self._was_cut = self._budget < wanted
+                self._proposes = self.mode == "serve"
             except Exception as error:
                 self.breaker.fault("plan", error, running)
-        return self._budget
+        return self._budget if self._proposes else 0
+
+    @property
+    def _decides(self) -> bool:
+        """Whether it is decided what is verified, be it only to say so."""
+        return self.mode in ("serve", "shadow") and self.word == PLAN and not self.breaker.off
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
         """How often the drafter is to run for drafts of these rows; None: nothing is drafted.
@@ -200,15 +221,13 @@ class Worker:
         `make_batch` makes the device's view of the batch, given who holds the drafter.
         """
         began_s = perf_counter()
-        self.step += 1
-        self._current = None
+        self._open(len(rows.requests))
         if not self.trims:
-            self._budget = int(rows.verified.sum())
-        reported, self._reported = self._reported, None
+            self._budget, self._proposes = int(rows.verified.sum()), self.mode == "serve"
+        reported, self._awaiting_report = self._awaiting_report, None
         if self.breaker.off:
             self._leave()
             return None
-        self._rows = len(rows.requests)
         try:
             if reported is not None:
                 self._take_report(reported)
@@ -216,7 +235,7 @@ class Worker:
             if self.mode == "off" or self.word == HOLD:
                 self._pause(rows)
                 return None
-            pending = self._decide(rows)
+            pending = self._decide(rows, began_s)
             if self.word != PLAN:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
@@ -224,13 +243,22 @@ class Worker:
             settings = np.array([pending.decided.price, *pending.decided.factors])
             step = self.drafting.begin(make_batch(self._holds), to_device(settings, self._device))
         except Exception as error:
-            self._fault("plan", error, len(rows.requests))
+            self._fault("plan", error)
             return None
-        pending.began_s, pending.decision_s = began_s, perf_counter() - began_s
+        pending.decision_s = perf_counter() - began_s
         self._current = pending, step
         if pending.recorded.any():
             return max(pending.decided.forwards, self.serving.record_cap)
         return pending.decided.forwards
+
+    def skip(self, rows: int, error: Exception) -> None:
+        """Begin a step whose batch could not be read; nothing is drafted in it."""
+        self._open(rows)
+        self._fault("batch", error)
+
+    def _open(self, rows: int) -> None:
+        self.step += 1
+        self._current, self._rows = None, rows
 
     def finish(self, drafted: Tensor, confidences: Tensor) -> Drafts | None:
         """The drafts of the step that began, given the drafter's (rows, forwards) tokens."""
@@ -240,34 +268,66 @@ class Worker:
         began_s = perf_counter()
         pending, step = current
         decided, forwards = pending.decided, drafted.shape[1]
+        decided.forwards = min(decided.forwards, forwards)
         try:
             self.drafting.revise(
                 step, drafted[:, : decided.forwards], confidences[: decided.forwards]
             )
             drafts = self.drafting.finish(step, drafted, confidences, self._limits)
-            pending.copy = Copy(drafts.report, self._copy_stream)
+            made = drafts.report
+            pending.made = made if isinstance(made, Report) else Copy(made, self._copy_stream)
         except Exception as error:
-            self._fault("settle", error, len(pending.requests))
+            self._fault("settle", error)
             return None
         pending.drafter_runs = forwards
-        self._reported = pending
+        self._awaiting_report = pending
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(forwards == 0 and self.keeps_alive)
         self._untold.append(partial(self._end, pending, keep_alive))
         return drafts
 
+    def settle(self, reading: int = 0) -> list[list[int]]:
+        """The drafts of the step that was finished, row by row of its batch.
+
+        The next step reads so many tokens of prompts besides.
+        """
+        proposed: list[list[int]] = [[] for _ in range(self._rows)]
+        pending, self._awaiting_report = self._awaiting_report, None
+        if pending is None:
+            return proposed
+        began_s = perf_counter()
+        try:
+            report = self._report_of(pending)
+            if self._decides:
+                self.host.settle(pending.decided, self.serving.max_drafted_tokens, reading)
+            else:
+                pending.decided.lengths = np.zeros_like(report.length)
+            pending.proposes = self._decides and self.mode == "serve"
+            if pending.proposes:
+                lengths = pending.decided.lengths.tolist()
+                for row, at in enumerate(pending.rows.tolist()):
+                    proposed[at] = report.tokens[row, : lengths[row]].tolist()
+        except Exception as error:
+            self._fault("settle", error)
+            return [[] for _ in proposed]
+        pending.decision_s += perf_counter() - began_s
+        self._awaiting_verdict = pending
+        self._untold.append(partial(self._tell_drafted, pending))
+        return proposed
+
     def idle(self) -> None:
         """In a step in which nothing runs: if all have ended, forget them, as none may follow."""
         if self._requests.keys() - self._ended:
             return
-        reported, self._reported = self._reported, None
+        reported, self._awaiting_report = self._awaiting_report, None
         self.budget(0, 0)
         try:
             if reported is not None and not self.breaker.off:
                 self._take_report(reported)
-            self._leave()
+            self._leave(are_cut=self.serving.mode == "record")
         except Exception as error:
-            self._fault("plan", error, 0)
+            self._rows = 0
+            self._fault("plan", error)
         self.tell()
         while self.memory is not None and self.memory.waits and not self.breaker.off:
             self._remember([])
@@ -293,7 +353,7 @@ class Worker:
             self.breaker.note("time", slow)
         self.breaker.step_succeeded()
 
-    def _decide(self, rows: Rows) -> Pending:
+    def _decide(self, rows: Rows, began_s: float) -> Pending:
         """Give requests their slots, and decide what is decided for the batch."""
         changed = self._read_undrafted(rows) if self.word != PLAN else False
         changed |= self._enter(rows) | self._limit_context(rows)
@@ -301,6 +361,15 @@ class Worker:
         slots = rows.slots[chosen].astype(np.int32)
         facts = self._facts[slots]
         holds, recorded = facts["holds_neural"], facts["recorded"]
+        prompt_tokens = rows.prompt_tokens[chosen]
+        nothing = Decided(slots, prompt_tokens, holds, 0, 0.0, np.ones(3))
+        limited = (facts["most_tokens"] == 0) & ~recorded
+        pending = Pending(
+            self.step, self._in_slot[slots], chosen, slots, recorded, limited, nothing
+        )
+        pending.began_s = began_s
+        if rows.outcome is not None:
+            self._take_outcome(pending, Outcome(*(each[chosen] for each in rows.outcome)))
         context = int(rows.context_tokens[chosen].sum())
         if holds.any() and not self.host.holds_drafter(len(chosen)):
             self._facts["holds_neural"] &= self._facts["recorded"]
@@ -308,10 +377,9 @@ class Worker:
         if changed:
             self._holds = to_device(self._facts["holds_neural"].copy(), self._device)
         self._limits, room = self._limits_of(rows)
-        decided = self.host.decide(slots, rows.prompt_tokens[chosen], holds, context)
-        room = None if room is None else room[chosen]
-        requests, limited = self._in_slot[slots], (facts["most_tokens"] == 0) & ~recorded
-        return Pending(self.step, requests, chosen, decided, recorded, limited, room)
+        pending.room = None if room is None else room[chosen]
+        pending.decided = self.host.decide(slots, prompt_tokens, holds, context)
+        return pending
 
     def _read_undrafted(self, rows: Rows) -> bool:
         """Take the drafter from requests whose text it does not read; whether one held it."""
@@ -344,6 +412,8 @@ class Worker:
         facts, longest = self._facts[rows.slots], self.serving.setup.cap
         left = facts["end"] - facts["known_tokens"] - 1
         room = np.maximum(np.minimum(left, facts["most_tokens"]), 0).astype(np.int32)
+        if rows.room is not None:
+            room = np.minimum(room, rows.room)
         if facts["copies"].all() and room.min(initial=longest) >= longest:
             return None, None
         values = np.stack((room, facts["copies"]), 1).astype(np.int32)
@@ -351,7 +421,7 @@ class Worker:
 
     def _pause(self, rows: Rows) -> None:
         """Take a step without speculation: whoever runs in it gets no drafter any more."""
-        self._drafted = None
+        self._awaiting_verdict = None
         self._in_slot[rows.slots], self._facts["holds_neural"][rows.slots] = None, False
         for name in rows.requests:
             request = self._requests[name]
@@ -377,20 +447,32 @@ class Worker:
             holds |= request.recorded and self.serving.record_cap > 0
             self._facts["holds_neural"][slot] = holds
             entered.append(slot)
-        if self.memory is not None:
-            self.memory.enter(entered, [self._in_slot[slot].owner for slot in entered])
+        owners = [self._in_slot[slot].owner for slot in entered]
+        self.drafting.enter(np.array(entered, np.int32), np.array(owners, np.int32))
         return True
 
-    def _leave(self) -> None:
-        """Forget the requests that have ended, now that all reports of them have come."""
+    def _leave(self, are_cut: bool = False) -> None:
+        """Forget the requests that have ended, now that all reports of them have come.
+
+        `are_cut`: those that did not end by themselves were ended by an engine that stops.
+        """
         ended, self._ended = self._ended, []
         left = [request for name in ended if (request := self._requests.pop(name, None))]
         for request in left:
             self._vacate(request)
         self._untold.append(partial(self._remember, left))
         if left:
-            names = [request.name for request in left]
-            self._untold.append(partial(self.observers.notify, "left", names))
+            self._untold.append(partial(self._tell_left, left, are_cut))
+
+    def _tell_left(self, left: Sequence[Request], are_cut: bool) -> None:
+        """Say who has left, but for those that are cut and can be recorded again, as a whole."""
+        names = [
+            request.name
+            for request in left
+            if not are_cut or request.is_whole or not is_named(request.name)
+        ]
+        if names:
+            self.observers.notify("left", names)
 
     def _vacate(self, request: Request) -> None:
         """Take the request's place from it, if it has one."""
@@ -412,39 +494,53 @@ class Worker:
             self.memory = None
             self.breaker.note("memory", error)
 
+    def _report_of(self, pending: Pending) -> Report:
+        """What came of drafting for the rows of a step."""
+        made = pending.made
+        if isinstance(made, Report):
+            report = made.of(pending.rows)
+        else:
+            assert made is not None
+            report = self.drafting.layout.unpacked(made.wait()[pending.rows], pending.drafter_runs)
+        pending.made, pending.decided.report = None, report
+        return report
+
     def _take_report(self, pending: Pending) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
-        assert pending.copy is not None
-        rows = pending.copy.wait()[pending.rows]
-        report = self.drafting.layout.unpacked(rows, pending.drafter_runs)
-        pending.decided.report, pending.decided.budget = report, self._budget
-        pending.decided.was_cut = self._was_cut
+        report, decided = self._report_of(pending), pending.decided
+        decided.budget, decided.was_cut = self._budget, self._was_cut
+        pending.proposes = self._proposes or self.mode == "serve"
+        self.host.note(decided, self.trims)
         self._budget = 0
-        self.host.note(pending.decided, self.trims)
-        before, self._drafted = self._drafted, pending
-        self._count_tokens(pending, report)
-        verified = None
+        if not pending.proposes:
+            decided.budget = 0
+        self._take_outcome(pending, report)
+        self._awaiting_verdict = pending
+        self._untold.append(partial(self._tell_drafted, pending))
+
+    def _take_outcome(self, pending: Pending, outcome: Outcome | Report) -> None:
+        """Learn what the target made of the drafts before a step."""
+        before, self._awaiting_verdict = self._awaiting_verdict, None
+        pending.outcome = outcome
+        self._count_tokens(pending, outcome)
         if before is not None:
             verified = self._verified(before, pending)
             self.host.learn(before.decided, verified)
-        proposes = self.mode == "serve" or pending.decided.budget > 0
-        self._untold.append(partial(self._report, before, verified, pending, proposes))
+            self._untold.append(partial(self._tell_verified, before, verified, pending))
 
-    def _report(
-        self, before: Pending | None, verified: Verified | None, pending: Pending, proposes: bool
-    ) -> None:
-        """Tell what became of a step's drafts, if there are any, and what the next one drafted."""
-        if before is not None and verified is not None:
-            event = verified_event(before, verified, pending)
-            self.observers.notify("verified", event)
-            if event.dropped:
-                self.observers.notify("dropped", event.dropped)
-        pending.event = drafted_event(pending, proposes)
+    def _tell_verified(self, before: Pending, verified: Verified, after: Pending) -> None:
+        event = verified_event(before, verified, after)
+        self.observers.notify("verified", event)
+        if event.dropped:
+            self.observers.notify("dropped", event.dropped)
+
+    def _tell_drafted(self, pending: Pending) -> None:
+        pending.event = drafted_event(pending)
         self.observers.notify("proposed", pending.event)
 
     def _verified(self, before: Pending, after: Pending) -> Verified:
         """What became of a step's drafts, which the next step's report says."""
-        drafts, outcome = before.decided.report, after.decided.report
+        drafts, outcome = before.decided.report, after.outcome
         assert drafts is not None and outcome is not None and after.ended is not None
         requests, others = before.requests.tolist(), after.requests.tolist()
         same = requests == others  # as they are while nobody comes or goes
@@ -474,18 +570,18 @@ class Worker:
             emitted=np.where(known[:, None], of_each(outcome.emitted, -1), -1).astype(np.int32),
         )
 
-    def _count_tokens(self, pending: Pending, report: Report) -> None:
+    def _count_tokens(self, pending: Pending, outcome: Outcome | Report) -> None:
         """Count what the step emitted up to the requests' ends, and note whose had come before.
 
         Where a fault has cost a step its report, its tokens are not known. Of a request that was
         let in anew since, the engine has told all that counts.
         """
-        slots, requests = pending.decided.slots, pending.requests
-        facts, emitted = self._facts[slots], report.emitted
+        slots, requests = pending.slots, pending.requests
+        facts, emitted = self._facts[slots], outcome.emitted
         pending.ended = facts["ended"] | (self._in_slot[slots] != requests)
-        missing = np.maximum(report.context - report.sampled - facts["known_tokens"], 0)
+        missing = np.maximum(outcome.context - outcome.sampled - facts["known_tokens"], 0)
         missing[pending.ended] = 0
-        kept = np.where(pending.ended, 0, report.sampled)
+        kept = np.where(pending.ended, 0, outcome.sampled)
         before = facts["known_tokens"] + missing
         ends = before + kept >= facts["end"]
         ends |= self._may_end.take(emitted, mode="wrap").any(axis=1)
@@ -508,7 +604,19 @@ class Worker:
                 self.observers.notify("left", [request.name])
             request.output += tokens[:count]
 
-    def _fault(self, stage: str, error: Exception, rows: int) -> None:
-        self._current = self._reported = self._drafted = None
+    def _fault(self, stage: str, error: Exception) -> None:
+        self._current = self._awaiting_report = self._awaiting_verdict = None
         self.tell()  # what came before it
-        self.breaker.fault(stage, error, rows)
+        self.breaker.fault(stage, error, self._rows)
+
+
+def limits_or_note(request: str, params: Any, serving: Serving, breaker: CircuitBreaker) -> Limits:
+    """A request's limits; if its arguments are wrong, that is noted and they do not count.
+
+    The API server refuses such arguments, but a request need not have come through it.
+    """
+    try:
+        return limits_of(request, params, serving.serve_fraction)
+    except Exception as error:
+        breaker.note("request", error)
+        return UNLIMITED

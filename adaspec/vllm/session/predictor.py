@@ -2,8 +2,9 @@
 
 It has the interface of `kernels.predictor.FusedPredictor`, which does the same on an accelerator:
 
+    enter(slots, owners)          requests take these slots
     begin(batch, ..) -> Step      each row's match, and what is expected before drafting
-    revise(step, ..)              after each forward: its tokens, and what is expected by them
+    revise(step, ..)              after the forwards: their tokens, and what is expected by them
     propose(step) -> Proposal     what is worth drafting at the price, and as far as its source goes
 """
 
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.cost.model import line
-from adaspec.draft.answers import IN_ANSWERS
+from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
+from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
-from adaspec.draft.scan import Texts, match_rows, propose_rows
-from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, Step
+from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import pinned_planner
 from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
-from adaspec.predict.features import TAIL, BehindMatches
+from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches
 from adaspec.predict.model import Model
 from adaspec.trace.schema import CONFIDENCES
 
@@ -33,11 +34,7 @@ class HostPredictor:
     """A model, for the rows of each step."""
 
     def __init__(
-        self,
-        model: Model,
-        slots: int,
-        cap: int,
-        answers: Answers | None = None,
+        self, model: Model, slots: int, cap: int, answers: AnswerIndex | None = None
     ) -> None:
         """No draft is longer than `cap`.
 
@@ -45,7 +42,7 @@ class HostPredictor:
         """
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
-        self._cap, self._answers = cap, answers
+        self._cap = cap
         # What is decided for the batch is decided elsewhere, where costs are known.
         costs = line("none", 1.0, 0.0).constants()
         self._pinned = pinned_planner(
@@ -56,10 +53,26 @@ class HostPredictor:
             LONGEST_NEURAL,
             reads_drafts=self.reads_drafts,
         )
+        self._index = NgramIndex(answers)
+        self._places = np.full(slots, -1, np.int64)
+        """By slot, where its text is in the index; -1: nowhere."""
+        self._known, self._owners = np.zeros((2, slots), np.int64)
+        """By slot, how many of its tokens are there, and whose answers its request knows."""
         self._drafts = np.zeros((slots, LONGEST_NEURAL), np.int32)
         self._confidences = np.zeros((slots, LONGEST_NEURAL, len(CONFIDENCES)), np.float32)
         self.behind = np.zeros((LONGEST_NEURAL, FACTS, slots), np.int32)
         """The matches behind the tokens of each forward."""
+
+    def enter(self, slots: Ints, owners: Ints) -> None:
+        """Requests take these slots, of whose texts nothing is known yet."""
+        for slot in slots.tolist():
+            self._forget(slot)
+        self._owners[slots] = owners
+
+    def _forget(self, slot: int) -> None:
+        if self._places[slot] >= 0:
+            self._index.close(int(self._places[slot]))
+            self._places[slot] = -1
 
     @property
     def planner(self) -> Planner:
@@ -87,30 +100,21 @@ class HostPredictor:
 
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
-        slots, tokens = batch.slots.numpy().astype(np.int64), batch.tokens.numpy()
+        slots, tokens = batch.slots.numpy(), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
-        address, owners = 0, np.zeros(len(batch.context_tokens), np.int32)
-        if self._answers is not None:
-            address, owners = self._answers.words.data_ptr(), self._answers.owners.numpy()
-        known = batch.context_tokens.numpy()
-        self._texts = Texts(slots, tokens, known, address, owners)
+        said = self._take_in(slots, tokens, context, sampled)
         count, planner = len(slots), self.planner
         planner.limits["rows"] = count
-        rows, match = planner.rows, np.zeros((FACTS, count), np.int32)
-        match_rows(self._texts, self._drafts, 0, match, rows.candidate[:count])
+        rows = planner.rows
+        match, tail, candidate = self._index.survey(self._places[slots], TAIL, CANDIDATE)
         rows.slots[:count] = slots
         rows.prompt_tokens[:count] = batch.prompt_tokens.numpy()[slots]
         rows.position[:count] = context - rows.prompt_tokens[:count]
         rows.holds_neural[:count] = batch.holds_neural.numpy()[slots]
-        rows.length[:count], rows.start[:count] = match[LENGTH], match[START]
-        rows.agree[:count], rows.seen[:count] = match[AGREE], match[SEEN]
-        rows.available[:count] = match[AVAILABLE]
-        places = context[:, None] + np.arange(-TAIL, 0)
-        last = tokens[slots[:, None], np.maximum(places, 0)]
-        rows.tail[:count] = np.where(places >= 0, last, -1)
-        columns = np.arange(self._cap + 1)
-        places = np.minimum((context - sampled)[:, None] + columns, tokens.shape[1] - 1)
-        said = np.where(columns < sampled[:, None], tokens[slots[:, None], places], -1)
+        rows.length[:count], rows.start[:count] = match.length, match.start
+        rows.agree[:count], rows.seen[:count] = match.agree, match.seen
+        rows.available[:count] = match.available
+        rows.tail[:count], rows.candidate[:count] = tail, candidate
         planner.ranking.step["price"] = price.item()
         planner.memory.record["factor"] = factors.numpy()
         stages.expect(self._pinned.address)
@@ -119,36 +123,58 @@ class HostPredictor:
             context_tokens=torch.from_numpy(context),
             decides=batch.sampled > 0,
             holds=torch.from_numpy(rows.holds_neural[:count]),
-            available=torch.from_numpy(match[AVAILABLE]),
+            available=torch.from_numpy(match.available),
             emitted=torch.from_numpy(said),
             price=price,
             factors=factors,
         )
 
-    def revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
-        """Take in the tokens of a forward, -1 where there is none, and their confidences.
+    def _take_in(self, slots: Ints, tokens: Ints, context: Ints, sampled: Ints) -> Ints:
+        """Index what the texts have gained; (rows, cap + 1) the tokens that the step emitted."""
+        columns = np.arange(self._cap + 1)
+        places = np.minimum((context - sampled)[:, None] + columns, tokens.shape[1] - 1)
+        is_said = columns < sampled[:, None]
+        said = np.where(is_said, tokens[slots[:, None], places], -1)
+        # Where a step was not told of, or too long, the whole text is read.
+        grows = (self._known[slots] + sampled == context) & (sampled <= self._cap + 1)
+        grows &= self._places[slots] >= 0
+        grown = slots[grows]
+        if len(grown):
+            self._index.extend(self._places[grown], said[grows][is_said[grows]], sampled[grows])
+        for row in np.flatnonzero(~grows).tolist():
+            slot = int(slots[row])
+            self._forget(slot)
+            text = tokens[slot, : context[row]]
+            self._places[slot] = self._index.open(text, int(self._owners[slot]))
+        self._known[slots] = context
+        return said
 
-        `confidence` is (rows, 3) float32 in the order of `trace.schema.CONFIDENCES`.
+    def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
+        """Take in the (rows, forwards) tokens of the drafter and their confidences.
+
+        A row that does not hold it has none. `confidences` are (forwards, rows, 3) float32 in the
+        order of `trace.schema.CONFIDENCES`.
         """
-        count, depth = len(token), step.forwards
-        self._drafts[:count, depth] = token.numpy()
-        self._confidences[:count, depth] = confidence.numpy()
-        step.forwards += 1
-        copied = np.zeros((count, 1), np.int32)
-        match = np.zeros((FACTS, count), np.int32)
-        match_rows(self._texts, self._drafts, step.forwards, match, copied)
-        absent = ~step.holds.numpy() | (self._drafts[:count, depth] < 0)
-        match[:, absent], match[START, absent] = 0, -1
-        self.behind[depth, :, :count] = match
+        count, forwards = tokens.shape
+        step.forwards = forwards
+        if not forwards:
+            return
+        holds, drafts = step.holds.numpy(), self._drafts[:count]
+        drafts[:, :forwards] = np.where(holds[:, None], tokens.numpy(), -1)
+        self._confidences[:count, :forwards] = confidences.numpy()[:forwards].transpose(1, 0, 2)
+        facts, copied = self._index.lookup_behind_every(
+            self._places[step.batch.slots.numpy()], drafts[:, :forwards], holds * forwards
+        )
+        self.behind[:forwards, :, :count] = facts
         if self.reads_drafts:
-            copied[absent] = -1
-            stages.revise(
-                self._pinned.address,
-                step.forwards,
-                self._drafts[:count],
-                self._confidences[:count],
-                _matches(match, copied.ravel()),
-            )
+            for depth in range(forwards):
+                stages.revise(
+                    self._pinned.address,
+                    depth + 1,
+                    drafts,
+                    self._confidences[:count],
+                    _matches(facts[depth], copied[depth]),
+                )
 
     def propose(self, step: Step) -> Proposal:
         """Every row's best draft after the forwards that ran, as far as its source goes."""
@@ -161,8 +187,7 @@ class HostPredictor:
         wanted = _lengths(neural, ngram)
         stages.extended(address, step.forwards, neural, ngram)
         start = np.where(neural > 0, self._behind(neural)[START], planner.rows.start[:count])
-        tokens = np.zeros((count, self._cap), np.int32)
-        propose_rows(self._texts, self._drafts, step.forwards, start, neural, ngram, tokens)
+        tokens = self._drafted(step.batch.slots.numpy(), start, neural, ngram)
         stages.offer(address, neural, ngram)
         columns = np.arange(min(self._cap, planner.memory.offered.shape[1]))
         survival = np.zeros(tokens.shape)
@@ -176,6 +201,19 @@ class HostPredictor:
             survival=torch.from_numpy(survival),
             from_answers=torch.from_numpy((start >= IN_ANSWERS) & (ngram > 0)),
         )
+
+    def _drafted(self, slots: Ints, start: Ints, neural: Ints, ngram: Ints) -> Ints:
+        """(rows, cap) the neural tokens and the copied ones behind them, -1 behind all."""
+        drafts, columns = self._drafts[: len(slots)], np.arange(self._cap)
+        copied = self._index.propose(self._places[slots], start, ngram, drafts, neural)
+        tokens = np.full((len(slots), self._cap), -1, np.int32)
+        width = min(self._cap, drafts.shape[1])
+        tokens[:, :width] = np.where(columns[:width] < neural[:, None], drafts[:, :width], -1)
+        if copied.shape[1]:
+            at = columns - neural[:, None]
+            placed = np.take_along_axis(copied, at.clip(0, copied.shape[1] - 1), axis=1)
+            tokens = np.where((at >= 0) & (at < ngram[:, None]), placed, tokens)
+        return tokens
 
     def _behind(self, neural_len: Ints) -> Ints:
         """(FACTS, rows) the matches behind so many drafted tokens; where that is 0, nothing."""

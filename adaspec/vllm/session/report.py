@@ -1,6 +1,7 @@
-"""What the device tells the host of a step, in one tensor: copied while the next step is prepared.
+"""What is known of a step once it has been drafted for.
 
-All columns are float32, which holds any token id and any length below 2**24.
+An accelerator tells the host in one tensor, which is copied while the next step is prepared. All
+its columns are float32, which holds any token id and any length below 2**24.
 """
 
 from __future__ import annotations
@@ -28,8 +29,21 @@ SINGLE = (
 """The facts that are one number per row, in the order of their columns."""
 
 
+class Outcome(NamedTuple):
+    """What the target made of the drafts before, row by row."""
+
+    context: NDArray[np.int32]
+    """Known tokens, those that the step emitted included."""
+    sampled: NDArray[np.int32]
+    """Tokens that the step emitted; 0 while a prompt is read in pieces."""
+    rejected: NDArray[np.int32]
+    """Tokens that it verified and did not accept."""
+    emitted: NDArray[np.int32]
+    """(rows, most) the emitted tokens, -1 behind them."""
+
+
 class Report(NamedTuple):
-    """A step's report on the host, row by row of its batch."""
+    """A step's report on the host, row by row of its batch; what an `Outcome` says included."""
 
     context: NDArray[np.int32]
     """Known tokens, those that the step emitted included."""
@@ -58,6 +72,11 @@ class Report(NamedTuple):
     confidences: NDArray[np.float32]
     """(rows, forwards, 3) and their confidences."""
 
+    def of(self, rows: NDArray[np.int32]) -> Report:
+        """What it says of these rows."""
+        parts: Any = (each[rows] for each in self)
+        return Report(*parts)
+
 
 class Layout:
     """Where each fact of a step lies in its row of the tensor."""
@@ -68,16 +87,6 @@ class Layout:
     def width(self, forwards: int) -> int:
         """The columns of a step in which the drafter ran so often."""
         return len(SINGLE) + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
-
-    def packed(self, confidences: Tensor, **columns: Tensor) -> Tensor:
-        """(rows, columns) of one step; `confidences` are (forwards, rows, 3)."""
-        single = torch.stack([columns.pop(name).float() for name in SINGLE], 1)
-        blocks = [columns.pop(name).float() for name in ("emitted", "tokens", "survival")]
-        drafted = columns.pop("drafted")
-        assert not columns
-        forwards = drafted.shape[1]
-        evidence = confidences[:forwards].transpose(0, 1).flatten(1)
-        return torch.cat((single, *blocks, drafted.float(), evidence), 1)
 
     def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:
         """The report of a step in which the drafter ran so often."""

@@ -1,4 +1,4 @@
-"""The answers of earlier requests while serving: stored by the host, looked up on the device."""
+"""The answers of earlier requests while serving: stored by the host, looked up where it drafts."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 from adaspec.draft.answers import HEAD, AnswerIndex
 from adaspec.kernels.batch import Answers
 from adaspec.policy.protocol import Ints
-from adaspec.vllm.v2.report import to_device
+from adaspec.vllm.session.report import to_device
 
 TOKENS_A_STEP = 8192
 """A step stores no further answer once it has stored so many tokens: many may end in one step."""
 
 
 class Memory:
-    """An index of answers, and the same on the device, a step's new ones at a time."""
+    """An index of answers, and the same on an accelerator, a step's new ones at a time."""
 
-    def __init__(self, index: AnswerIndex, slots: int, device: torch.device) -> None:
-        self.index, self.answers = index, Answers.of(index, slots, device)
+    def __init__(self, index: AnswerIndex) -> None:
+        self.index = index
+        self._answers: Answers | None = None
         self._waiting: deque[tuple[Ints, int]] = deque()
+
+    def on_device(self, slots: int, device: torch.device) -> Answers:
+        """What the index holds, on a device: that has a copy of its own from now on."""
+        self._answers = Answers.of(self.index, slots, device)
+        return self._answers
 
     @property
     def waits(self) -> bool:
         """Whether answers wait to be stored."""
         return bool(self._waiting)
-
-    def enter(self, slots: Sequence[int], owners: Sequence[int]) -> None:
-        """Requests of these owners take these slots."""
-        device = self.answers.words.device
-        places, values = np.array(slots, np.int64), np.array(owners, np.int32)
-        self.answers.owners.index_copy_(0, to_device(places, device), to_device(values, device))
 
     def add(self, output: Sequence[int], owner: int) -> None:
         """Remember an answer, as far as its tokens are known; -1 is one that is not."""
@@ -44,7 +44,8 @@ class Memory:
 
     def give_up(self) -> None:
         """Let no request find an answer any more: the device may lack words that the host has."""
-        self.answers.owners.zero_()
+        if self._answers is not None:
+            self._answers.owners.zero_()
 
     def store(self) -> None:
         """Store answers that wait, in the order in which they came."""
@@ -55,11 +56,12 @@ class Memory:
             head = int(self.index.words[HEAD])
             added = self.index.add(tokens, owner)
             if added is not None:
-                changed.append(self.index.changed(head, added))
                 stored += added.tokens
-        if changed:
+                if self._answers is not None:
+                    changed.append(self.index.changed(head, added))
+        if changed and self._answers is not None:
             # Where a word was changed twice, both say what it is now.
             places = np.concatenate(changed)
-            device = self.answers.words.device
+            device = self._answers.words.device
             words = to_device(self.index.words[places], device)
-            self.answers.write(to_device(places, device), words)
+            self._answers.write(to_device(places, device), words)

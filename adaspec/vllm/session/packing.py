@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from adaspec.vllm.v2.report import Layout
+from adaspec.vllm.session.report import Layout, Report
 
 
 class Drafts(NamedTuple):
@@ -17,8 +18,8 @@ class Drafts(NamedTuple):
     """(rows, cap) int64: each row's draft, as far as its source goes; 0 behind it."""
     survival: Tensor
     """(rows, cap) P(each of them and all before it are accepted), 0 behind the draft."""
-    report: Tensor
-    """What the host is told of the step (see `report`)."""
+    report: Tensor | Report
+    """What the host is told of the step; a tensor where it is copied to the host."""
 
 
 class Made(NamedTuple):
@@ -52,32 +53,34 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
     They are (rows, 2) int32: the most tokens of a draft, and whether tokens may be copied.
     How much of a draft is verified is settled when the step's budget is known.
     """
-    sound = (made.tokens >= 0) & (made.tokens < vocabulary)
-    verifiable = sound.long().cumprod(1).bool() & made.decides[:, None]
+    host: Any = Made(*(each.numpy() for each in made))  # type: ignore[arg-type]
+    sound = (host.tokens >= 0) & (host.tokens < vocabulary) & host.decides[:, None]
+    verifiable = np.logical_and.accumulate(sound, axis=1)
     if limits is not None:
-        most = limits[:, 0].where(limits[:, 1] > 0, limits[:, 0].minimum(made.neural))
-        columns = torch.arange(verifiable.shape[1], device=most.device)
-        verifiable &= columns < most[:, None]
-    survival = made.survival.where(verifiable, 0.0)
+        most, copies = limits.numpy().T
+        most = np.where(copies > 0, most, np.minimum(most, host.neural))
+        verifiable &= np.arange(verifiable.shape[1]) < most[:, None]
+    survival = np.where(verifiable, host.survival, 0.0)
     # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
-    tokens = made.tokens.where(verifiable, 0)
-    length = verifiable.sum(1)
-    report = layout.packed(
-        context=made.context,
-        sampled=made.sampled,
-        rejected=made.rejected,
-        wanted=(made.worth_neural + made.worth_ngram).minimum(length),
-        neural=made.neural.minimum(length),
+    tokens = np.where(verifiable, host.tokens, 0)
+    length = verifiable.sum(axis=1, dtype=np.int32)
+    forwards = host.drafted.shape[1]
+    report = Report(
+        context=host.context,
+        sampled=host.sampled,
+        rejected=host.rejected,
+        wanted=np.minimum(host.worth_neural + host.worth_ngram, length).astype(np.int32),
+        neural=np.minimum(host.neural, length).astype(np.int32),
         length=length,
-        available=made.available,
-        remembered=made.remembered,
-        emitted=made.emitted,
-        tokens=tokens,
+        available=host.available,
+        remembered=host.remembered.astype(np.int32),
+        emitted=host.emitted,
+        tokens=tokens.astype(np.int32),
         survival=survival,
-        drafted=made.drafted,
-        confidences=made.confidences,
+        drafted=host.drafted.astype(np.int32),
+        confidences=host.confidences[:forwards].transpose(1, 0, 2),
     )
-    return Drafts(tokens, survival, report)
+    return Drafts(torch.from_numpy(tokens), torch.from_numpy(survival), report)
 
 
 def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:

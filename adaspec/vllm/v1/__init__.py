@@ -1,0 +1,1 @@
+"""vLLM's model runner V1, with synchronous scheduling."""

@@ -1,0 +1,220 @@
+"""Puts a session into vLLM's model runner V1 when the runner is created."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.planner.memory import LONGEST_NGRAM
+from adaspec.policy.protocol import Ints
+from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.following import follow
+from adaspec.vllm.options import Options
+from adaspec.vllm.owners import owner_key
+from adaspec.vllm.serving import started
+from adaspec.vllm.session.report import Outcome
+from adaspec.vllm.session.running import Request, Rows, request_of
+from adaspec.vllm.session.session import Session
+from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
+from adaspec.vllm.v1.texts import Texts
+from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
+
+UNLIMITED = 1 << 30
+_NONE, _SO = np.zeros(0, np.int32), np.zeros(0, np.bool_)
+NO_ROWS = Rows(
+    requests=[],
+    slots=np.zeros(0, np.int64),
+    prompt_tokens=_NONE,
+    context_tokens=_NONE,
+    samples=_SO,
+    reads=_SO,
+    verified=_NONE,
+    outcome=Outcome(_NONE, _NONE, _NONE, _NONE.reshape(0, 1)),
+)
+
+
+def attach(runner: Any, options: Options) -> None:
+    """Make the runner's drafter follow the policy that the options name."""
+    drafter = getattr(runner, "drafter", None)
+    if drafter is None:
+        return
+    is_neural = not isinstance(drafter, NgramDrafter)
+    check_runner(runner, drafter if is_neural else None)
+    fix_expansion()
+    fix_undrafted_steps()
+    limit = draft_to_the_end(runner)
+    runner.adaspec_session = session_of(runner, options)
+    if is_neural:
+        base = type(drafter)
+        drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
+        drafter.adaspec_limit = limit
+        drafter.adaspec_most = runner.adaspec_session.serving.setup.neural_cap
+    hooks = Hooks(runner)
+    runner.propose_draft_token_ids = hooks.propose
+    runner.execute_model = hooks.execute
+
+
+def session_of(runner: Any, options: Options) -> Session:
+    """The session that serves a runner's requests."""
+    config = runner.vllm_config
+    policy, serving, observers = started(config, options)
+    # No curve reaches further.
+    setup = serving.setup
+    cap = min(setup.cap, LONGEST_NGRAM)
+    setup = dataclasses.replace(setup, cap=cap, neural_cap=min(setup.neural_cap, cap))
+    serving = dataclasses.replace(serving, setup=setup)
+    session = _new_session(policy, serving, config.parallel_config.tensor_parallel_size == 1)
+    session.observers.add(*observers)
+    return session
+
+
+def serve_by(
+    runner: Any, policy: LearnedPolicy | StaticPolicy, stop_if_slow: bool = False, **changes: Any
+) -> Session:
+    """Start a new session in which another policy serves the runner's requests from now on."""
+    serving = dataclasses.replace(runner.adaspec_session.serving, **changes)
+    runner.adaspec_session = _new_session(policy, serving, stop_if_slow)
+    return runner.adaspec_session
+
+
+def _new_session(policy: Any, serving: Any, stop_if_slow: bool) -> Session:
+    session = Session(policy, serving, torch.device("cpu"), None, stop_if_slow)
+    # No request is to wait for a compiler.
+    texts, holds = Texts(serving.setup.slots, 1), torch.zeros(serving.setup.slots, dtype=torch.bool)
+    session.drafting.warm_up(texts.batch(NO_ROWS, holds))
+    return session
+
+
+class Hooks:
+    """What a runner calls in every step, and what is known of its requests in between."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._execute, self._propose = runner.execute_model, runner.propose_draft_token_ids
+        self._texts = Texts(runner.scheduler_config.max_num_seqs, runner.max_model_len)
+        self._owners: dict[str, object] = {}
+        """By request, what must be the same for it to know another's answer."""
+        self._resumed: set[str] = set()
+        """The requests of which the step reads all text again."""
+        self._sampled: set[str] = set()
+        """The requests that sampled a token in the last step: all of their text had been read."""
+
+    def execute(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        """See which requests come and go, then `execute_model`."""
+        session: Session = self._runner.adaspec_session
+        for new in scheduler_output.scheduled_new_reqs:
+            self._owners[new.req_id] = owner_key(new)
+        self._resumed = set(scheduler_output.scheduled_cached_reqs.resumed_req_ids)
+        gone = sorted(scheduler_output.finished_req_ids)
+        self._texts.leave([*gone, *(scheduler_output.preempted_req_ids or ())])
+        for name in gone:
+            self._owners.pop(name, None)
+        session.leave(gone)
+        result = self._execute(scheduler_output, *args, **kwargs)
+        if not scheduler_output.total_num_scheduled_tokens:
+            session.idle()
+        return result
+
+    def propose(
+        self, scheduler_output: Any, sampled_token_ids: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """`propose_draft_token_ids`, as a step of the session."""
+        runner = self._runner
+        session: Session = runner.adaspec_session
+        follow(session, scheduler_output)
+        count, forwards = runner.input_batch.num_reqs, None
+        try:
+            rows = self._rows(session, scheduler_output, sampled_token_ids)
+        except Exception as error:
+            session.skip(count, error)
+        else:
+            forwards = session.begin(rows, lambda holds: self._texts.batch(rows, holds))
+        runner.drafter.adaspec = Turn(session, count, forwards)
+        try:
+            return self._propose(scheduler_output, sampled_token_ids, *args, **kwargs)
+        finally:
+            runner.drafter.adaspec = None
+            session.tell()
+
+    def _rows(self, session: Session, scheduled: Any, sampled_token_ids: Any) -> Rows:
+        """The runner's batch as the session knows it; who is in it for the first time arrives."""
+        runner, batch = self._runner, self._runner.input_batch
+        count = batch.num_reqs
+        requests = list(batch.req_ids[:count])
+        known = np.array(batch.num_tokens_no_spec[:count], np.int32)
+        if isinstance(sampled_token_ids, list):
+            sampled: Sequence[Sequence[int]] = sampled_token_ids
+            # vLLM has done its bookkeeping: the batch's text already ends with these tokens.
+            known -= np.array([len(tokens) for tokens in sampled], np.int32)
+        else:
+            sampled = _on_host(runner, sampled_token_ids, count)
+        prompts = np.array(batch.num_prompt_tokens[:count], np.int32)
+        for row, name in enumerate(requests):
+            if name in self._resumed or not session.knows(name):
+                session.arrive(self._request(name, row, int(prompts[row]), int(known[row])))
+        slots = self._texts.slots_of(requests)
+        self._texts.write(slots, prompts, known, batch.token_ids_cpu, sampled)
+        before, self._sampled = self._sampled, set()
+        self._sampled.update(
+            name for name, tokens in zip(requests, sampled, strict=True) if len(tokens)
+        )
+        drafts = scheduled.scheduled_spec_decode_tokens
+        verified = np.array([len(drafts.get(name, ())) for name in requests], np.int32)
+        counts = np.array([len(tokens) for tokens in sampled], np.int32)
+        emitted = np.full((count, max(counts.max(initial=0), 1)), -1, np.int32)
+        for row, tokens in enumerate(sampled):
+            emitted[row, : len(tokens)] = tokens
+        context = known + counts
+        outcome = Outcome(
+            context=context,
+            sampled=counts,
+            rejected=np.where(counts > 0, np.maximum(verified - counts + 1, 0), 0).astype(np.int32),
+            emitted=emitted,
+        )
+        states = [runner.requests[name] for name in requests]
+        return Rows(
+            requests=requests,
+            slots=slots,
+            prompt_tokens=prompts,
+            context_tokens=context,
+            samples=counts > 0,
+            reads=np.array([name not in before for name in requests], np.bool_),
+            verified=verified,
+            outcome=outcome,
+            room=room_of(states, context - prompts),
+        )
+
+    def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> Request:
+        text = self._runner.input_batch.token_ids_cpu[row]
+        params = self._runner.requests[name].sampling_params
+        prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()
+        return request_of(name, prompt, output, params, self._owners.get(name))
+
+
+def room_of(states: Sequence[Any], output_tokens: Ints) -> Ints | None:
+    """The most tokens that each request's draft may have; None if no request limits it.
+
+    vLLM forbids stop tokens until a request has `min_tokens` output tokens. It judges the token
+    after a draft as though the draft were not there, so a draft must end before that length.
+    """
+    room = [UNLIMITED] * len(states)
+    for row, (state, output) in enumerate(zip(states, output_tokens.tolist(), strict=True)):
+        params = state.sampling_params
+        if params is not None and params.min_tokens > output and params.all_stop_token_ids:
+            room[row] = max(params.min_tokens - 1 - output, 0)
+    return np.array(room, np.int32) if min(room, default=UNLIMITED) < UNLIMITED else None
+
+
+def _on_host(runner: Any, sampled: Any, count: int) -> list[list[int]]:
+    """The valid sampled tokens per row, for drafters that run before vLLM's bookkeeping."""
+    host = sampled.cpu().numpy()
+    vocabulary = runner.input_batch.vocab_size
+    valid = (host >= 0) & (host < vocabulary)
+    unfinished = runner.discard_request_mask.np[:count]
+    return [[] if unfinished[row] else host[row, valid[row]].tolist() for row in range(count)]
