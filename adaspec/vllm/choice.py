@@ -157,7 +157,8 @@ def _check_lengths(policy: StaticPolicy) -> None:
     ):
         if asked > most:
             raise ServingError(
-                f"policy '{policy.name}' drafts {asked} {kind} tokens: a server drafts at most {most}"
+                f"policy '{policy.name}' drafts {asked} {kind} tokens: give a rule of at most {most}, "
+                "which is the most that a server drafts"
             )
 
 

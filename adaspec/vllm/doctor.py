@@ -71,7 +71,7 @@ def examine(
         "vllm": _vllm,
         "plug-in": _plugin,
         "patches": _patches,
-        "runner": lambda: _runner(policy),
+        "runner": _runner,
         "policy": lambda: _policy(policy),
     }
     if model is not None:
@@ -201,17 +201,12 @@ def _patches() -> str:
     return f"{len(functions)} patched and called names are in its source as expected"
 
 
-def _runner(policy: str | None) -> str:
-    """Which model runner would serve a learned policy, or the one that is named, and why."""
-    from adaspec.vllm.choice import named_policy
+def _runner() -> str:
+    """Which model runner would serve, and why."""
     from adaspec.vllm.compatibility import FUNCTIONS_V2, signature_problems
     from adaspec.vllm.v2.support import runner_of
 
-    try:
-        decides = None if policy is None else named_policy(policy)
-    except AdaspecError as error:
-        raise _Problem("it depends on the policy", "mend 'policy' first") from error
-    runner, why = runner_of(decides, "eagle3", _on_cpu())
+    runner, why = runner_of("eagle3", _on_cpu())
     if runner == "V2":
         problems = list(signature_problems(FUNCTIONS_V2, parameters_in_source))
         if problems:

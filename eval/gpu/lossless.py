@@ -149,22 +149,17 @@ def compared(expected: Sequence[Output], found: Sequence[Output], noise: float) 
 
 def wanderer_of(llm: Any, runner: str, seed: int) -> Any:
     """Have an engine decide at random from here on."""
+    from importlib import import_module
     from types import SimpleNamespace
 
     sys.path.append(str(ENGINE_TESTS))
-    engine = SimpleNamespace(runner=model_runner(llm))
-    if runner == "V2":
-        sys.path.append(str(ENGINE_TESTS / "v2"))
-        from wandering import Wanderer
+    from wandering import Wanderer
 
-        return Wanderer(engine, seed)
-    from adaspec.vllm.v1.attachment import serve_by
-    from policies import Wanderer as Policy
-
-    policy = Policy()
-    policy.seed = seed
-    serve_by(engine.runner, policy)
-    return policy
+    serve_by = import_module(f"adaspec.vllm.{runner.lower()}.attachment").serve_by
+    served = model_runner(llm)
+    return Wanderer(
+        SimpleNamespace(put=lambda policy, **changes: serve_by(served, policy, **changes)), seed
+    )
 
 
 def taken(wanderer: Any) -> dict[str, int]:
@@ -174,9 +169,7 @@ def taken(wanderer: Any) -> dict[str, int]:
 
 def faults(llm: Any) -> dict[str, int]:
     """The faults that adaspec lived with since the last policy was put in."""
-    runner = model_runner(llm)
-    served = getattr(runner, "adaspec_session", None) or runner.adaspec_session
-    return dict(served.breaker.counts)
+    return dict(model_runner(llm).adaspec_session.breaker.counts)
 
 
 def check_that_waiting_is_seen() -> None:

@@ -1,9 +1,12 @@
-"""What every long run breaks on purpose: the writing of traces; and how anything is broken."""
+"""What every long run breaks on purpose: a session's parts, and the writing of traces."""
 
 import contextlib
 import os
+import time
 from pathlib import Path
 from unittest import mock
+
+import numpy as np
 
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 """Why rows of a trace are not written; what is not in `INJECTIONS` comes about otherwise."""
@@ -59,6 +62,34 @@ def _closed(stack, served, recorder):
         whole(requests)
 
     stack.enter_context(mock.patch.object(recorder, "_take_left", left))
+
+
+def broken(part, name, every):
+    """Let one of a session's parts fail now and then."""
+
+    def put(stack, session, recorder):
+        owner = getattr(session, part)
+        failing = now_and_then(getattr(owner, name), RuntimeError("injected"), every)
+        stack.enter_context(mock.patch.object(owner, name, failing))
+
+    return put
+
+
+def slow(limit_s):
+    """Let a session's decisions take longer than they may now and then."""
+
+    def put(stack, session, recorder):
+        decide, draw = session.host.decide, np.random.default_rng(0)
+
+        def sleeping(*facts):
+            if draw.random() < 0.02:
+                time.sleep(1.5 * limit_s)
+            return decide(*facts)
+
+        stack.enter_context(mock.patch("adaspec.vllm.session.session.SLOW_S", limit_s))
+        stack.enter_context(mock.patch.object(session.host, "decide", sleeping))
+
+    return put
 
 
 INJECTIONS = {"queue": _queue, "disk": _disk, "rejected": _rejected, "closed": _closed}

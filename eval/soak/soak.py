@@ -205,16 +205,12 @@ class Soak:
         from adaspec.vllm.metrics import Counters, MetricsObserver
         from adaspec.vllm.options import Options
         from adaspec.vllm.tracing import recorder_of
-        from adaspec.vllm.v2.attachment import serve_by
 
         if self.recorder is not None:
             self.recorder.close()
         policy = random_policy(int(self.rng.integers(1 << 30)), True, memory=True)
         fraction = {"record_fraction": 0.2, "record_cap": 4}
-        if self.is_v2:
-            self.served = serve_by(self.engine.runner, policy, **fraction)
-        else:
-            self.served = self.engine.put(policy, **fraction)
+        self.served = self.engine.put(policy, **fraction)
         options = Options(trace_dir=str(self.folder / "traces"), max_trace_bytes=TRACE_BYTES)
         counters = Counters(None, {})
         self.recorder = recorder_of(options, self.served.serving, counters)

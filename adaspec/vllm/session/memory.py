@@ -23,13 +23,14 @@ class Memory:
 
     def __init__(self, index: AnswerIndex) -> None:
         self.index = index
-        self._answers: Answers | None = None
+        self.answers: Answers | None = None
+        """What the device has of it, where that looks answers up."""
         self._waiting: deque[tuple[Ints, int]] = deque()
 
     def on_device(self, slots: int, device: torch.device) -> Answers:
         """What the index holds, on a device: that has a copy of its own from now on."""
-        self._answers = Answers.of(self.index, slots, device)
-        return self._answers
+        self.answers = Answers.of(self.index, slots, device)
+        return self.answers
 
     @property
     def waits(self) -> bool:
@@ -44,8 +45,8 @@ class Memory:
 
     def give_up(self) -> None:
         """Let no request find an answer any more: the device may lack words that the host has."""
-        if self._answers is not None:
-            self._answers.owners.zero_()
+        if self.answers is not None:
+            self.answers.owners.zero_()
 
     def store(self) -> None:
         """Store answers that wait, in the order in which they came."""
@@ -57,11 +58,11 @@ class Memory:
             added = self.index.add(tokens, owner)
             if added is not None:
                 stored += added.tokens
-                if self._answers is not None:
+                if self.answers is not None:
                     changed.append(self.index.changed(head, added))
-        if changed and self._answers is not None:
+        if changed and self.answers is not None:
             # Where a word was changed twice, both say what it is now.
             places = np.concatenate(changed)
-            device = self._answers.words.device
+            device = self.answers.words.device
             words = to_device(self.index.words[places], device)
-            self._answers.write(to_device(places, device), words)
+            self.answers.write(to_device(places, device), words)

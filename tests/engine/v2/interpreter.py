@@ -72,8 +72,8 @@ class Trimming:
     @classmethod
     def pretend(cls):
         """Let `possible` say so from here on; CPUs have no captured graphs that it could spoil."""
-        import vllm.v1.session.gpu.model_runner as runner
-        import vllm.v1.session.gpu.spec_decode.adaptive_verification as verification
+        import vllm.v1.worker.gpu.model_runner as runner
+        import vllm.v1.worker.gpu.spec_decode.adaptive_verification as verification
 
         unsupported = verification.get_varlen_cudagraph_unsupported_backend
         resolve = runner.resolve_adaptive_cudagraph_mode
@@ -92,7 +92,7 @@ class Trimming:
 def allow_adaptive_verification():
     """Let vLLM verify adaptively without captured graphs, whose times it would measure."""
     from vllm.config import VllmConfig
-    from vllm.v1.session.gpu.spec_decode import adaptive_verification as verification
+    from vllm.v1.worker.gpu.spec_decode import adaptive_verification as verification
 
     manager = verification.AdaptiveVerificationManager
     begin = manager.__init__

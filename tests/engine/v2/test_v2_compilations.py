@@ -46,8 +46,8 @@ class Compilations:
 
 def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
     """Neither of our kernels nor of vLLM's, whatever is decided of how many rows."""
-    from vllm.v1.session.gpu.spec_decode import adaptive_verification
-    from vllm.v1.session.gpu.warmup import warmup_kernels
+    from vllm.v1.worker.gpu.spec_decode import adaptive_verification
+    from vllm.v1.worker.gpu.warmup import warmup_kernels
 
     expected, alone = truth(10), truth(6)
     monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)

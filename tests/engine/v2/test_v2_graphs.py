@@ -12,7 +12,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     runner, speculator = engine.runner, engine.runner.speculator
     from vllm.config.compilation import CUDAGraphMode
     from vllm.platforms import current_platform
-    from vllm.v1.session.gpu.cudagraph_utils import CudaGraphManager
+    from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 
     captured = []
     monkeypatch.setattr(
@@ -63,7 +63,7 @@ STEPS = [
 def test_target_and_head_run_in_full_graphs_whatever_the_lengths_of_drafts(served, monkeypatch):
     from vllm.config.compilation import CUDAGraphMode
     from vllm.platforms import current_platform
-    from vllm.v1.session.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
+    from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
         SpeculatorCudaGraphManager,
     )
 

@@ -1,6 +1,5 @@
 """Earlier answers on V2: they are copied from on the device, change no output, and stay apart."""
 
-import numpy as np
 import pytest
 from copied import Copied
 from wandering import Wanderer, check_sound
@@ -35,17 +34,10 @@ def run(engine, prompts, salts):
     return [list(each.outputs[0].token_ids) for each in done]
 
 
-def check_same(session):
-    """The device has the words that the host has."""
-    answers = session.memory.answers
-    np.testing.assert_array_equal(answers.words.cpu().numpy(), session.memory.index.words)
-
-
 def test_what_was_answered_is_copied_and_changes_no_output(remembering, prompts, truth):
     engine, session, copied = remembering("eagle3")
     for _ in range(2):
         assert run(engine, prompts, [None] * 6) == truth(TOKENS)
-        check_same(session)
     check_sound(session)
     assert copied.counts[1] > 25
     assert session.memory.index.tokens > 6 * TOKENS  # the last ones are stored a step later
@@ -87,7 +79,6 @@ def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, pr
     core.abort_request(names)
     for _ in range(6):
         assert run(engine, prompts, [None] * 6) == truth(TOKENS)
-        check_same(session)
     assert engine.preempted > 0
     assert session.memory.index.tokens < session.memory.index.capacity
     assert copied.counts[1] > 50

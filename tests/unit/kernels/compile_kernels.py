@@ -15,22 +15,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-for folder in (".", "../policy", "../replay", "../vllm/v2"):
+for folder in (".", "../policy", "../replay", "../vllm"):
     sys.path.append(str(Path(__file__).parent / folder))
 
 import torch  # noqa: E402
 import triton  # noqa: E402
 from random_models import random_model  # noqa: E402
+from session_fakes import no_tables  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.runtime.jit import JITFunction, compute_cache_key  # noqa: E402
-from v2_fakes import no_tables  # noqa: E402
 
 from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
-from adaspec.kernels.batch import Answers, Batch  # noqa: E402
+from adaspec.kernels.batch import Batch  # noqa: E402
 from adaspec.kernels.logits import LogitsReader  # noqa: E402
 from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.vllm.session import drafting  # noqa: E402
 from adaspec.vllm.session.drafting import Drafting  # noqa: E402
-from adaspec.vllm.v2 import drafting, trimming  # noqa: E402
+from adaspec.vllm.session.memory import Memory  # noqa: E402
+from adaspec.vllm.v2 import trimming  # noqa: E402
 
 SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -45,8 +47,8 @@ class Server:
     ) -> None:
         model = random_model(3, no_tables(), evidence=evidence)
         policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
-        answers = Answers.of(AnswerIndex(LEAST_BYTES), SLOTS, device) if remembers else None
-        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, answers)
+        memory = Memory(AnswerIndex(LEAST_BYTES)) if remembers else None
+        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, memory)
         self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device)
         self.counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)
         self.holds = torch.ones(SLOTS, dtype=torch.bool, device=device)

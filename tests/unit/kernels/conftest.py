@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-# Random models, recordings and answers, and what a V2 engine is made of, serve here too.
-for neighbour in ("policy", "replay", "draft", "vllm/v2"):
+# Random models, recordings and answers, and what a session is made of, serve here too.
+for neighbour in ("policy", "replay", "draft", "vllm"):
     sys.path.append(str(Path(__file__).parents[1] / neighbour))
 
 

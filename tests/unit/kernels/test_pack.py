@@ -1,5 +1,6 @@
 """The kernel packs a step's drafts as the host does."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,9 +8,9 @@ from interpreter import DEVICE, torch
 from made_drafts import NEURAL_CAP, VOCABULARY, made_of
 
 from adaspec.kernels.pack import NUMBERS
+from adaspec.vllm.session import packing
 from adaspec.vllm.session.packing import Made
-from adaspec.vllm.session.report import SINGLE, Layout
-from adaspec.vllm.v2 import packing
+from adaspec.vllm.session.report import SINGLE, Layout, Report
 
 
 @pytest.mark.parametrize("limited", [False, True])
@@ -22,13 +23,17 @@ from adaspec.vllm.v2 import packing
 )
 def test_the_kernel_packs_as_the_host_does(limited, seed, rows, cap, forwards):
     made, limits = made_of(seed, rows, cap, forwards)
-    made = Made(*(each.to(DEVICE) for each in made))
-    limits = limits.to(DEVICE) if limited else None
+    limits = limits if limited else None
     layout = Layout(cap, NEURAL_CAP)
     expected = packing.pack(layout, made, limits, VOCABULARY)
-    found = packing.pack_at_once(layout, made, limits, VOCABULARY)
-    assert torch.equal(found.tokens, expected.tokens)
-    assert torch.equal(found.survival, expected.survival.float())
-    assert torch.equal(found.report, expected.report)
+    there = Made(*(each.to(DEVICE) for each in made))
+    found = packing.pack_at_once(
+        layout, there, None if limits is None else limits.to(DEVICE), VOCABULARY
+    )
+    assert torch.equal(found.tokens.cpu(), expected.tokens)
+    assert torch.equal(found.survival.cpu(), expected.survival.float())
     assert found.report.shape == (rows, layout.width(forwards))
+    said = layout.unpacked(found.report.cpu().numpy(), forwards)
+    for name, ours, theirs in zip(Report._fields, expected.report, said, strict=True):
+        np.testing.assert_array_equal(theirs, np.asarray(ours).astype(np.float32), name)
     assert len(SINGLE) == NUMBERS.value

@@ -7,7 +7,8 @@ import pytest
 from engine import Engine
 from interpreter import DEVICE, torch
 from random_models import random_model
-from v2_fakes import no_tables
+from session_fakes import no_tables
+from test_steps import stacked
 
 from adaspec.draft.match import AVAILABLE, LENGTH
 from adaspec.kernels.batch import Batch
@@ -82,8 +83,8 @@ def test_rows_draft_what_the_rule_says(spec: str) -> None:
             predictor = RulePredictor(inner, rule, 8)
             there = Batch(*(each.to(here) for each in batch))
             step = predictor.begin(there, settings[0].to(here), settings[1:].to(here))
-            for token, confidence in drafts:
-                predictor.revise(step, token.to(here), confidence.to(here))
+            tokens, confidences = stacked(drafts, len(engine.slots))
+            predictor.revise(step, tokens.to(here), confidences.to(here))
             proposals.append(predictor.propose(step))
         ours, theirs = proposals
         for name in ("tokens", "survival"):

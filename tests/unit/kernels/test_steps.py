@@ -10,7 +10,7 @@ from learned_recordings import random_recording
 from made_answers import OWNERS, empty_index, random_answers
 from random_models import random_model
 from recorded_states import Recorded, recorded_requests
-from v2_fakes import no_tables
+from session_fakes import no_tables
 
 from adaspec.draft.answers import HEAD, AnswerIndex
 from adaspec.draft.match import FACTS
@@ -52,13 +52,25 @@ CLOSE = 1e-5
 class Pair:
     """Takes both predictors through steps, and holds one to what the other says."""
 
-    def __init__(self, model: Model, slots: int, cap: int, answers: Answers | None = None) -> None:
-        on_host = answers and Answers(*(each.cpu() for each in answers))
-        self.host = HostPredictor(model, slots, cap, on_host)
+    def __init__(
+        self,
+        model: Model,
+        slots: int,
+        cap: int,
+        index: AnswerIndex | None = None,
+        answers: Answers | None = None,
+    ) -> None:
+        self.host = HostPredictor(model, slots, cap, index)
+        self._owners = answers.owners.cpu().numpy() if answers else np.zeros(slots, np.int32)
+        self.enter(*range(slots))
         self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, answers=answers)
         self.cap, self.choices, self.other_choices = cap, 0, 0
         self.largest = 0.0
         """How far any number of one has been from the other's, relative to those above 1."""
+
+    def enter(self, *slots: int) -> None:
+        """Other requests take these slots."""
+        self.host.enter(np.array(slots, np.int32), self._owners[[*slots]])
 
     def step(
         self,
@@ -77,12 +89,13 @@ class Pair:
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
         self._compare_facts()
         self._compare_curves(0)
-        for depth, (token, confidence) in enumerate(drafts, 1):
-            self.host.revise(ours, token, confidence)
-            self.fused.revise(theirs, token.to(DEVICE), confidence.to(DEVICE))
+        tokens, confidences = stacked(drafts, self.count)
+        self.host.revise(ours, tokens, confidences)
+        self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
+        for depth in range(1, len(drafts) + 1):
             behind = self._facts(BEHIND.value + (depth - 1) * MATCH_FACTS.value, FACTS)
             self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
-            self._compare_curves(depth)
+        self._compare_curves(len(drafts))
         worth = self._memory.splice_value[: self.count].copy()
         wanted, found = self.host.propose(ours), self.fused.propose(theirs)
         same = self._compare_choice(wanted.wanted, found.wanted, worth)
@@ -169,6 +182,16 @@ class Pair:
         self.largest = max(self.largest, far)
 
 
+def stacked(
+    drafts: list[tuple[torch.Tensor, torch.Tensor]], rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows, forwards) tokens and (forwards, rows, 3) confidences of each forward's."""
+    if not drafts:
+        return torch.zeros((rows, 0), dtype=torch.int64), torch.zeros((0, rows, 3))
+    tokens, confidences = zip(*drafts, strict=True)
+    return torch.stack(tokens, 1), torch.stack(confidences)
+
+
 def on_cpu(batch: Batch) -> Batch:
     return Batch(*(each.cpu() for each in batch))
 
@@ -208,15 +231,16 @@ def test_random_steps_are_those_of_the_host(
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
     model = random_model(forwards + 5, tables, evidence=evidence)
     engine = Engine(rng, 3, longest, 3, DEVICE)
-    slots, answers = len(engine.known), None
+    slots, index, answers = len(engine.known), None, None
     if remembers:
         index, answers = random_memory(rng, slots)
         np.testing.assert_array_equal(answers.words.cpu().numpy(), index.words)
     cap = max(forwards, int(rng.choice([3, 7, 48])))
-    pair, copied = Pair(model, slots, cap, answers), 0
+    pair, copied = Pair(model, slots, cap, index, answers), 0
     for step in range(5):
         if step == 3:
             engine.replace(0)
+            pair.enter(0)
         price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
         drafts = [engine.draft() for _ in range(forwards)]
         proposal = pair.step(engine.batch, drafts, price, rng.uniform(0.5, 1.15, 3))
@@ -233,6 +257,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
     pair = Pair(policy.model, 6, 12)
     for forwards in (0, 1, 2, 4):
         batch, drafts = recorded.state(rng, forwards)
+        pair.enter(*range(6))
         price = float(rng.choice([0.0, 0.05, 0.3]))
         pair.step(batch, drafts, price, rng.uniform(0.7, 1.15, 3))
     assert pair.other_choices == 0

@@ -14,7 +14,7 @@ from adaspec.errors import TrainingError
 from adaspec.train.cluster import Cluster
 from adaspec.train.heads import Settings, grow
 
-# Beside the installation of an engine, a thread of Dask can wait for the disk longer than Dask allows.
+# Where much is written beside it, a thread of Dask waits longer for the disk than Dask allows.
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 distributed = pytest.importorskip(

@@ -8,37 +8,31 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.options import MAX_VERIFIED
-from adaspec.vllm.v1.attachment import room_of
+from adaspec.vllm.v1.attachment import UNLIMITED, room_of
 
 
-def states(*asked, max_tokens=None):
+def states(*asked):
     """Requests by their min_tokens and the tokens that end them; None has no parameters."""
     return [
         types.SimpleNamespace(
             sampling_params=each
-            and types.SimpleNamespace(
-                min_tokens=each[0], all_stop_token_ids=each[1], max_tokens=max_tokens
-            )
+            and types.SimpleNamespace(min_tokens=each[0], all_stop_token_ids=each[1])
         )
         for each in asked
     ]
 
 
 @pytest.mark.parametrize(
-    ("asked", "max_tokens", "output", "room"),
+    ("asked", "output", "room"),
     [
-        # A draft ends before the length from which a request may stop,
-        ([(6, {2})] * 4, None, [0, 4, 5, 6], [5, 1, 0, MAX_VERIFIED]),
-        ([(6, {2}), (0, {2}), (6, set()), None], None, [0] * 4, [5, *[MAX_VERIFIED] * 3]),
-        # and where the output ends at the latest.
-        ([(0, {2}), (0, {2}), (0, set()), (6, {2})], 9, [0, 7, 8, 3], [8, 1, 0, 2]),
+        # A draft ends before the length from which a request may stop.
+        ([(6, {2})] * 4, [0, 4, 5, 6], [5, 1, 0, UNLIMITED]),
+        ([(6, {2}), (0, {2}), (6, set()), None], [0] * 4, [5, *[UNLIMITED] * 3]),
         # Where nobody must go on, nothing is limited.
-        ([(0, {2})], MAX_VERIFIED + 1, [0], None),
-        ([(0, {2}), (3, {2}), (9, set()), None], None, [0, 3, 0, 0], None),
-        ([], None, [], None),
+        ([(0, {2}), (3, {2}), (9, set()), None], [0, 3, 0, 0], None),
+        ([], [], None),
     ],
 )
-def test_a_draft_has_the_room_that_its_request_leaves_it(asked, max_tokens, output, room):
-    found = room_of(states(*asked, max_tokens=max_tokens), np.array(output, np.int32))
+def test_a_draft_has_the_room_that_its_request_leaves_it(asked, output, room):
+    found = room_of(states(*asked), np.array(output, np.int32))
     assert (None if found is None else found.tolist()) == room

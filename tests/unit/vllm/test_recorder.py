@@ -1,16 +1,14 @@
 """What reaches the recorder's thread, told step by step without an engine."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from adaspec.policy.text import MAX_TOKENS
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import recorder as module
-from adaspec.vllm.events import Serving
+from adaspec.vllm.events import DraftedStep, Serving
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.trace_output import TraceOutput
@@ -19,31 +17,31 @@ TEXT = np.random.default_rng(3).integers(0, 1000, 1 << 14).astype(np.int32)
 PROMPT = np.array([1, 2, 3], np.int32)
 
 
-class Known:
-    """A text up to a position."""
-
-    def __init__(self, position):
-        self.position = position
-
-    def tail(self, count):
-        assert 0 < count <= MAX_TOKENS
-        padded = np.concatenate([np.full(count, -1, np.int32), PROMPT, TEXT[: self.position]])
-        return padded[None, -count:]
-
-
 def proposed(step, position):
-    return SimpleNamespace(
+    text = TEXT[:position].tolist()
+    none, one = np.zeros(1, np.int32), np.ones(1, np.int32)
+    return DraftedStep(
         number=step,
         requests=["r"],
-        step=SimpleNamespace(
-            batch=SimpleNamespace(position=np.array([position], np.int32), context=Known(position)),
-            context_tokens=np.array([len(PROMPT) + position], np.int32),
-        ),
-        drafts=SimpleNamespace(tokens=np.zeros((1, 0)), confidences=np.zeros((1, 0, 3))),
+        outputs=[text],
+        position=np.array([position], np.int32),
+        context_tokens=np.array([len(PROMPT) + position], np.int32),
+        holds_neural=np.zeros(1, np.bool_),
         recorded=np.zeros(1, np.bool_),
-        cut=SimpleNamespace(neural_len=np.zeros(1, np.int32), ngram_len=np.ones(1, np.int32)),
+        limited=np.zeros(1, np.bool_),
+        room=None,
+        forwards=0,
+        drafted=np.zeros((1, 0), np.int32),
+        confidences=np.zeros((1, 0, 3), np.float32),
+        available=one,
+        neural_len=none,
+        ngram_len=one,
+        from_answers=np.zeros(1, np.bool_),
         chosen=[[int(TEXT[position])]],
         proposes=False,
+        expected=np.ones(1, np.float32),
+        reasons=lambda rows: (0.0, [{}] * rows),
+        decision_s=0.0,
     )
 
 
@@ -87,7 +85,7 @@ def test_a_request_catches_up_on_steps_that_a_full_queue_dropped(told):
 
 
 def test_a_request_that_is_too_far_behind_is_counted_as_incomplete(told):
-    assert MAX_VERIFIED < module._MAX_TAIL <= MAX_TOKENS
+    assert MAX_VERIFIED < module._MAX_TAIL
     steps, lost = told([1, 3 + module._MAX_TAIL, 4 + module._MAX_TAIL])
     assert steps == []
     assert lost == {"incomplete": 1}

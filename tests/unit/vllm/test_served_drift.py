@@ -1,22 +1,17 @@
 """A served policy says where much less comes of its drafts than it expected."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from random_models import random_model
+from session_fakes import no_tables
 
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.drift import PERIOD, Drift
 from adaspec.vllm.events import Observer, Observers
 from adaspec.vllm.metrics import Counters, MetricsObserver
 
-sys.path.append(str(Path(__file__).parents[1] / "policy"))
-sys.path.append(str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parent / "v2"))
-from random_models import random_model
-from test_session import CAP, COST, NEURAL_CAP
-from v2_fakes import no_tables
+CAP, NEURAL_CAP, COST = 12, 5, H100_LLAMA_3_1_8B
 
 
 class Told(Observer):

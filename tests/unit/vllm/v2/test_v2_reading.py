@@ -7,7 +7,7 @@ from interpreter import DEVICE, host_tensors, torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.v2 import drafting
+from adaspec.vllm.session import drafting
 from adaspec.vllm.v2.reading import Reading, own_offsets
 
 SIZE, OWN, ALL = 8, 20, 50

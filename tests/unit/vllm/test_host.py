@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from random_models import random_model
-from v2_fakes import no_tables, report_of
+from session_fakes import no_tables, report_of
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import load_cost

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from random_models import random_model
-from v2_fakes import no_tables
+from session_fakes import no_tables
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -57,8 +57,7 @@ def test_what_is_known_of_rows_is_read_from_the_slots():
 @pytest.mark.parametrize("evidence", [True, False])
 def test_tokens_are_those_of_the_draft_and_of_the_match_behind_it(evidence, price):
     predictor, step = begun(evidence, price)
-    for token in (9, 1):
-        predictor.revise(step, torch.tensor([token, 3]), -torch.ones((2, 3)))
+    predictor.revise(step, torch.tensor([[9, 1], [3, 3]]), -torch.ones((2, 2, 3)))
     proposal = predictor.propose(step)
     neural, ngram = (each.tolist() for each in proposal.lengths)
     # Nothing is known of the second row, and it does not hold the drafter.
