@@ -1,18 +1,19 @@
 """Measures the cost of deciding: complete steps of learned policies on made-up running requests.
 
-A step takes in the tokens that the last one emitted, looks up matches, plans, reads a draft of
-three tokens, each right in six cases of ten, and settles, as an engine would drive it.
+A step is one of a server on model runner V1, whose host decides: it takes in what the last one
+emitted, looks up, predicts, reads a draft of three tokens, each right in six cases of ten, and
+settles what is verified.
 """
 
 from __future__ import annotations
 
-import copy
 import gc
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -25,7 +26,7 @@ from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import shipped_policies
-from adaspec.policy.step import Executor, ShownDrafts
+from adaspec.predict.features import CANDIDATE, TAIL
 from adaspec.trace.schema import CONFIDENCES
 
 WARM_UP = 20
@@ -49,13 +50,13 @@ class DecideRow:
     median_us: float
     p99_us: float
     lookup_us: float
-    """Taking in the emitted tokens and looking up what follows them."""
+    """Taking in the emitted tokens and looking up what follows them, measured apart."""
     before_us: float
-    """Features, prediction and planning."""
-    while_us: float
-    """Reading all drafted tokens but the last, and deciding to go on."""
+    """Learning what came of the last drafts, looking up and predicting."""
+    read_us: float
+    """Reading the drafted tokens, and looking up behind them."""
     after_us: float
-    """Choosing again, looking up after the draft, splicing and learning."""
+    """Choosing, and what is left to do once the engine has its drafts."""
 
 
 def find_benched(names: Sequence[str]) -> list[LearnedPolicy]:
@@ -85,7 +86,8 @@ def bench_decide(
         with without_garbage_collection():
             seconds = list(made_up_steps(policy, batch, tokens, WARM_UP + steps, cold))
         us = 1e6 * np.array(seconds[WARM_UP:])
-        times_us = (*np.quantile(us.sum(axis=1), (0.5, 0.99)), *np.median(us, axis=0))
+        whole_us = us[:, 1:].sum(axis=1)
+        times_us = (*np.quantile(whole_us, (0.5, 0.99)), *np.median(us, axis=0))
         evidence, drafted = policy.model.reads_evidence, min(DRAFTED, policy.neural_cap)
         rows.append(DecideRow(policy.name, evidence, drafted, batch, tokens, *map(float, times_us)))
     return rows
@@ -100,8 +102,8 @@ def deciding_constants(rows: Sequence[DecideRow]) -> dict[str, float]:
     listening = [row for row in rows if row.evidence] or rows
     parts = {
         "lookup": [(row.batch, row.lookup_us) for row in rows],
-        "decide": [(row.batch, row.median_us - row.while_us) for row in listening],
-        "revise": [(row.batch, row.while_us / max(row.drafted - 1, 1)) for row in listening],
+        "decide": [(row.batch, row.median_us - row.read_us) for row in listening],
+        "revise": [(row.batch, row.read_us / max(row.drafted, 1)) for row in listening],
     }
     if len({row.batch for row in rows}) < 2:
         raise BenchError("what deciding takes is fitted to two batch sizes or more: name more")
@@ -121,57 +123,128 @@ def made_up_steps(
     weights = np.ones(FORWARD_BYTES // 8 if cold else 0)
     rng = np.random.default_rng([tokens, batch])
     texts = made_up_texts(batch, tokens, (DRAFTED + 1) * (steps + 1))
-    drafted = min(DRAFTED, policy.neural_cap)
-    cost = (policy.manifest and policy.manifest.cost_model) or load_cost(DEFAULT)
-    setup = Setup(
-        cost, policy.cap, policy.neural_cap, slots=batch, shows_tokens=True, shows_confidences=True
-    )
+    server = Server(policy, texts, tokens)
     index = NgramIndex()
-    # A copy shares the policy's model, but not what it keeps from step to step.
-    executor = Executor(copy.copy(policy), setup, index)
-    slots = np.array([index.open(text[:tokens]) for text in texts], np.int32)
-    for slot in slots.tolist():
-        # The policy's answer is ignored: every row holds the drafter.
-        executor.enter(slot, batch)
-    prompt, holds = np.full(batch, tokens, np.int32), np.ones(batch, np.bool_)
-    position, counts, emitted = np.ones(batch, np.int32), np.ones(batch, np.int32), texts[:, tokens]
+    slots = [index.open(text[:tokens]) for text in texts]
+    drafted = min(DRAFTED, policy.neural_cap)
     offsets = np.arange(drafted + 1)
+    counts, verified = np.ones(batch, np.int32), np.zeros(batch, np.int32)
     for _ in range(steps):
-        following = np.take_along_axis(texts, tokens + position[:, None] + offsets, axis=1)
+        emitted, known = server.emit(counts), server.known
+        following = np.take_along_axis(texts, known[:, None] + offsets, axis=1)
         truth = following[:, :-1]
         right = np.minimum(rng.geometric(0.4, batch) - 1, drafted)
         is_right = offsets[:-1] < right[:, None]
-        drafts = np.where(is_right, truth, (truth + 1) % VOCABULARY).astype(np.int32)
-        confidences = -rng.exponential(1.0, (*truth.shape, len(CONFIDENCES))).astype(np.float32)
+        drafts = np.where(is_right, truth, (truth + 1) % VOCABULARY).astype(np.int64)
+        confidences = -rng.exponential(1.0, (drafted, batch, len(CONFIDENCES))).astype(np.float32)
         weights.sum()  # as a forward of the model
+        began_s = perf_counter()
+        index.extend(slots, emitted[emitted >= 0], counts)
+        index.survey(slots, TAIL, CANDIDATE)
+        lookup_s = perf_counter() - began_s
+        weights.sum()
+        parts = server.step(emitted, counts, verified, drafts, confidences)
+        verified = server.drafted
+        counts = np.minimum(right, verified).astype(np.int32) + 1
+        yield lookup_s, *parts
+
+
+class Server:
+    """A session of so many requests, all of whose prompts have so many tokens."""
+
+    def __init__(self, policy: LearnedPolicy, texts: Ints, tokens: int) -> None:
+        torch = _torch()
+        from adaspec.vllm.events import Serving
+        from adaspec.vllm.session.running import request_of
+        from adaspec.vllm.session.session import Session
+        from adaspec.vllm.v1.texts import Texts
+
+        batch = len(texts)
+        cost = (policy.manifest and policy.manifest.cost_model) or load_cost(DEFAULT)
+        caps = policy.cap, policy.neural_cap
+        setup = Setup(cost, *caps, slots=batch, shows_tokens=True, shows_confidences=True)
+        known = int(texts.max()) + 1
+        serving = Serving("bench", "", "serve", setup, "", "", vocabulary=known)
+        self.session = Session(policy, serving, torch.device("cpu"), None, False)
+        # Every row holds the drafter, whatever the policy would say.
+        self.session.host.holds_drafter = lambda running: True  # type: ignore[method-assign]
+        self._texts, self._known_texts = texts, Texts(batch, texts.shape[1])
+        self._prompts = np.full(batch, tokens, np.int32)
+        self.known = self._prompts.copy()
+        self.drafted = self.available = np.zeros(batch, np.int32)
+        """How many tokens the last step drafted, and how many there were to copy."""
+        self._names = [str(row) for row in range(batch)]
+        for name, text in zip(self._names, texts, strict=True):
+            self.session.arrive(request_of(name, text[:tokens], [], None, None))
+
+    def emit(self, counts: Ints) -> Ints:
+        """(rows, most) the next so many tokens of each text, -1 behind them."""
+        columns = np.arange(counts.max())
+        places = self.known[:, None] + columns
+        emitted = np.take_along_axis(self._texts, places, axis=1)
+        self.known = self.known + counts
+        return np.where(columns < counts[:, None], emitted, -1).astype(np.int32)
+
+    def step(
+        self, emitted: Ints, counts: Ints, verified: Ints, drafts: Any, confidences: Any
+    ) -> tuple[float, float, float]:
+        """Decide once: the seconds before drafting, of reading the draft, and after that."""
+        torch = _torch()
+        from adaspec.vllm.session.report import Outcome
+        from adaspec.vllm.session.running import Rows
+
+        session, texts = self.session, self._known_texts
         t0 = perf_counter()
-        index.extend(slots, emitted, counts)
-        step = executor.begin(slots, prompt, position, holds)
+        slots = texts.slots_of(self._names)
+        outcome = Outcome(self.known, counts, verified - counts + 1, emitted)
+        texts.write(slots, self._prompts, self._texts, outcome)
+        ones = np.ones(len(slots), np.bool_)
+        rows = Rows(
+            requests=self._names,
+            slots=slots,
+            prompt_tokens=self._prompts,
+            context_tokens=self.known,
+            samples=ones,
+            reads=~ones,
+            verified=verified,
+            outcome=outcome,
+        )
+        session.begin(rows, lambda holds: texts.batch(rows, holds))
         t1 = perf_counter()
-        step.source = ShownDrafts(index, step, drafts, confidences)
-        executor.plan(step)
-        t2 = perf_counter()
         # The policy's plan is overruled, so that every step has a draft of the same length.
-        step.planned = drafted
-        while_s = 0.0
-        for _ in range(drafted):
-            weights.sum()  # as one of the drafter
+        assert session.current is not None, session.breaker.counts
+        session.current.decided.forwards = drafts.shape[1]
+        read_s, revise = 0.0, session.drafting.revise
+
+        def timed(*facts: Any) -> None:
+            nonlocal read_s
             began_s = perf_counter()
-            executor.forward_ran(step)
-            while_s += perf_counter() - began_s
+            revise(*facts)
+            read_s = perf_counter() - began_s
+
+        session.drafting.revise = timed  # type: ignore[method-assign, assignment]
+        pending = session.current
+        t2 = perf_counter()
+        session.finish(torch.from_numpy(drafts), torch.from_numpy(confidences))
+        proposed = session.settle()
+        session.tell()
         t3 = perf_counter()
-        cut = executor.settle(step)
-        executor.copied(step)
-        t4 = perf_counter()
-        length = cut.neural_len + cut.ngram_len
-        counts = np.minimum(right, length).astype(np.int32) + 1
-        rows = np.where(offsets < counts[:, None], following, -1)
-        report = executor.report(step, length, cut.neural_len, counts - 1, rows, counts, drafted)
-        t5 = perf_counter()
-        executor.learn(report)
-        yield t1 - t0, t2 - t1, while_s, t4 - t3 + perf_counter() - t5
-        emitted = rows[rows >= 0]
-        position += counts
+        session.drafting.revise = revise  # type: ignore[method-assign]
+        self.drafted = np.array([len(tokens) for tokens in proposed], np.int32)
+        assert pending.decided.report is not None
+        self.available = pending.decided.report.available
+        return t1 - t0, read_s, t3 - t2 - read_s
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise BenchError(
+            "a server decides on PyTorch's tensors, and PyTorch is not installed: install "
+            "'adaspec[vllm]'"
+        ) from error
+    return torch
 
 
 def made_up_texts(count: int, tokens: int, output: int) -> Ints:

@@ -20,7 +20,7 @@ _TIMES_US = {
     "p99": "p99_us",
     "look-up": "lookup_us",
     "before": "before_us",
-    "while": "while_us",
+    "read": "read_us",
     "after": "after_us",
 }
 """Heads of columns, and the figures under them."""

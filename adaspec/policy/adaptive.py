@@ -147,7 +147,7 @@ class Adaptive(BasePolicy):
     def learn(self, report: Report) -> None:
         """Learn what became of the rows that hold the drafter."""
         batch = report.batch
-        told = batch.holds_neural & report.judged
+        told = batch.holds_neural
         if told.any():
             seen = self._confidence[told] if self._ranks else self._confidence
             lengths, accepted = report.neural_drafted[told], report.accepted[told]

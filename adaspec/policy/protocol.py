@@ -140,12 +140,6 @@ class Report:
     """How many were emitted per row."""
     step_s: float
     """The step's modelled duration."""
-    judged: Bools
-    """Rows whose proposal the target has verified, be it to draft nothing.
-
-    In an engine a request may end, a draft may be dropped, and what is recorded, or decided in
-    shadow mode, is never verified. Such a row may have `emitted` tokens; its `accepted` means
-    nothing."""
 
 
 class Policy(Protocol):

@@ -166,13 +166,13 @@ class Executor:
         context = prompt_tokens + position
         return Step(rows, context, position, holds, start, available, batch)
 
-    def keep(self, step: Step, exempt: Bools | None = None) -> bool:
-        """Whether requests go on holding the drafter; if not, only `exempt` rows hold it still."""
+    def keep(self, step: Step) -> bool:
+        """Whether requests go on holding the drafter; if not, no row holds it any more."""
         if not np.count_nonzero(step.holds_neural):
             return True
         if self.policy.holds_drafter(len(step.slots)):
             return True
-        step.holds_neural[:] = False if exempt is None else step.holds_neural & exempt
+        step.holds_neural[:] = False
         return False
 
     def plan(self, step: Step) -> int:
@@ -209,18 +209,12 @@ class Executor:
         step.planned = min(step.planned, self._asked(self._shown(step)))
         return step.forwards < step.planned
 
-    def settle(self, step: Step, room: Ints | None = None, lenient: bool = False) -> Cut:
-        """What is verified: the policy's proposal, cut to what can be.
-
-        `room` is the most tokens that each row's draft may hold, where the rows limit that;
-        `lenient` shortens neural lengths that were not drafted, where not the policy ended that.
-        """
+    def settle(self, step: Step) -> Cut:
+        """What is verified: the policy's proposal, cut to what can be."""
         proposal = self.policy.decide(self._shown(step))
         name, source = self.policy.name, step.source
         assert source is not None
-        neural_len, ngram_len = _checked_lengths(
-            proposal, step.holds_neural, step.forwards, name, lenient
-        )
+        neural_len, ngram_len = _checked_lengths(proposal, step.holds_neural, step.forwards, name)
         start, available = step.start, step.available
         source.check(neural_len)
         if proposal.ngram_start is not None:
@@ -233,16 +227,8 @@ class Executor:
             start = np.where(drafted, behind_start, start)
             available = np.where(drafted, behind_available, available)
         step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
-        _cut_to(step.cut, available, self.setup.cap, room)
+        _cut_to(step.cut, available, self.setup.cap)
         return step.cut
-
-    def copied(self, step: Step) -> Ints:
-        """The tokens that are copied, row by row of what was settled on; -1 behind them."""
-        cut, source = step.cut, step.source
-        assert cut is not None and isinstance(source, ShownDrafts)
-        return self.index.propose(
-            step.slots, cut.start, cut.ngram_len, source.tokens, cut.neural_len
-        )
 
     def report(
         self,
@@ -253,18 +239,10 @@ class Executor:
         emitted: Ints,
         emitted_tokens: Ints,
         forwards: int,
-        known: Bools | None = None,
-        judged: Bools | None = None,
     ) -> Report:
-        """What a policy learns of a step that ran so many forwards, with what it is charged.
-
-        `known` are the rows of which anything is known; None: all. The others were in no batch of
-        the target, and are not charged.
-        """
+        """What a policy learns of a step that ran so many forwards, with what it is charged."""
         assert step.proposal is not None
         context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
-        if known is not None:
-            context, holds, rows = context[known], holds[known], int(known.sum())
         step.shape = batch_shape(rows, int(context.sum()), drafted, forwards, bool(holds.any()))
         return Report(
             step.batch,
@@ -275,7 +253,6 @@ class Executor:
             emitted,
             emitted_tokens,
             float(step_s(self._costs, step.shape)),
-            np.ones(len(step.slots), np.bool_) if judged is None else judged,
         )
 
     def learn(self, report: Report) -> None:
@@ -300,22 +277,13 @@ class Executor:
         return step.batch
 
 
-def _checked_lengths(
-    proposal: object, holds: Bools, forwards: int, name: str, lenient: bool
-) -> tuple[Ints, Ints]:
-    """Neural and copied lengths; a `PolicyFault` if a rule is broken.
-
-    `lenient` shortens what was not drafted instead, and what was to be copied behind it goes: for
-    where somebody else than the policy `name` ended the drafting.
-    """
+def _checked_lengths(proposal: object, holds: Bools, forwards: int, name: str) -> tuple[Ints, Ints]:
+    """Neural and copied lengths; a `PolicyFault` if a rule is broken."""
     rows, drafted = len(holds), forwards * holds
     if not isinstance(proposal, Proposal):
         raise PolicyFault(f"policy '{name}' decides on {proposal!r:.60}, not on a Proposal")
     neural_len = whole_numbers(proposal.neural_len, rows, f"policy '{name}' proposes neural_len")
     ngram_len = whole_numbers(proposal.ngram_len, rows, f"policy '{name}' proposes ngram_len")
-    if lenient:
-        ngram_len[neural_len > drafted] = 0
-        np.minimum(neural_len, drafted, out=neural_len)
     if (neural_len < 0).any() or (neural_len > drafted).any() or (ngram_len < 0).any():
         raise PolicyFault(
             f"policy '{name}' proposes more neural tokens than were drafted ({forwards}), or a "
@@ -343,24 +311,8 @@ def _named_starts(
     )
 
 
-def _cut_to(cut: Cut, available: Ints, cap: int, room: Ints | None) -> None:
-    """Shorten to what there is to copy, to the cap, and to each row's room where rows have one."""
-    most = cap if room is None else np.clip(room, 0, cap)
-    behind = np.minimum(available, np.maximum(most - cut.neural_len, 0))
+def _cut_to(cut: Cut, available: Ints, cap: int) -> None:
+    """Shorten to what there is to copy, and to the cap."""
+    behind = np.minimum(available, np.maximum(cap - cut.neural_len, 0))
     np.minimum(cut.ngram_len, behind, out=cut.ngram_len)
-    np.minimum(cut.neural_len, most, out=cut.neural_len)
-
-
-def shorten_longest(cut: Cut, most_tokens: int) -> None:
-    """Shorten a batch's drafts, the longest first, until they hold no more tokens together."""
-    lengths = cut.neural_len + cut.ngram_len
-    if lengths.sum() <= most_tokens:
-        return
-    level = 0
-    while np.minimum(lengths, level + 1).sum() <= most_tokens:
-        level += 1
-    left = most_tokens - int(np.minimum(lengths, level).sum())
-    most = np.full_like(lengths, level)
-    most[np.flatnonzero(lengths > level)[:left]] += 1
-    np.minimum(cut.neural_len, most, out=cut.neural_len)
-    np.minimum(cut.ngram_len, most - cut.neural_len, out=cut.ngram_len)
+    np.minimum(cut.neural_len, cap, out=cut.neural_len)

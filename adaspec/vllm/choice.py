@@ -157,8 +157,8 @@ def _check_lengths(policy: StaticPolicy) -> None:
     ):
         if asked > most:
             raise ServingError(
-                f"policy '{policy.name}' drafts {asked} {kind} tokens: give a rule of at most {most}, "
-                "which is the most that a server drafts"
+                f"policy '{policy.name}' drafts {asked} {kind} tokens, more than a server does: "
+                f"give a rule of at most {most}"
             )
 
 

@@ -57,7 +57,6 @@ def document_of(event: DraftedStep) -> dict[str, Any]:
             "neural_len": neural,
             "ngram_len": ngram,
         }
-        facts["expected_accepted"] = _short(float(event.expected[row]))
         facts |= {name: _shortened(value) for name, value in reasons[row].items()}
         rows.append(facts)
     return {

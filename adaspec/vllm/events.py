@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Floats, Ints, Setup
 from adaspec.vllm.guarding import Guarded
@@ -103,8 +104,6 @@ class DraftedStep:
     """The tokens that are sent to the target in mode 'serve'."""
     proposes: bool
     """Whether they are."""
-    expected: Floats
-    """How many tokens of each row are expected to be accepted, spliced ones left out."""
     reasons: Reasons
     decision_s: float
     """The seconds that deciding took on this machine."""
@@ -135,6 +134,8 @@ class VerifiedStep:
     """How many tokens the target judged; the scheduler may have cut or dropped the draft."""
     neural_drafted: Ints
     accepted: Ints
+    expected: NDArray[np.float64]
+    """How many of them were expected to be accepted, spliced ones left out."""
     emitted_tokens: Ints
     dropped: list[str]
     """Requests with a draft of which the target judged no token."""

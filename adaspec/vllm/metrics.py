@@ -317,7 +317,7 @@ class MetricsObserver(Observer):
             event.neural_drafted,
             event.accepted,
             step.from_answers,
-            step.expected,
+            event.expected,
         )
         rows = zip(drafted_tokens, *(column.tolist() for column in columns), strict=True)
         for drafted, known, neural, accepted, from_answers, expected in rows:

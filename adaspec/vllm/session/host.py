@@ -37,6 +37,7 @@ from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.vllm.session.report import Layout, Report
 
+Floats = NDArray[np.float64]
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
 """The lengths that are tried where all drafts are of one length, beside the longest."""
 _ROW_FADE = 0.998
@@ -64,6 +65,8 @@ class Decided:
     """How many tokens of each draft fit the budget."""
     step_s: float = 0.0
     """The seconds of the step that verified them, by the cost model."""
+    expected: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    """(rows, 3) how many verified tokens of each source were expected to be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,8 @@ class Host:
         facts.position[:rows] = report.context - decided.prompt_tokens
         facts.holds_neural[:rows] = decided.holds_neural
         facts.length[:rows] = 0
-        memory.expected[:rows] = expected_tokens(report, verified.drafted)
+        decided.expected = expected_tokens(report.survival, report.neural, verified.drafted)
+        memory.expected[:rows] = decided.expected
         memory.record["factor"] = decided.factors
         known = verified.known
         shape = batch_shape(
@@ -241,20 +245,24 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted))
 
 
-def expected_tokens(report: Report, drafted: Ints) -> NDArray[np.float64]:
-    """(rows, 3) tokens expected to be accepted of verified drafts, by source.
+@compiled
+def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
+    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
 
-    Those of a splice are what is expected once all neural tokens before it are accepted.
+    Those of a splice are what is expected once all `neural` tokens before it are accepted.
     """
-    columns = np.arange(report.survival.shape[1])
-    survival = np.where(columns < drafted[:, None], report.survival, 0.0)
-    neural = columns < report.neural[:, None]
-    by_head = np.where(neural, survival, 0.0).sum(axis=1)
-    copied = np.where(neural, 0.0, survival).sum(axis=1)
-    drafts = report.neural > 0
-    last = report.survival[np.arange(len(drafted)), np.maximum(report.neural - 1, 0)]
-    spliced = np.divide(copied, last, out=np.zeros_like(copied), where=drafts & (last > 0))
     expected = np.zeros((len(drafted), 3))
-    expected[:, NGRAM] = np.where(drafts, 0.0, copied)
-    expected[:, NEURAL], expected[:, SPLICE] = by_head, spliced
+    for row in range(len(drafted)):
+        by_head, copied = 0.0, 0.0
+        for at in range(min(drafted[row], survival.shape[1])):
+            if at < neural[row]:
+                by_head += survival[row, at]
+            else:
+                copied += survival[row, at]
+        if neural[row] == 0:
+            expected[row, NGRAM] = copied
+            continue
+        last = survival[row, neural[row] - 1]
+        expected[row, NEURAL] = by_head
+        expected[row, SPLICE] = copied / last if last > 0 else 0.0
     return expected

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.host import Decided, Verified, expected_tokens
 from adaspec.vllm.session.running import Pending
@@ -38,7 +39,6 @@ def drafted_event(pending: Pending) -> DraftedStep:
         from_answers=report.remembered > 0,
         chosen=[report.tokens[row, :each].tolist() for row, each in enumerate(lengths.tolist())],
         proposes=pending.proposes,
-        expected=expected_tokens(report, lengths)[:, :2].sum(axis=1).astype(np.float32),
         reasons=partial(_reasons, decided),
         decision_s=pending.decision_s,
     )
@@ -48,25 +48,29 @@ def _reasons(decided: Decided, rows: int) -> tuple[float, list[dict[str, Any]]]:
     """What the host knows of why rows were decided so."""
     report = decided.report
     assert report is not None
+    expected = expected_tokens(report.survival, report.neural, decided.lengths)
     return decided.price, [
-        {"survival": report.survival[row][: report.length[row]].tolist()} for row in range(rows)
+        {
+            "expected_accepted": float(expected[row, :SPLICE].sum()),
+            "survival": report.survival[row][: report.length[row]].tolist(),
+        }
+        for row in range(rows)
     ]
 
 
 def verified_event(before: Pending, verified: Verified, after: Pending) -> VerifiedStep:
     """What became of the drafts of a step."""
-    event, report = before.event, before.decided.report
-    assert event is not None and report is not None
+    event, expected = before.event, before.decided.expected
+    assert event is not None
     rows = zip(event.requests, event.proposed, verified.drafted.tolist(), strict=True)
     complete = bool(verified.known.any()) and set(after.requests) <= set(before.requests)
-    # What was expected is compared with what came of the tokens that the target judged.
-    event.expected = expected_tokens(report, verified.drafted)[:, :2].sum(1).astype(np.float32)
     return VerifiedStep(
         step=event,
         known=verified.known,
         drafted=verified.drafted,
         neural_drafted=verified.neural_drafted,
         accepted=verified.accepted,
+        expected=expected[:, NGRAM] + expected[:, NEURAL],
         emitted_tokens=verified.emitted_tokens,
         dropped=[name for name, proposed, drafted in rows if proposed and not drafted],
         step_s=before.decided.step_s,

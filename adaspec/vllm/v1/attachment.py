@@ -158,36 +158,26 @@ class Hooks:
         for row, name in enumerate(requests):
             if name in self._resumed or not session.knows(name):
                 session.arrive(self._request(name, row, int(prompts[row]), int(known[row])))
-        slots = self._texts.slots_of(requests)
-        self._texts.write(slots, prompts, known, batch.token_ids_cpu, sampled)
-        before, self._sampled = self._sampled, set()
-        self._sampled.update(
-            name for name, tokens in zip(requests, sampled, strict=True) if len(tokens)
+        before, self._sampled = (
+            self._sampled,
+            {name for name, tokens in zip(requests, sampled, strict=True) if len(tokens)},
         )
         drafts = scheduled.scheduled_spec_decode_tokens
         verified = np.array([len(drafts.get(name, ())) for name in requests], np.int32)
-        counts = np.array([len(tokens) for tokens in sampled], np.int32)
-        emitted = np.full((count, max(counts.max(initial=0), 1)), -1, np.int32)
-        for row, tokens in enumerate(sampled):
-            emitted[row, : len(tokens)] = tokens
-        context = known + counts
-        outcome = Outcome(
-            context=context,
-            sampled=counts,
-            rejected=np.where(counts > 0, np.maximum(verified - counts + 1, 0), 0).astype(np.int32),
-            emitted=emitted,
-        )
+        outcome = outcome_of(known, sampled, verified)
+        slots = self._texts.slots_of(requests)
+        self._texts.write(slots, prompts, batch.token_ids_cpu, outcome)
         states = [runner.requests[name] for name in requests]
         return Rows(
             requests=requests,
             slots=slots,
             prompt_tokens=prompts,
-            context_tokens=context,
-            samples=counts > 0,
+            context_tokens=outcome.context,
+            samples=outcome.sampled > 0,
             reads=np.array([name not in before for name in requests], np.bool_),
             verified=verified,
             outcome=outcome,
-            room=room_of(states, context - prompts),
+            room=room_of(states, outcome.context - prompts),
         )
 
     def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> Request:
@@ -195,6 +185,16 @@ class Hooks:
         params = self._runner.requests[name].sampling_params
         prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()
         return request_of(name, prompt, output, params, self._owners.get(name))
+
+
+def outcome_of(known: Ints, sampled: Sequence[Sequence[int]], verified: Ints) -> Outcome:
+    """What came of a step, given what was known before it, and what it verified."""
+    counts = np.array([len(tokens) for tokens in sampled], np.int32)
+    emitted = np.full((len(counts), max(counts.max(initial=0), 1)), -1, np.int32)
+    for row, tokens in enumerate(sampled):
+        emitted[row, : len(tokens)] = tokens
+    rejected = np.where(counts > 0, np.maximum(verified - counts + 1, 0), 0)
+    return Outcome(known + counts, counts, rejected.astype(np.int32), emitted)
 
 
 def room_of(states: Sequence[Any], output_tokens: Ints) -> Ints | None:

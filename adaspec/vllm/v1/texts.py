@@ -14,6 +14,7 @@ from torch import Tensor
 
 from adaspec.kernels.batch import Batch
 from adaspec.policy.protocol import Ints
+from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.running import Rows
 
 
@@ -47,24 +48,16 @@ class Texts:
             self._slots[name] = self._free.pop()
         return np.array([self._slots[name] for name in requests], np.int64)
 
-    def write(
-        self,
-        slots: NDArray[np.int64],
-        prompts: Ints,
-        known: Ints,
-        rows: NDArray[np.int32],
-        sampled: Sequence[Sequence[int]],
-    ) -> None:
-        """Take in each row's text: so many tokens of `rows`, and what was sampled behind them."""
-        self.prompt_tokens[slots] = prompts
-        facts = zip(slots.tolist(), known.tolist(), sampled, strict=True)
-        for row, (slot, count, tokens) in enumerate(facts):
-            text, before = self.tokens[slot], int(self.context_tokens[slot])
-            first = before if before <= count else 0  # the text was cut or replaced
-            if first < count:
-                text[first:count] = rows[row, first:count]
-            text[count : count + len(tokens)] = tokens
-            self.context_tokens[slot] = count + len(tokens)
+    def write(self, slots: NDArray[np.int64], prompts: Ints, rows: Ints, outcome: Outcome) -> None:
+        """Take in each row's text, which `rows` has but for what the step emitted."""
+        known = outcome.context - outcome.sampled
+        for row in np.flatnonzero(self.context_tokens[slots] != known).tolist():
+            # Whoever is new, or had a step of which nothing was told; or its text was replaced.
+            self.tokens[slots[row], : known[row]] = rows[row, : known[row]]
+        columns = np.arange(outcome.emitted.shape[1])
+        at, column = np.nonzero(columns < outcome.sampled[:, None])
+        self.tokens[slots[at], known[at] + column] = outcome.emitted[at, column]
+        self.prompt_tokens[slots], self.context_tokens[slots] = prompts, outcome.context
 
     def batch(self, rows: Rows, holds: Tensor) -> Batch:
         """What the session's predictor reads of a step, given who holds the drafter."""

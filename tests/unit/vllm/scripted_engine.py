@@ -14,9 +14,9 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import Serving
-from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.running import Rows, request_of
 from adaspec.vllm.session.session import Session
+from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
@@ -128,18 +128,15 @@ class ScriptedEngine:
             tokens[row, : len(text)] = text
         prompts = np.array([len(self.requests[at].prompt) for at in self.running], np.int32)
         before = np.array([known[at] for at in self.running], np.int32)
-        counts = np.array([len(sampled[at]) for at in self.running], np.int32)
+        drafted = np.array([verified[at] for at in self.running], np.int32)
+        outcome = outcome_of(before, [sampled[at] for at in self.running], drafted)
         for row, at in enumerate(self.running):
             if not self.session.knows(names[row]):
                 prompt = tokens[row, : prompts[row]]
                 output = texts[row][prompts[row] : known[at]]
                 self.session.arrive(request_of(names[row], prompt, output, self.params[at], None))
         slots = self.texts.slots_of(names)
-        self.texts.write(slots, prompts, before, tokens, [sampled[at] for at in self.running])
-        drafted = np.array([verified[at] for at in self.running], np.int32)
-        emitted = np.full((len(names), counts.max()), -1, np.int32)
-        for row, at in enumerate(self.running):
-            emitted[row, : counts[row]] = sampled[at]
+        self.texts.write(slots, prompts, tokens, outcome)
         left = None
         if self.shortest is not None:
             left = np.array([self.shortest - 1 - self.position[at] for at in self.running])
@@ -147,11 +144,11 @@ class ScriptedEngine:
             requests=names,
             slots=slots,
             prompt_tokens=prompts,
-            context_tokens=before + counts,
-            samples=counts > 0,
+            context_tokens=outcome.context,
+            samples=outcome.sampled > 0,
             reads=np.zeros(len(names), np.bool_),
             verified=drafted,
-            outcome=Outcome(before + counts, counts, drafted - counts + 1, emitted),
+            outcome=outcome,
             room=None if left is None else np.maximum(left, 0).astype(np.int32),
         )
 

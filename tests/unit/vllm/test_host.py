@@ -27,7 +27,8 @@ def test_what_is_expected_of_a_cut_draft_is_split_by_source():
     report = report_of(
         [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]], [2, 0, 3]
     )
-    expected = expected_tokens(report, np.array([3, 1, 2], np.int32))
+    drafted = np.array([3, 1, 2], np.int32)
+    expected = expected_tokens(report.survival, report.neural, drafted)
     assert expected[0, NEURAL] == pytest.approx(1.2)
     assert expected[0, SPLICE] == pytest.approx(0.2 / 0.4)  # once both neural tokens are accepted
     assert expected[1].tolist() == [pytest.approx(0.5), 0.0, 0.0]

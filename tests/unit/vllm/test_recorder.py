@@ -39,7 +39,6 @@ def proposed(step, position):
         from_answers=np.zeros(1, np.bool_),
         chosen=[[int(TEXT[position])]],
         proposes=False,
-        expected=np.ones(1, np.float32),
         reasons=lambda rows: (0.0, [{}] * rows),
         decision_s=0.0,
     )
