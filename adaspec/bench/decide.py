@@ -7,6 +7,7 @@ settles what is verified.
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 from collections.abc import Iterator, Sequence
@@ -56,7 +57,7 @@ class DecideRow:
     read_us: float
     """Reading the drafted tokens, and looking up behind them."""
     after_us: float
-    """Choosing, and what is left to do once the engine has its drafts."""
+    """Choosing, and splicing."""
 
 
 def find_benched(names: Sequence[str]) -> list[LearnedPolicy]:
@@ -128,7 +129,7 @@ def made_up_steps(
     slots = [index.open(text[:tokens]) for text in texts]
     drafted = min(DRAFTED, policy.neural_cap)
     offsets = np.arange(drafted + 1)
-    counts, verified = np.ones(batch, np.int32), np.zeros(batch, np.int32)
+    counts = np.ones(batch, np.int32)
     for _ in range(steps):
         emitted, known = server.emit(counts), server.known
         following = np.take_along_axis(texts, known[:, None] + offsets, axis=1)
@@ -143,39 +144,36 @@ def made_up_steps(
         index.survey(slots, TAIL, CANDIDATE)
         lookup_s = perf_counter() - began_s
         weights.sum()
-        parts = server.step(emitted, counts, verified, drafts, confidences)
-        verified = server.drafted
-        counts = np.minimum(right, verified).astype(np.int32) + 1
+        parts = server.step(emitted, counts, drafts, confidences)
+        counts = np.minimum(right, server.drafted).astype(np.int32) + 1
         yield lookup_s, *parts
 
 
 class Server:
-    """A session of so many requests, all of whose prompts have so many tokens."""
+    """Decides for so many requests, all of whose prompts have so many tokens."""
 
     def __init__(self, policy: LearnedPolicy, texts: Ints, tokens: int) -> None:
         torch = _torch()
-        from adaspec.vllm.events import Serving
-        from adaspec.vllm.session.running import request_of
-        from adaspec.vllm.session.session import Session
-        from adaspec.vllm.v1.texts import Texts
+        from adaspec.vllm.session.drafting import Drafting
+        from adaspec.vllm.session.host import Host
 
         batch = len(texts)
         cost = (policy.manifest and policy.manifest.cost_model) or load_cost(DEFAULT)
         caps = policy.cap, policy.neural_cap
         setup = Setup(cost, *caps, slots=batch, shows_tokens=True, shows_confidences=True)
-        known = int(texts.max()) + 1
-        serving = Serving("bench", "", "serve", setup, "", "", vocabulary=known)
-        self.session = Session(policy, serving, torch.device("cpu"), None, False)
-        # Every row holds the drafter, whatever the policy would say.
-        self.session.host.holds_drafter = lambda running: True  # type: ignore[method-assign]
-        self._texts, self._known_texts = texts, Texts(batch, texts.shape[1])
+        vocabulary = int(texts.max()) + 1
+        # A copy shares the policy's model, but not what it keeps from step to step.
+        policy = copy.copy(policy)
+        self._host = Host(policy, setup)
+        self._drafting = Drafting(policy, batch, *caps, vocabulary, torch.device("cpu"))
+        self._slots = np.arange(batch, dtype=np.int32)
+        self._drafting.enter(self._slots, np.zeros(batch, np.int32))
+        self._texts, self._holds = texts, np.ones(batch, np.bool_)
         self._prompts = np.full(batch, tokens, np.int32)
+        self._before: Any = None
         self.known = self._prompts.copy()
         self.drafted = self.available = np.zeros(batch, np.int32)
         """How many tokens the last step drafted, and how many there were to copy."""
-        self._names = [str(row) for row in range(batch)]
-        for name, text in zip(self._names, texts, strict=True):
-            self.session.arrive(request_of(name, text[:tokens], [], None, None))
 
     def emit(self, counts: Ints) -> Ints:
         """(rows, most) the next so many tokens of each text, -1 behind them."""
@@ -186,54 +184,41 @@ class Server:
         return np.where(columns < counts[:, None], emitted, -1).astype(np.int32)
 
     def step(
-        self, emitted: Ints, counts: Ints, verified: Ints, drafts: Any, confidences: Any
+        self, emitted: Ints, counts: Ints, drafts: Any, confidences: Any
     ) -> tuple[float, float, float]:
         """Decide once: the seconds before drafting, of reading the draft, and after that."""
         torch = _torch()
-        from adaspec.vllm.session.report import Outcome
-        from adaspec.vllm.session.running import Rows
+        from adaspec.kernels.batch import Batch
+        from adaspec.vllm.session.host import Verified
 
-        session, texts = self.session, self._known_texts
+        host, drafting, before = self._host, self._drafting, self._before
+        drafted, evidence = torch.from_numpy(drafts), torch.from_numpy(confidences)
         t0 = perf_counter()
-        slots = texts.slots_of(self._names)
-        outcome = Outcome(self.known, counts, verified - counts + 1, emitted)
-        texts.write(slots, self._prompts, self._texts, outcome)
-        ones = np.ones(len(slots), np.bool_)
-        rows = Rows(
-            requests=self._names,
-            slots=slots,
-            prompt_tokens=self._prompts,
-            context_tokens=self.known,
-            samples=ones,
-            reads=~ones,
-            verified=verified,
-            outcome=outcome,
+        if before is not None:
+            neural = np.minimum(before.report.neural, self.drafted)
+            host.learn(
+                before, Verified(self._holds, self.drafted, neural, counts - 1, counts, emitted)
+            )
+        context = int(self.known.sum())
+        decided = host.decide(self._slots, self._prompts, self._holds, context)
+        slots, known, prompts = map(torch.from_numpy, (self._slots, self.known, self._prompts))
+        holds, sampled = torch.from_numpy(self._holds), torch.from_numpy(counts)
+        batch = Batch(
+            slots.long(), torch.from_numpy(self._texts), known, prompts, holds, sampled, sampled
         )
-        session.begin(rows, lambda holds: texts.batch(rows, holds))
+        settings = torch.from_numpy(np.array([decided.price, *decided.factors]))
+        step = drafting.begin(batch, settings)
         t1 = perf_counter()
-        # The policy's plan is overruled, so that every step has a draft of the same length.
-        assert session.current is not None, session.breaker.counts
-        session.current.decided.forwards = drafts.shape[1]
-        read_s, revise = 0.0, session.drafting.revise
-
-        def timed(*facts: Any) -> None:
-            nonlocal read_s
-            began_s = perf_counter()
-            revise(*facts)
-            read_s = perf_counter() - began_s
-
-        session.drafting.revise = timed  # type: ignore[method-assign, assignment]
-        pending = session.current
+        drafting.revise(step, drafted, evidence)
         t2 = perf_counter()
-        session.finish(torch.from_numpy(drafts), torch.from_numpy(confidences))
-        proposed = session.settle()
-        session.tell()
+        # The policy's plan is overruled, so that every step has a draft of the same length.
+        decided.forwards = drafts.shape[1]
+        report: Any = drafting.finish(step, drafted, evidence, None).report
+        decided.report = report
+        host.settle(decided, None, 0)
         t3 = perf_counter()
-        session.drafting.revise = revise  # type: ignore[method-assign]
-        self.drafted = np.array([len(tokens) for tokens in proposed], np.int32)
-        assert pending.decided.report is not None
-        self.available = pending.decided.report.available
-        return t1 - t0, read_s, t3 - t2 - read_s
+        self._before, self.drafted, self.available = decided, decided.lengths, report.available
+        return t1 - t0, t2 - t1, t3 - t2
 
 
 def _torch() -> Any:

@@ -6,9 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.jit import compiled
 from adaspec.vllm.session.report import Layout, Report
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+NO_LIMITS = np.zeros((0, 2), np.int32)
 
 
 class Drafts(NamedTuple):
@@ -54,33 +62,49 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
     How much of a draft is verified is settled when the step's budget is known.
     """
     host: Any = Made(*(each.numpy() for each in made))  # type: ignore[arg-type]
-    sound = (host.tokens >= 0) & (host.tokens < vocabulary) & host.decides[:, None]
-    verifiable = np.logical_and.accumulate(sound, axis=1)
-    if limits is not None:
-        most, copies = limits.numpy().T
-        most = np.where(copies > 0, most, np.minimum(most, host.neural))
-        verifiable &= np.arange(verifiable.shape[1]) < most[:, None]
-    survival = np.where(verifiable, host.survival, 0.0)
-    # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
-    tokens = np.where(verifiable, host.tokens, 0)
-    length = verifiable.sum(axis=1, dtype=np.int32)
-    forwards = host.drafted.shape[1]
+    bounds = NO_LIMITS if limits is None else limits.numpy()
+    tokens, survival, length = _verifiable(
+        host.tokens, host.survival, host.decides, host.neural, bounds, vocabulary
+    )
+    worth = host.worth_neural + host.worth_ngram
     report = Report(
         context=host.context,
         sampled=host.sampled,
         rejected=host.rejected,
-        wanted=np.minimum(host.worth_neural + host.worth_ngram, length).astype(np.int32),
+        wanted=np.minimum(worth, length).astype(np.int32),
         neural=np.minimum(host.neural, length).astype(np.int32),
         length=length,
         available=host.available,
         remembered=host.remembered.astype(np.int32),
         emitted=host.emitted,
-        tokens=tokens.astype(np.int32),
+        tokens=tokens,
         survival=survival,
         drafted=host.drafted.astype(np.int32),
-        confidences=host.confidences[:forwards].transpose(1, 0, 2),
+        confidences=host.confidences[: host.drafted.shape[1]].transpose(1, 0, 2),
     )
     return Drafts(torch.from_numpy(tokens), torch.from_numpy(survival), report)
+
+
+@compiled
+def _verifiable(
+    tokens: Longs, survival: Floats, decides: Bools, neural: Longs, limits: Ints, vocabulary: int
+) -> tuple[Longs, Floats, Ints]:
+    """What of each row's draft may be verified, 0 behind it, and how many tokens that are."""
+    # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
+    kept, chances = np.zeros_like(tokens), np.zeros_like(survival)
+    lengths = np.zeros(len(tokens), np.int32)
+    for row in range(len(tokens)):
+        most = tokens.shape[1] if decides[row] else 0
+        if len(limits):
+            most = min(most, limits[row, 0])
+            if limits[row, 1] == 0:
+                most = min(most, neural[row])
+        for at in range(most):
+            if not 0 <= tokens[row, at] < vocabulary:
+                break
+            kept[row, at], chances[row, at] = tokens[row, at], survival[row, at]
+            lengths[row] += 1
+    return kept, chances, lengths
 
 
 def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:

@@ -19,6 +19,7 @@ from adaspec.cost.model import line
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
+from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import pinned_planner
@@ -28,6 +29,8 @@ from adaspec.predict.model import Model
 from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class HostPredictor:
@@ -131,16 +134,14 @@ class HostPredictor:
 
     def _take_in(self, slots: Ints, tokens: Ints, context: Ints, sampled: Ints) -> Ints:
         """Index what the texts have gained; (rows, cap + 1) the tokens that the step emitted."""
-        columns = np.arange(self._cap + 1)
-        places = np.minimum((context - sampled)[:, None] + columns, tokens.shape[1] - 1)
-        is_said = columns < sampled[:, None]
-        said = np.where(is_said, tokens[slots[:, None], places], -1)
+        said = _emitted(tokens, slots, context, sampled, self._cap + 1)
         # Where a step was not told of, or too long, the whole text is read.
         grows = (self._known[slots] + sampled == context) & (sampled <= self._cap + 1)
         grows &= self._places[slots] >= 0
         grown = slots[grows]
         if len(grown):
-            self._index.extend(self._places[grown], said[grows][is_said[grows]], sampled[grows])
+            new = said if grows.all() else said[grows]
+            self._index.extend(self._places[grown], new[new >= 0], sampled[grows])
         for row in np.flatnonzero(~grows).tolist():
             slot = int(slots[row])
             self._forget(slot)
@@ -182,43 +183,63 @@ class HostPredictor:
         neural, ngram = np.zeros((2, count), np.int32)
         stages.wanted(address, step.forwards, neural, ngram)
         if step.forwards and not self.reads_drafts:
-            match, unknown = self._behind(neural), np.full_like(neural, -1)
+            match, unknown = _behind(self.behind, neural), np.full_like(neural, -1)
             stages.wanted_splice(address, neural, _matches(match, unknown), ngram)
         wanted = _lengths(neural, ngram)
         stages.extended(address, step.forwards, neural, ngram)
-        start = np.where(neural > 0, self._behind(neural)[START], planner.rows.start[:count])
-        tokens = self._drafted(step.batch.slots.numpy(), start, neural, ngram)
+        start = _behind(self.behind, neural)[START]
+        start = np.where(neural > 0, start, planner.rows.start[:count])
+        drafts, slots = self._drafts[:count], step.batch.slots.numpy()
+        copied = self._index.propose(self._places[slots], start, ngram, drafts, neural)
         stages.offer(address, neural, ngram)
-        columns = np.arange(min(self._cap, planner.memory.offered.shape[1]))
-        survival = np.zeros(tokens.shape)
-        survival[:, columns] = np.where(
-            columns < (neural + ngram)[:, None], planner.memory.offered[:count, columns], 0.0
+        tokens, survival = _drafted(
+            drafts, neural, copied, ngram, planner.memory.offered, self._cap
         )
         return Proposal(
             wanted=wanted,
             lengths=_lengths(neural, ngram),
-            tokens=torch.from_numpy(tokens).long(),
+            tokens=torch.from_numpy(tokens),
             survival=torch.from_numpy(survival),
             from_answers=torch.from_numpy((start >= IN_ANSWERS) & (ngram > 0)),
         )
 
-    def _drafted(self, slots: Ints, start: Ints, neural: Ints, ngram: Ints) -> Ints:
-        """(rows, cap) the neural tokens and the copied ones behind them, -1 behind all."""
-        drafts, columns = self._drafts[: len(slots)], np.arange(self._cap)
-        copied = self._index.propose(self._places[slots], start, ngram, drafts, neural)
-        tokens = np.full((len(slots), self._cap), -1, np.int32)
-        width = min(self._cap, drafts.shape[1])
-        tokens[:, :width] = np.where(columns[:width] < neural[:, None], drafts[:, :width], -1)
-        if copied.shape[1]:
-            at = columns - neural[:, None]
-            placed = np.take_along_axis(copied, at.clip(0, copied.shape[1] - 1), axis=1)
-            tokens = np.where((at >= 0) & (at < ngram[:, None]), placed, tokens)
-        return tokens
 
-    def _behind(self, neural_len: Ints) -> Ints:
-        """(FACTS, rows) the matches behind so many drafted tokens; where that is 0, nothing."""
-        rows = np.arange(len(neural_len))
-        return self.behind[np.maximum(neural_len - 1, 0), :, rows].T.copy()
+@compiled
+def _emitted(tokens: Ints, slots: Longs, context: Ints, sampled: Ints, most: int) -> Ints:
+    """(rows, most) the last tokens of each text, as many as were sampled; -1 behind them."""
+    said = np.full((len(slots), most), -1, np.int32)
+    for row in range(len(slots)):
+        first = context[row] - sampled[row]
+        for at in range(min(sampled[row], most)):
+            said[row, at] = tokens[slots[row], first + at]
+    return said
+
+
+@compiled
+def _behind(behind: Ints, neural: Ints) -> Ints:
+    """(FACTS, rows) the matches behind so many drafted tokens; no match where that is 0."""
+    match = np.zeros((behind.shape[1], len(neural)), np.int32)
+    for row in range(len(neural)):
+        match[:, row] = behind[max(neural[row] - 1, 0), :, row]
+    return match
+
+
+@compiled
+def _drafted(
+    drafts: Ints, neural: Ints, copied: Ints, ngram: Ints, offered: Floats, cap: int
+) -> tuple[Longs, Floats]:
+    """(rows, cap) the neural tokens and the copied ones behind them, and how likely they are.
+
+    Behind all is -1, and 0.
+    """
+    tokens, survival = np.full((len(neural), cap), -1, np.int64), np.zeros((len(neural), cap))
+    for row in range(len(neural)):
+        for at in range(min(neural[row] + ngram[row], cap)):
+            last = neural[row]
+            tokens[row, at] = drafts[row, at] if at < last else copied[row, at - last]
+            if at < offered.shape[1]:
+                survival[row, at] = offered[row, at]
+    return tokens, survival
 
 
 def _matches(match: Ints, copied: Ints) -> BehindMatches:

@@ -141,11 +141,6 @@ class Session:
         return Host(self._policy, setup)
 
     @property
-    def current(self) -> Pending | None:
-        """The step that has begun and is not finished."""
-        return None if self._current is None else self._current[0]
-
-    @property
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         on = self.mode != "off" and self.word == PLAN and not self.breaker.off

@@ -10,7 +10,7 @@ from adaspec.vllm.session.memory import TOKENS_A_STEP, Memory  # noqa: E402
 
 
 def test_the_device_has_the_words_that_the_host_has_and_a_step_stores_only_so_many():
-    rng, memory = np.random.default_rng(0), Memory(AnswerIndex(LEAST_BYTES))
+    rng, memory = np.random.default_rng(0), Memory(AnswerIndex(1 << 21))
     answers = memory.on_device(3, torch.device("cpu"))
     answers.owners[1] = 1
     for _ in range(12):
