@@ -228,12 +228,12 @@ def test_a_server_on_v1_measures_its_costs_where_its_policy_weighs_them(
     monkeypatch.setattr(measuring, "MOST_S", 600.0)
     policy = written_policy(tmp_path / "policy")
     engine = engines({**config, "policy": policy, "num_speculative_tokens": CAP})
-    cost = engine.session.setup.cost
+    cost = engine.session.serving.setup.cost
     check_cost(cost, "measured")
     assert cost.name == measuring.NAME
     longest = 8 * (1 + CAP)
     assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
-    table_s = engine.session.policy.planner.costs.table_s
+    table_s = engine.session.host._policy.planner.costs.table_s
     assert table_s[longest] == pytest.approx(cost.seconds[-1])
     assert engine.greedy(prompts, 48) == truth(48)
     assert not engine.session.breaker.counts

@@ -15,7 +15,7 @@ def test_the_device_has_the_words_that_the_host_has_and_a_step_stores_only_so_ma
     answers.owners[1] = 1
     for _ in range(12):
         for _ in range(5):
-            memory.add(rng.integers(0, 9, rng.integers(2, TOKENS_A_STEP // 2)).tolist(), 1)
+            memory.add(rng.integers(0, 9, rng.integers(2_000, TOKENS_A_STEP // 2)).tolist(), 1)
         steps = 0
         while memory.waits:
             memory.store()
