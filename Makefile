@@ -16,7 +16,7 @@ ifneq ($(SOUND),True)
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help demo test test-fast test-engine test-thorough test-long test-faults soak engine lint bench bench-guard evidence gpu-dry-run docs test-packaging clean
+.PHONY: help demo test test-fast test-engine test-thorough test-long test-faults soak engine lint bench bench-guard evidence gpu-dry-run docs site test-packaging clean
 
 help:
 	@echo 'make demo            train a policy on recorded traces, judge it, and serve a small model with it'
@@ -33,6 +33,7 @@ help:
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
 	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
+	@echo 'make site            a searchable site of README and docs, in site/'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
 	@echo 'make clean           remove .venv/, demo/ and caches'
 
@@ -178,9 +179,13 @@ docs: $(READY)
 	$(PY) docs/commands.py > docs/commands.md
 	$(PY) eval/summary.py
 
+# Searchable pages of README and docs, in site/.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
 test-packaging: $(READY)
 	$(PY) tests/packaging/resolve_beside_vllm.py
 	$(PY) tests/packaging/read_vllm_sources.py
 
 clean:
-	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
