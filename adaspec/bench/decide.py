@@ -215,7 +215,7 @@ class Server:
         decided.forwards = drafts.shape[1]
         report: Any = drafting.finish(step, drafted, evidence, None).report
         decided.report = report
-        host.settle(decided, None, 0)
+        host.take_likeliest(decided, None, 0)
         t3 = perf_counter()
         self._before, self.drafted, self.available = decided, decided.lengths, report.available
         return t1 - t0, t2 - t1, t3 - t2

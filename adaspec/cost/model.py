@@ -49,6 +49,20 @@ class StepShape(NamedTuple):
     """Those of them that the drafter reads too."""
 
 
+@inlined
+def decoding_shape(
+    rows: int, context_tokens: int, drafted: int, forwards: int, holds_neural: bool, idle: int = 0
+) -> StepShape:
+    """A step that reads no prompt."""
+    return StepShape(rows, context_tokens, drafted, forwards, holds_neural, idle, 0, 0)
+
+
+@inlined
+def reading_shape(prompt_tokens: int) -> StepShape:
+    """A step that reads so much of prompts and nothing else."""
+    return StepShape(0, 0, 0, 0, False, 0, prompt_tokens, 0)
+
+
 class Deciding(Enum):
     """What a contender does to decide, and so what its steps are charged for it."""
 
@@ -254,9 +268,8 @@ def batch_shape(
     The target runs on `budget` tokens beside one a row, even if fewer were drafted.
     """
     total = drafted.sum()
-    return StepShape(
-        rows, context_tokens, total, forwards, holds_neural, max(budget - total, 0), 0, 0
-    )
+    idle = max(budget - total, 0)
+    return decoding_shape(rows, context_tokens, total, forwards, holds_neural, idle)
 
 
 @inlined
@@ -299,7 +312,7 @@ def verify_s(costs: Costs, shape: StepShape) -> float:
 @inlined
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
-    return verify_s(costs, StepShape(rows, context_tokens, 0, 0, False, 0, 0, 0))
+    return verify_s(costs, decoding_shape(rows, context_tokens, 0, 0, False))
 
 
 @inlined

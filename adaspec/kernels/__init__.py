@@ -1,6 +1,6 @@
 """The decision's row part on an accelerator, in few kernels.
 
-The host's compiled functions say what they mean: `draft.scan`, `predict`, and in `policy.planner`
+The host's compiled functions say what they mean: `draft.index`, `predict`, and in `policy.planner`
 `curves` and `choose`. A step takes 3 launches, and 2 more for each forward of the drafter; earlier
 answers are looked up by `begin` and `revise`, in the program that has the row.
 

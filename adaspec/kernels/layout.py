@@ -66,7 +66,7 @@ SEEN = tl.constexpr(3)
 AVAILABLE = tl.constexpr(4)
 FOLLOWER = tl.constexpr(5)
 MATCH_FACTS = tl.constexpr(6)
-"""The fields of a match (`draft.scan`), and the token there."""
+"""The fields of a match (`draft.index`), and the token there."""
 
 PLACE_BITS = tl.constexpr(25)
 PLACE_MASK = tl.constexpr((1 << PLACE_BITS.value) - 1)

@@ -1,4 +1,4 @@
-"""The matches of `draft.scan`, in the engine's buffer of tokens where it lies.
+"""The matches of `draft.index`, in the engine's buffer of tokens where it lies.
 
 `scan` divides each text among programs, of which each leaves its best places; whoever needs the
 match joins them (`joined_match`). A place is one number: how many tokens before it are the text's

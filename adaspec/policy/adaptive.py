@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, Deciding, StepShape, step_s
+from adaspec.cost.model import Costs, Deciding, StepShape, decoding_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.base import BasePolicy, Needs, costs_of
 from adaspec.policy.protocol import Batch, Ints, Proposal, Report, Setup
@@ -62,10 +62,10 @@ def choose(rival: Rival, state: Array, drafted: StepShape, odds: Array, costs: C
             survival[row * depth + j] = s
     ranked = np.argsort(-survival, kind="mergesort")
     expected, count = float(rows), 0
-    best = expected / step_s(costs, StepShape(rows, context, 0, depth, True, 0, 0, 0))
+    best = expected / step_s(costs, decoding_shape(rows, context, 0, depth, True))
     for n in range(1, rows * depth + 1):
         expected += survival[ranked[n - 1]]
-        value = expected / step_s(costs, StepShape(rows, context, n, depth, True, 0, 0, 0))
+        value = expected / step_s(costs, decoding_shape(rows, context, n, depth, True))
         if value > best:
             best, count = value, n
     for slot in ranked[:count]:

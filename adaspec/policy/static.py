@@ -17,6 +17,21 @@ NEVER = 1_000_000
 """A minimum match length that no match reaches."""
 
 
+ROW = (
+    "min_match",
+    "ngram_len",
+    "neural_len",
+    "splice_match",
+    "splice_len",
+    "agree",
+    "least_percent",
+)
+"""The fields of a rule that compiled code takes, in their order."""
+NGRAM_LEN, NEURAL_LEN, SPLICE_LEN, LEAST_PERCENT = map(
+    ROW.index, ("ngram_len", "neural_len", "splice_len", "least_percent")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StaticRule:
     """n-gram if the match is long, else neural with n-gram spliced on; every static setting is one.
@@ -41,7 +56,7 @@ class StaticRule:
     memory: bool = False
 
     @property
-    def columns(self) -> int:
+    def longest_draft(self) -> int:
         """The longest draft: so many tokens a row are verified where lengths are not known."""
         return max(self.ngram_len, self.neural_len + self.splice_len)
 
@@ -59,26 +74,15 @@ class StaticRule:
         return Needs(
             drafter=self.neural_len > 0,
             neural_len=self.neural_len,
-            draft_len=max(1, self.columns),
+            draft_len=max(1, self.longest_draft),
             tokens=self.agree,
             probabilities=self.least_percent > 0,
             memory=self.memory,
         )
 
     def row(self) -> NDArray[np.int64]:
-        """The rule as one row for compiled code; which look-up it copies from is the caller's."""
-        return np.array(
-            [
-                self.min_match,
-                self.ngram_len,
-                self.neural_len,
-                self.splice_match,
-                self.splice_len,
-                int(self.agree),
-                self.least_percent,
-            ],
-            dtype=np.int64,
-        )
+        """`ROW` for compiled code; which look-up it copies from is the caller's."""
+        return np.array([int(getattr(self, name)) for name in ROW], dtype=np.int64)
 
 
 def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float64]:

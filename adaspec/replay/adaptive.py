@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, Costs, StepShape
+from adaspec.cost.model import CostModel, Costs, decoding_shape
 from adaspec.jit import compiled
 from adaspec.policy import adaptive
 from adaspec.policy.adaptive import Adaptive, Array, Rival
@@ -26,13 +26,13 @@ def _run(
         at = columns.offset[loop.request] + loop.position
         confidence = columns.confidence[at if ranks else at[:0]]
         depth = adaptive.forwards_of(rival, state, concurrency)
-        drafted = StepShape(concurrency, context, 0, depth, True, 0, 0, 0)
+        drafted = decoding_shape(concurrency, context, 0, depth, True)
         lengths = adaptive.choose(rival, state, drafted, confidence, costs)
         accepted = np.minimum(columns.neural[at], lengths)
         adaptive.learn(rival, state, concurrency, confidence, lengths, accepted)
         left = columns.length[loop.request] - loop.position
         loop.emitted[:] = np.minimum(accepted + 1, left)
-        shape = StepShape(concurrency, context, lengths.sum(), depth, True, 0, 0, 0)
+        shape = decoding_shape(concurrency, context, lengths.sum(), depth, True)
         closed_loop.finish_step(loop, costs, shape, np.minimum(accepted, left).sum())
     return loop
 

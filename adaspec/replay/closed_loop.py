@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, deciding_s, step_s, verify_s
+from adaspec.cost.model import Costs, StepShape, deciding_s, reading_shape, step_s, verify_s
 from adaspec.jit import compiled
 from adaspec.replay.recording import Columns
 from adaspec.replay.result import Result
@@ -134,7 +134,7 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
     if tokens == 0:
         return seconds
     if alone:
-        reading_s = verify_s(costs, StepShape(0, 0, 0, 0, False, 0, tokens, 0))
+        reading_s = verify_s(costs, reading_shape(tokens))
         reading_s += costs.draft_prompt_s * drafts
     else:
         reading = StepShape(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, StepShape, step_s
+from adaspec.cost.model import CostModel, Costs, decoding_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
 from adaspec.replay.logged import Log
@@ -53,7 +53,7 @@ def seconds_of(costs: Costs, running: Longs, context: Longs, drafts: Longs, hold
     seconds = np.empty(running.shape[0])
     for step in range(running.shape[0]):
         rows, forwards, whole = running[step], drafts[step, 1], running[step] * drafts[step].sum()
-        shape = StepShape(rows, rows * context[step], whole, forwards, holds[step], 0, 0, 0)
+        shape = decoding_shape(rows, rows * context[step], whole, forwards, holds[step])
         seconds[step] = step_s(costs, shape) / rows
     return seconds
 

@@ -15,8 +15,9 @@ from adaspec.cost.model import (
     CostModel,
     Costs,
     Deciding,
-    StepShape,
+    decoding_shape,
     plain_step_s,
+    reading_shape,
     step_s,
     verify_s,
 )
@@ -131,7 +132,7 @@ def _plan(
                 total = min(most, int(sizes[tried]) - rows)
             if total < 0:
                 continue
-            shape = StepShape(rows, context, total, forwards, bounds.holds, 0, 0, 0)
+            shape = decoding_shape(rows, context, total, forwards, bounds.holds)
             value = rows + total - rate * step_s(costs, shape)
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
@@ -181,7 +182,7 @@ def _run(
         total = take.sum()
         loop.emitted[:] = take + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = StepShape(concurrency, context, total, forwards, bounds.holds, 0, 0, 0)
+        shape = decoding_shape(concurrency, context, total, forwards, bounds.holds)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
         recent_tokens += concurrency + total - oldest[0]
@@ -208,7 +209,7 @@ def _fill_cheapest(columns: Columns, r: int, bounds: Bounds, costs: Costs, best:
             if (k == 0 or bounds.splices) and k < left:
                 longest = k + min(columns.run[i + k], bounds.cap - k, left - k)
             for taken in range(k, longest + 1):
-                shape = StepShape(1, prompt + p, taken, k, bounds.holds, 0, 0, 0)
+                shape = decoding_shape(1, prompt + p, taken, k, bounds.holds)
                 least = min(least, step_s(costs, shape) + best[p + taken + 1])
         best[p] = least
 
@@ -228,7 +229,7 @@ def cheapest_s(
     seconds = []
     for holds in (False, True) if neural_cap else (False,):
         _fill_cheapest(columns, request, Bounds(neural_cap, cap, splices, holds), costs, best)
-        shape = StepShape(0, 0, 0, 0, False, 0, prompt, 0)
+        shape = reading_shape(prompt)
         reading_s = float(verify_s(costs, shape)) + costs.draft_prompt_s * prompt * holds
         seconds.append((reading_s if prompt else 0.0, float(best[1])))
     return min(seconds, key=sum)

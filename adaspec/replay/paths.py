@@ -11,9 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, Deciding, StepShape, deciding_s, step_s
+from adaspec.cost.model import (
+    CostModel,
+    Costs,
+    Deciding,
+    deciding_s,
+    decoding_shape,
+    step_s,
+)
 from adaspec.jit import compiled
-from adaspec.policy.static import StaticRule, least_log_odds
+from adaspec.policy.static import (
+    LEAST_PERCENT,
+    NEURAL_LEN,
+    NGRAM_LEN,
+    SPLICE_LEN,
+    StaticRule,
+    least_log_odds,
+)
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     context_tokens,
@@ -143,7 +157,7 @@ def run_paths(
             step_of[row] += 1
             ended |= step_of[row] == end[row]
         idle = max(least - drafted, 0)
-        shape = StepShape(concurrency, context, drafted, forwards, holds, idle, 0, 0)
+        shape = decoding_shape(concurrency, context, drafted, forwards, holds, idle)
         if waiting > 0:
             time += step_seconds(loop, costs, shape)
             waiting = 0
@@ -189,9 +203,10 @@ class RuleCosts(NamedTuple):
 @compiled
 def _charged(costs: RuleCosts, rule: Longs) -> Costs:
     """What steps cost under this rule, as `StaticRule.deciding` says."""
-    if rule[6] > 0:
+    if rule[LEAST_PERCENT] > 0:
         return costs.reading
-    return costs.copying if rule[1] > 0 or rule[4] > 0 else costs.drafting
+    copies = rule[NGRAM_LEN] > 0 or rule[SPLICE_LEN] > 0
+    return costs.copying if copies else costs.drafting
 
 
 @compiled
@@ -222,7 +237,9 @@ def _grid(
         charged = _charged(costs, rules[s])
         for o in range(concurrency.shape[0]):
             order = orders[order_start[o] : order_start[o + 1]]
-            loop = run_paths(columns, paths, order, concurrency[o], charged, rules[s, 2] > 0)
+            loop = run_paths(
+                columns, paths, order, concurrency[o], charged, rules[s, NEURAL_LEN] > 0
+            )
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
 
 

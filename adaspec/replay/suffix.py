@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Deciding, StepShape
+from adaspec.cost.model import CostModel, Deciding, decoding_shape
 from adaspec.errors import SpecError
 from adaspec.replay.closed_loop import (
     ClosedLoop,
@@ -207,7 +207,7 @@ def run_suffix(
             loop.emitted[row] = len(emitted)
             accepted += right
         drafted = sum(map(len, drafts))
-        shape = StepShape(len(batch), context_tokens(loop), drafted, 0, False, 0, 0, 0)
+        shape = decoding_shape(len(batch), context_tokens(loop), drafted, 0, False)
         finish_step(loop, costs, shape, accepted)
     return result_of(loop)
 

@@ -31,8 +31,9 @@ _PROPOSER_METHODS = {
     "_sample_draft_tokens": ("hidden_states", "sampling_metadata"),
     "load_model": ("target_model",),
 }
+_SAMPLER = "vllm.v1.sample.rejection_sampler"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
-ARGUMENTS: dict[str, tuple[str, ...]] = {
+FUNCTIONS_AT_CONFIGURATION: dict[str, tuple[str, ...]] = {
     f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
         "target_model_config",
         "target_parallel_config",
@@ -65,8 +66,8 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
     "vllm.sampling_params:SamplingParams.extra_args": (),
 }
-FUNCTIONS: dict[str, tuple[str, ...]] = {
-    **ARGUMENTS,
+FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
+    **FUNCTIONS_AT_CONFIGURATION,
     **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER}:GPUModelRunner.execute_model": ("scheduler_output",),
@@ -80,6 +81,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len",),
     f"{_SCHEDULER}.schedule": (),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params", "output_token_ids"),
+    "vllm.v1.core.sched.output:CachedRequestData.__init__": ("resumed_req_ids",),
+    f"{_SAMPLER}:expand_batch_to_tokens": ("x", "cu_num_tokens", "num_tokens"),
+    f"{_SAMPLER}:apply_sampling_constraints": ("logits",),
 }
 """Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
 that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
@@ -191,7 +195,7 @@ def imported_parameters(path: str) -> Collection[str]:
 
 
 def signature_problems(
-    functions: Mapping[str, tuple[str, ...]] = FUNCTIONS,
+    functions: Mapping[str, tuple[str, ...]] = FUNCTIONS_V1,
     parameters_of: Callable[[str], Collection[str]] = imported_parameters,
 ) -> Iterator[str]:
     """One line for every function that is missing or lacks a parameter that adaspec relies on."""
@@ -212,7 +216,7 @@ def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:
 
 def check_runner(runner: Any, drafter: Any) -> None:
     """Refuse a runner or a neural drafter that lacks what adaspec relies on."""
-    check_functions(FUNCTIONS)
+    check_functions(FUNCTIONS_V1)
     _refuse(_attribute_problems(runner, RUNNER_ATTRIBUTES))
     if drafter is not None:
         # A proposer's class may override the common methods.

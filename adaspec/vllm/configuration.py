@@ -16,7 +16,7 @@ from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import check_named, choose, target_of
 from adaspec.vllm.compatibility import (
-    ARGUMENTS,
+    FUNCTIONS_AT_CONFIGURATION,
     check_functions,
     installed_version,
     version_problem,
@@ -53,7 +53,7 @@ def speculative_config(
     problem = version_problem(installed_version())
     if problem:
         raise ServingError(problem)
-    check_functions(ARGUMENTS)
+    check_functions(FUNCTIONS_AT_CONFIGURATION)
     release_runner()
     operator_config = args.speculative_config
     flags = _flags(args)

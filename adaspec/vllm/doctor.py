@@ -187,10 +187,10 @@ def _plugin() -> str:
 
 
 def _patches() -> str:
-    from adaspec.vllm.compatibility import FUNCTIONS, FUNCTIONS_OF_SERVERS, signature_problems
+    from adaspec.vllm.compatibility import FUNCTIONS_OF_SERVERS, FUNCTIONS_V1, signature_problems
 
     _vllm_version()  # without vLLM, all are missing
-    functions = FUNCTIONS | FUNCTIONS_OF_SERVERS
+    functions = FUNCTIONS_V1 | FUNCTIONS_OF_SERVERS
     problems = list(signature_problems(functions, parameters_in_source))
     if problems:
         raise _Problem(

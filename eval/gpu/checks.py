@@ -82,9 +82,9 @@ def engine() -> str:
     import vllm.v1.worker.gpu.model_runner
     import vllm.v1.worker.gpu_worker  # noqa: F401
 
-    from adaspec.vllm.compatibility import check_runner_v2
+    from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 
-    check_runner_v2()
+    check_functions(FUNCTIONS_V2)
     return "the V2 model runner, as adaspec knows it"
 
 

@@ -99,6 +99,10 @@ class Draw:
         if self.chance(0.08):
             kinds.append("logprobs")
             params["logprobs"] = 2
+        if self.chance(0.1):
+            kinds.append("limited")
+            limits = ("adaspec", "off"), ("adaspec_cap", 2), ("adaspec_source", "ngram")
+            params["extra_args"] = dict([limits[self.some(0, 2)]])
         if "sampled" not in kinds:
             kinds.append("greedy")
         return params

@@ -17,7 +17,7 @@ LIMIT_S = 0.05
 PARTS = {
     "holds_drafter": "host",
     "decide": "host",
-    "settle": "host",
+    "take_likeliest": "host",
     "learn": "host",
     "begin": "drafting",
     "revise": "drafting",
@@ -68,7 +68,7 @@ PLACES = {
     "batch": _batch,
     "time": slow(LIMIT_S),
     "switched off": broken("drafting", "finish", 1),
-    "incomplete": broken("host", "settle", 7),
+    "incomplete": broken("host", "take_likeliest", 7),
     **INJECTIONS,
 }
 """What breaks something, by the name of the fault."""

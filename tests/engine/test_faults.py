@@ -17,7 +17,7 @@ from adaspec.vllm.metrics import Counters, MetricsObserver
 PLACES = [
     ("host", "holds_drafter"),
     ("host", "decide"),
-    ("host", "settle"),
+    ("host", "take_likeliest"),
     ("host", "learn"),
     ("drafting", "begin"),
     ("drafting", "revise"),

@@ -75,7 +75,7 @@ class Wanderer:
         self.taken = dict.fromkeys(("ngram", "neural", "splice"), 0)
         self.host = self.session.host
         self._decide = self.host.decide
-        for name in ("decide", "holds_drafter", "budget", "own_budget", "length"):
+        for name in ("decide", "holds_drafter", "budget", "budget_of_drafts", "length"):
             setattr(self.host, name, getattr(self, name))
         self.session.observers.add(self)
 
@@ -93,7 +93,7 @@ class Wanderer:
     def budget(self, running, reading):
         return int(self.draw.integers(0, running * CAP + 1))
 
-    def own_budget(self, decided, reading):
+    def budget_of_drafts(self, decided, reading):
         return self.budget(len(decided.slots), reading)
 
     def length(self):

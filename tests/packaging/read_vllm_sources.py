@@ -15,7 +15,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from adaspec.vllm.compatibility import FUNCTIONS, FUNCTIONS_V2, signature_problems
+from adaspec.vllm.compatibility import (
+    FUNCTIONS_OF_SERVERS,
+    FUNCTIONS_V1,
+    FUNCTIONS_V2,
+    signature_problems,
+)
 from adaspec.vllm.source import parameters_in_source
 
 VERSIONS = ("0.32.0", "0.33.0")
@@ -30,7 +35,8 @@ def main(versions: list[str]) -> int:
                 sources = [name for name in wheel.namelist() if name.endswith(".py")]
                 wheel.extractall(folder, sources)
             sys.path.insert(0, folder)
-            for runner, functions in (("V1", FUNCTIONS), ("V2", FUNCTIONS_V2)):
+            lists = {"V1": FUNCTIONS_V1 | FUNCTIONS_OF_SERVERS, "V2": FUNCTIONS_V2}
+            for runner, functions in lists.items():
                 names = list(signature_problems(functions, parameters_in_source))
                 failed |= bool(names)
                 said = "; ".join(names) or "as adaspec expects"

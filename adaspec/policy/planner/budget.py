@@ -201,17 +201,17 @@ def note_ranked(ranking: Ranking, rows: int) -> None:
 
 
 @compiled
-def keep_likeliest(ranking: Ranking, survival: Array, lengths: Ints, room: int) -> None:
-    """Cut ranked drafts to the `room` likeliest tokens of all; the price of the next step follows.
+def keep_likeliest(ranking: Ranking, survival: Array, lengths: Ints, budget: int) -> None:
+    """Cut ranked drafts to the `budget` likeliest tokens; the price of the next step follows.
 
     Of equally likely tokens the first rows' are taken.
     """
     step = ranking.step[0]
     step.price = 0.0
-    if lengths.sum() <= room:
+    if lengths.sum() <= budget:
         return
-    least = ranking.survival[max(room - 1, 0)]
-    step.price, left = least, room
+    least = ranking.survival[max(budget - 1, 0)]
+    step.price, left = least, budget
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):
             left -= survival[row, j] > least

@@ -139,12 +139,12 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
     ranking, lengths = planner.ranking, neural_len + ngram_len
     rows, running = rows_of(planner), neural_len.shape[0]
     rank(ranking, planner.memory.offered, lengths)
-    room = ranking.step[0].budget
+    budget = ranking.step[0].budget
     if not planner.limits[0].is_async:
         costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
         rate = rate_of(planner.memory, costs, running, context_of(rows))
-        room = ranked_budget(ranking, costs, rate, tokens)
-    keep_likeliest(ranking, planner.memory.offered, lengths, room)
+        budget = ranked_budget(ranking, costs, rate, tokens)
+    keep_likeliest(ranking, planner.memory.offered, lengths, budget)
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]

@@ -6,7 +6,7 @@ It runs beside the device in every rank, from the same reports, so that all rank
     decide          how often the drafter runs, a token's price, and the sources' factors
     budget          in an async engine: how many drafted tokens the next step verifies
     note            in an async engine: what the rows drafted, and how much of it fits the budget
-    settle          in a sync engine: the same, by a budget made of what they drafted
+    take_likeliest  in a sync engine: the same, by a budget made of what they drafted
     length          in an async engine that cannot trim: how long all drafts are
     learn           what came of a step's drafts
 """
@@ -151,18 +151,18 @@ class Host:
         self._rank(decided)
         self._keep(decided)
 
-    def settle(self, decided: Decided, most: int | None, reading: int) -> None:
+    def take_likeliest(self, decided: Decided, most: int | None, reading: int) -> None:
         """Say how much of what a step has just drafted is verified, at most so many tokens.
 
         The step that verifies it reads so many tokens of prompts.
         """
         self._rank(decided)
-        wanted = self.own_budget(decided, reading)
+        wanted = self.budget_of_drafts(decided, reading)
         decided.budget = wanted if most is None else min(wanted, most)
         decided.was_cut = decided.budget < wanted
         self._keep(decided)
 
-    def own_budget(self, decided: Decided, reading: int) -> int:
+    def budget_of_drafts(self, decided: Decided, reading: int) -> int:
         """How many of the tokens that a step has drafted are verified."""
         planner, tokens = self._planner, len(decided.slots) + reading
         return int(ranked_budget(planner.ranking, planner.costs, self._rate, tokens))
@@ -240,7 +240,7 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     layout = Layout(setup.cap, 0)
     decided.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(decided, True)
-    host.settle(decided, None, 0)
+    host.take_likeliest(decided, None, 0)
     known = np.ones(1, np.bool_)
     host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted))
 

@@ -102,7 +102,7 @@ class RuleHost(Host):
         """`policy` has the memory that steps are counted in."""
         super().__init__(policy, setup)
         self._forwards = min(rule.neural_len, setup.neural_cap, setup.cap)
-        self._longest = min(rule.columns, setup.cap)
+        self._longest = min(rule.longest_draft, setup.cap)
 
     @property
     def most_forwards(self) -> int:
@@ -124,7 +124,7 @@ class RuleHost(Host):
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         return running * self._longest
 
-    def own_budget(self, decided: Decided, reading: int) -> int:
+    def budget_of_drafts(self, decided: Decided, reading: int) -> int:
         """How many of the tokens that a step has drafted are verified: all."""
         assert decided.report is not None
         return int(decided.report.length.sum())

@@ -47,7 +47,7 @@ _NO_END = 1 << 40
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class RunningRequest:
     """A request that may still run."""
 
     name: str
@@ -101,9 +101,11 @@ class Request:
         return count > self.least_tokens and last in self.ends
 
 
-def request_of(name: str, prompt: Ints, output: list[int], params: Any, key: object) -> Request:
+def request_of(
+    name: str, prompt: Ints, output: list[int], params: Any, key: object
+) -> RunningRequest:
     """A request of these sampling parameters, which may be None, and this owner's key."""
-    return Request(
+    return RunningRequest(
         name=name,
         prompt=prompt,
         output=output,
@@ -121,7 +123,7 @@ class Pending:
 
     number: int
     requests: NDArray[Any]
-    """The `Request` of each row that is drafted for."""
+    """The `RunningRequest` of each row that is drafted for."""
     rows: Ints
     """Where these rows stand in the step's batch."""
     slots: Ints

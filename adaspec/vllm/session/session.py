@@ -7,7 +7,7 @@ A step of the engine calls, in this order:
     budget(running, most)       in an async engine, before the target runs: how much it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
     finish(drafted, ..)         after that: the drafts
-    settle                      in a sync engine: how much of them is verified next
+    proposed                    in a sync engine: what of them is verified next
     tell                        once the device has its work: all that it need not wait for
     length                      in an async engine that does not trim: how long the next ones are
 
@@ -51,7 +51,7 @@ from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import FACTS, Pending, Request, Rows
+from adaspec.vllm.session.running import FACTS, Pending, Rows, RunningRequest
 from adaspec.vllm.session.told import drafted_event, verified_event
 
 SLOW_S = 1.0
@@ -106,7 +106,7 @@ class Session:
         """The mode of the step that runs or begins next."""
         self.word = PLAN
         """What the guard says of that step."""
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, RunningRequest] = {}
         self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
         self._facts = np.zeros(setup.slots, FACTS)
         self._may_end = np.zeros(serving.vocabulary + 1, np.bool_)
@@ -161,7 +161,7 @@ class Session:
         """Whether a request of that name was let in and has not ended."""
         return request in self._requests and request not in self._ended
 
-    def arrive(self, request: Request) -> None:
+    def arrive(self, request: RunningRequest) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
         if request.name in self._ended:  # another one of that name
             self._leave()
@@ -286,7 +286,7 @@ class Session:
         self._untold.append(partial(self._end, pending, keep_alive))
         return drafts
 
-    def settle(self, reading: int = 0) -> list[list[int]]:
+    def proposed(self, reading: int = 0) -> list[list[int]]:
         """The drafts of the step that was finished, row by row of its batch.
 
         The next step reads so many tokens of prompts besides.
@@ -299,7 +299,7 @@ class Session:
         try:
             report = self._report_of(pending)
             if self._decides:
-                self.host.settle(pending.decided, self.serving.max_drafted_tokens, reading)
+                self.host.take_likeliest(pending.decided, self.serving.max_drafted_tokens, reading)
             else:
                 pending.decided.lengths = np.zeros_like(report.length)
             pending.proposes = self._decides and self.mode == "serve"
@@ -464,7 +464,7 @@ class Session:
         if left:
             self._untold.append(partial(self._tell_left, left, are_cut))
 
-    def _tell_left(self, left: Sequence[Request], are_cut: bool) -> None:
+    def _tell_left(self, left: Sequence[RunningRequest], are_cut: bool) -> None:
         """Say who has left, but for those that are cut and can be recorded again, as a whole."""
         names = [
             request.name
@@ -474,13 +474,13 @@ class Session:
         if names:
             self.observers.notify("left", names)
 
-    def _vacate(self, request: Request) -> None:
+    def _vacate(self, request: RunningRequest) -> None:
         """Take the request's place from it, if it has one."""
         if self._in_slot[request.slot] is request:
             self._in_slot[request.slot], self._facts["holds_neural"][request.slot] = None, False
         request.slot = -1
 
-    def _remember(self, left: Sequence[Request]) -> None:
+    def _remember(self, left: Sequence[RunningRequest]) -> None:
         """Store the answers of requests that have ended; a memory that fails is given up."""
         if self.memory is None or self.breaker.off:
             return

@@ -19,7 +19,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.owners import owner_key
 from adaspec.vllm.serving import started
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.running import Request, Rows, request_of
+from adaspec.vllm.session.running import Rows, RunningRequest, request_of
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts
@@ -180,7 +180,7 @@ class Hooks:
             room=room_of(states, outcome.context - prompts),
         )
 
-    def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> Request:
+    def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> RunningRequest:
         text = self._runner.input_batch.token_ids_cpu[row]
         params = self._runner.requests[name].sampling_params
         prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()

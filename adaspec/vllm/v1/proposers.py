@@ -34,7 +34,7 @@ class Turn:
             evidence = torch.stack(self._evidence).cpu()
         drafted = evidence[:, :, 0].T.to(torch.int64)
         self._session.finish(drafted, evidence[:, :, 1:].contiguous())
-        return self._session.settle()
+        return self._session.proposed()
 
 
 class NgramDrafter:

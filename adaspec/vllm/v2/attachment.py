@@ -17,7 +17,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.owners import owner_key
 from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import started
-from adaspec.vllm.session.running import Request, request_of
+from adaspec.vllm.session.running import RunningRequest, request_of
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.graphs import report_capture
@@ -117,7 +117,7 @@ def _with_requests(runner: Any, original: Any) -> Any:
     return execute_model
 
 
-def _request(data: Any) -> Request:
+def _request(data: Any) -> RunningRequest:
     """A request as the scheduler hands it over."""
     tokens, prompt_len = data.prefill_token_ids, data.prompt_len
     prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])

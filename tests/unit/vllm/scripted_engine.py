@@ -116,7 +116,7 @@ class ScriptedEngine:
             if sure is not None:
                 confidences[:, row] = torch.from_numpy(sure[here][:forwards])
         session.finish(drafted, confidences)
-        for at, tokens in zip(self.running, session.settle(), strict=True):
+        for at, tokens in zip(self.running, session.proposed(), strict=True):
             self.drafts[at] = tokens
         session.tell()
 

@@ -29,7 +29,7 @@ class Later(Eagle):
 @pytest.fixture
 def functions(monkeypatch):
     """Has a vLLM of which adaspec knows no functions but those that a test names."""
-    known, vllm = compatibility.FUNCTIONS, types.ModuleType("vllm")
+    known, vllm = compatibility.FUNCTIONS_V1, types.ModuleType("vllm")
     for path in [*reversed(known)]:
         monkeypatch.delitem(known, path)
     vllm.__version__, vllm.Eagle, vllm.Later = "0.40.0", Eagle, Later
@@ -52,7 +52,7 @@ def drafter(kind=Eagle):
 
 def test_whatever_is_patched_is_looked_at():
     looked_at = {
-        *compatibility.FUNCTIONS,
+        *compatibility.FUNCTIONS_V1,
         *compatibility.FUNCTIONS_V2,
         *compatibility.FUNCTIONS_OF_SERVERS,
     }

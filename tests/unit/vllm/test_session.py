@@ -227,7 +227,7 @@ def test_a_step_that_cannot_be_read_proposes_nothing():
     session.skip(2, AttributeError("injected"))
     assert session.keeps_alive
     session.finish(torch.zeros((2, 0), dtype=torch.int64), torch.zeros((0, 2, 3)))
-    assert session.settle() == [[], []]
+    assert session.proposed() == [[], []]
     assert session.breaker.counts["batch"] == 1
 
 
