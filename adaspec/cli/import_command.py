@@ -9,11 +9,11 @@ import click
 
 from adaspec.cli.options import force_option, json_option, out_option
 from adaspec.cli.output import ProgressBar, print_json, remark
-from adaspec.trace.importers.formats import FORMATS, import_trace
+from adaspec.trace.importers.formats import FORMATS, TEXTS, import_trace
 
 
 @click.command("import")
-@click.argument("format", type=click.Choice(sorted(FORMATS)))
+@click.argument("format", type=click.Choice(sorted([*FORMATS, TEXTS])))
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
 @out_option("TRACES")
 @click.option("--target", metavar="HUB_ID", help="The model that was served.")
@@ -25,6 +25,7 @@ from adaspec.trace.importers.formats import FORMATS, import_trace
     help="Tokens of its tokenizer, added ones included: servers of another number refuse a policy "
     "that is trained on it.",
 )
+@click.option("--tokenizer", metavar="DIR|HUB_ID", help="What makes tokens of texts.")
 @force_option("Replace a trace that is there already.")
 @json_option("Print a summary for machines.")
 def command(
@@ -44,6 +45,11 @@ def command(
                       position with entry 0 null: neural_accepted, drafted_tokens,
                       logprob, margin, entropy, ngram_accepted. And max_tokens, the
                       most output tokens that the request was allowed
+    texts             what OpenAI's and vLLM's clients have, by --tokenizer:
+                      {"messages": [.., {"role": "assistant", "content": ".."}]}
+                      {"prompt": "..", "completion": ".."}
+                      {"request": {..}, "response": {"choices": [..]}}
+                      for policies that copy, as it says nothing of a neural drafter
     vllm-responses    responses saved from a vLLM server that runs with
                       --per-request-spec-decode-metrics detailed: a logged trace, for inspect
                       and train
@@ -53,6 +59,7 @@ def command(
       adaspec import specdecode-bench data/llama3.1-8B -o traces/llama-8b \\
         --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE
       adaspec import jsonl requests.jsonl -o traces/mine
+      adaspec import texts chats.jsonl --tokenizer MODEL -o traces/chats
     """
     with ProgressBar() as bar:
 

@@ -18,6 +18,7 @@ from typing import Any
 from adaspec.documents import Rule, check_keys, check_values, matching, or_null, whole
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import Record, find_files, lines_of, name_of, workload_of
+from adaspec.trace.importers.texts import chat_tokens
 
 _FORMS = {
     "text": "text",
@@ -69,16 +70,7 @@ class Prompt:
             return self.token_ids
         if self.messages is None:
             return list(tokenizer.encode(self.text))
-        try:
-            text = tokenizer.apply_chat_template(
-                self.messages, add_generation_prompt=True, tokenize=False
-            )
-        except Exception as error:
-            line = " ".join(str(error).split())[:200]
-            raise TraceError(
-                f"{self.where}: the model's chat template does not take these messages: {line}"
-            ) from error
-        return list(tokenizer.encode(text, add_special_tokens=False))
+        return chat_tokens(tokenizer, self.messages, self.where)
 
 
 def read_prompts(file: Path) -> list[Prompt]:

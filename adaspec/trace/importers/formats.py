@@ -10,7 +10,7 @@ from typing import Any
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
-from adaspec.trace.importers import dense, vllm_responses
+from adaspec.trace.importers import dense, texts, vllm_responses
 from adaspec.trace.importers.lines import Progress, Recording
 from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
@@ -23,6 +23,8 @@ FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording
     "vllm-responses": vllm_responses.read_recording,
 }
 """What opens a recording of each format; its rows are read only when needed."""
+TEXTS = "texts"
+"""The format that needs a tokenizer."""
 
 
 def import_trace(
@@ -33,20 +35,28 @@ def import_trace(
     target: str | None = None,
     drafter: str | None = None,
     vocabulary_size: int | None = None,
+    tokenizer: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
 
     `target` and `drafter` name the model served and its drafter, if the recording does not say;
-    `vocabulary_size` is the number of its tokenizer's tokens.
+    `vocabulary_size` is the number of its tokenizer's tokens. Texts need the `tokenizer` itself, by
+    its folder or hub id.
     Returns what was imported: `kind`, `requests`, `neural` (requests with neural counts), `paired`
     (requests whose counts fit their output), `steps`, `output_tokens`, `workloads` (requests in
     each), and `notes` (what was left out, and how often).
     """
-    check_word(kind, FORMATS, "format", TraceError)
+    check_word(kind, [*FORMATS, TEXTS], "format", TraceError)
     paths = paths_of(sources)
-    recording = FORMATS[kind](paths, target, progress)
+    if (tokenizer is None) == (kind == TEXTS):
+        raise TraceError(f"a tokenizer goes with format '{TEXTS}', which needs one, and no other")
+    if tokenizer is None:
+        recording = FORMATS[kind](paths, target, progress)
+    else:
+        found = texts.load_tokenizer(tokenizer)
+        recording = texts.read_texts(paths, target, progress, found, tokenizer)
     manifest = recording.manifest
     if drafter is not None:
         if manifest.kind == "dense" and manifest.neural_cap is None:

@@ -1,0 +1,157 @@
+"""Prompts and answers as texts: chat logs, fine-tuning files, and saved requests with responses.
+
+    {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]}
+    {"prompt": "Once upon", "completion": " a time"}
+    {"request": {"messages": [...]}, "response": {"choices": [{"message": {"content": "Hi."}}]}}
+
+The first are those of OpenAI's fine-tuning; the last pairs what was sent to a server with what it
+answered, OpenAI's or vLLM's, chats or completions; both may be wrapped in a `body`, as in batches.
+Where the messages end with the assistant's, that is the answer. An answer may also be under
+`completion`, `output` or `answer`. `workload`, `id` and `max_tokens` are as in jsonl.
+
+A tokenizer makes tokens of them, its chat template included. What a drafter would have said is not
+known: such a trace serves for copies alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adaspec.errors import TraceError
+from adaspec.trace.identity import model_name, vocabulary_hash
+from adaspec.trace.importers.lines import (
+    Progress,
+    Record,
+    Recording,
+    described,
+    find_files,
+    lines_of,
+    name_of,
+    workload_of,
+)
+from adaspec.trace.manifest import MAX_TOKENS, Manifest
+from adaspec.trace.schema import Request
+
+ANSWERS = ("completion", "output", "answer")
+
+
+def read_texts(
+    sources: list[Path], target: str | None, progress: Progress | None, tokenizer: Any, name: str
+) -> Recording:
+    """The recording in some `*.jsonl` files, or folders of them, by the tokenizer of that name."""
+    files = find_files(sources, "*.jsonl")
+    manifest = Manifest(
+        kind="dense",
+        target=target or model_name(name),
+        tokenizer=model_name(name),
+        vocabulary_hash=vocabulary_hash(tokenizer.get_vocab()),
+        source=described("texts", files),
+    )
+    notes: Counter[str] = Counter()
+    return Recording(manifest, _requests(files, progress, tokenizer, notes), notes)
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model, by its folder or hub id."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise TraceError(
+            "texts become tokens by transformers, which is not installed: pip install transformers"
+        ) from error
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise TraceError(
+            f"tokenizer '{name}' cannot be read: {said}: give a model's folder, or a hub id"
+        ) from error
+
+
+def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
+    """The token ids of a chat that the assistant is to answer."""
+    try:
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise TraceError(
+            f"{where}: the model's chat template does not take these messages: {said}"
+        ) from error
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _requests(
+    files: list[Path], progress: Progress | None, tokenizer: Any, notes: Counter[str]
+) -> Iterator[tuple[str, Request]]:
+    numbers: Counter[str] = Counter()
+    for file, where, record in lines_of(files, progress):
+        asked = _unwrapped(record.get("request"), "request", where) or record
+        messages, prompt = asked.get("messages"), asked.get("prompt")
+        answer = _answer(record, where)
+        if answer is None and isinstance(messages, list) and messages:
+            *messages, last = messages
+            if isinstance(last, dict) and last.get("role") == "assistant":
+                answer = last.get("content")
+        if isinstance(messages, list) == isinstance(prompt, str):
+            raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
+        if not isinstance(answer, str):
+            raise TraceError(
+                f"{where}: has no answer as a text: messages that end with the assistant's, "
+                f"{', '.join(ANSWERS)}, or a response"
+            )
+        workload = name_of(record.get("workload", workload_of(file)), "workload", where)
+        number = numbers[workload]
+        numbers[workload] += 1
+        limit = asked.get("max_tokens")
+        output = list(tokenizer.encode(answer, add_special_tokens=False))
+        if not output:
+            notes["empty answers left out"] += 1
+            continue
+        read = (
+            chat_tokens(tokenizer, messages, where)
+            if isinstance(messages, list)
+            else list(tokenizer.encode(prompt))
+        )
+        yield (
+            where,
+            Request(
+                workload=workload,
+                id=name_of(record.get("id", number), "id", where),
+                prompt_tokens=np.array(read, np.int32),
+                output_tokens=np.array(output, np.int32),
+                max_tokens=limit if limit is not None and MAX_TOKENS.holds(limit) else None,
+            ),
+        )
+
+
+def _answer(record: Record, where: str) -> str | None:
+    """The answer that a record says apart from its messages."""
+    for key in ANSWERS:
+        if isinstance(record.get(key), str):
+            return str(record[key])
+    response = _unwrapped(record.get("response"), "response", where)
+    if response is None:
+        return None
+    choices = response.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, Mapping):
+        raise TraceError(f"{where}: the response holds no choices")
+    message = first.get("message")
+    said = message.get("content") if isinstance(message, Mapping) else first.get("text")
+    return said if isinstance(said, str) else None
+
+
+def _unwrapped(value: Any, key: str, where: str) -> Mapping[str, Any] | None:
+    """A request or response, taken out of the `body` in which batches have it."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping) and isinstance(value.get("body"), Mapping):
+        value = value["body"]
+    if not isinstance(value, Mapping):
+        raise TraceError(f"{where}: '{key}' is no object")
+    return value
