@@ -51,7 +51,7 @@ def import_trace(
     check_word(kind, [*FORMATS, TEXTS], "format", TraceError)
     paths = paths_of(sources)
     if (tokenizer is None) == (kind == TEXTS):
-        raise TraceError(f"a tokenizer goes with format '{TEXTS}', which needs one, and no other")
+        raise TraceError(f"format '{TEXTS}' needs a tokenizer, and no other takes one")
     if tokenizer is None:
         recording = FORMATS[kind](paths, target, progress)
     else:

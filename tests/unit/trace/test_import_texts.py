@@ -106,7 +106,7 @@ def test_what_is_no_prompt_with_an_answer_is_refused_with_its_line(
 
 
 def test_a_tokenizer_goes_with_texts_and_with_nothing_else(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="goes with format 'texts'"):
+    with pytest.raises(TraceError, match="format 'texts' needs a tokenizer"):
         import_trace("texts", [tmp_path], tmp_path / "t")
-    with pytest.raises(TraceError, match="goes with format 'texts'"):
+    with pytest.raises(TraceError, match="format 'texts' needs a tokenizer"):
         import_trace("jsonl", [tmp_path], tmp_path / "t", tokenizer="a/model")
