@@ -114,7 +114,12 @@ def command(
         print_json(product.document())
     if count := len(product.corpus.trained.unpaired):
         remark(f"of {count:,} requests without drafts only the text was used")
-    remark(f"{out}: a policy; what it gains stands in {out / 'CARD.md'}")
+    remark(
+        f"{out}: a policy. On the requests kept back, each opponent tuned on these in hindsight:"
+    )
+    for line in product.verdict:
+        remark(f"  {line}")
+    remark(f"All of it is in {out / 'CARD.md'}")
 
 
 def _cross_fit(

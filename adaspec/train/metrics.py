@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,17 @@ from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.documents import json_types
 from adaspec.errors import TrainingError
-from adaspec.evaluate.options import Options
+from adaspec.evaluate.hindsight import STATIC_BEST
+from adaspec.evaluate.options import ALL, Options
 from adaspec.evaluate.report import read_report
 from adaspec.predict.fingerprint import feature_fingerprint
+
+FEW = 30
+"""A policy that was judged on fewer requests may be anything."""
+_OPPONENTS = (
+    ("lift_over_vllm_best", "lift_over_vllm_best_ci95", "the best of vLLM's own methods"),
+    ("lift_over_static_best", "lift_ci95", "the best static rule"),
+)
 
 
 def metrics_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,6 +33,37 @@ def metrics_of(document: Mapping[str, Any]) -> dict[str, Any]:
     for entry in metrics.get("headline", ()):
         del entry["policy"]
     return {"requests": document["traces"]["requests"], **metrics}
+
+
+def verdict(report: Mapping[str, Any]) -> list[str]:
+    """What a policy gains on the requests kept back, a line for each load; and what is in doubt."""
+    rows = {(row["workload"], row["concurrency"], row["policy"]): row for row in report["rows"]}
+    lines = []
+    for entry in report["headline"]:
+        load = entry["concurrency"]
+        if entry["workload"] != ALL:
+            continue
+        mine, rule = (rows.get((ALL, load, name)) for name in (entry["policy"], STATIC_BEST))
+        leads = [
+            f"{_lead(entry[key], entry.get(ends))} over {opponent}"
+            for key, ends, opponent in _OPPONENTS
+            if entry.get(key) is not None
+        ]
+        speedup = "" if mine is None else f"{mine['speedup']:.2f}x no speculation, "
+        lines.append(f"{load} at once: {speedup}{', '.join(leads)}")
+        lead = entry.get("lift_over_static_best")
+        if lead is not None and lead < 0 and rule is not None:
+            spec = rule["detail"].get("spec")
+            lines.append(f"  that rule, '{spec}', is ahead: if you serve at this load, serve it")
+    judged = sum(report["traces"]["requests"].values())
+    if lines and judged < FEW:
+        lines.append(f"judged on {judged} requests alone: record {4 * FEW} or more to be sure")
+    return lines
+
+
+def _lead(lead: float, ends: Sequence[float] | None) -> str:
+    between = "" if ends is None else f" ({ends[0]:+.1%} .. {ends[1]:+.1%})"
+    return f"{lead:+.1%}{between}"
 
 
 def read_crossfit_report(

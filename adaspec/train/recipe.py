@@ -38,7 +38,7 @@ from adaspec.train.card import card_of
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.heads import Settings, grow, model_text
-from adaspec.train.metrics import metrics_of, read_crossfit_report
+from adaspec.train.metrics import metrics_of, read_crossfit_report, verdict
 from adaspec.train.outcomes import Recorded, recorded_log
 from adaspec.train.trainer import Trained, Trainer
 
@@ -57,6 +57,13 @@ class Product:
     """Requests that it was trained and judged on."""
     report: dict[str, Any]
     """Evaluation on the requests kept back; of logged traces, the calibration alone."""
+
+    @property
+    def verdict(self) -> list[str]:
+        """What it gains, in a few lines."""
+        if "headline" not in self.report:
+            return ["from logs it is known how well calibrated it is, not how fast"]
+        return verdict(self.report)
 
     def document(self) -> dict[str, Any]:
         """The result in JSON's own types."""

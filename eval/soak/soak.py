@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -39,21 +38,8 @@ LOADS = (1, 2, 4, 8)
 ASKED = 160
 TRACE_BYTES = 4 << 20
 RUNNERS = {"v1": "long_v1", "v2": "long_v2"}
-STAGES_OF_V1 = ("plan", "forward_ran", "settle", "learn")
 LEFT_OUT = ("time", "switched off")
 """Faults of the long runs that are for engines of their own."""
-
-
-def broken_stage(name):
-    """What breaks a stage of V1's executor of steps, now and then."""
-
-    def put(stack, session, recorder):
-        from long_faults import now_and_then
-
-        failing = now_and_then(getattr(session._executor, name), RuntimeError("injected"), every=50)
-        stack.enter_context(mock.patch.object(session._executor, name, failing))
-
-    return put
 
 
 def resident_bytes():
@@ -165,9 +151,7 @@ class Soak:
         from long_run import Run
 
         self.is_v2 = runner.__name__ == "long_v2"
-        self.places = {
-            name: place for name, place in runner.PLACES.items() if name not in LEFT_OUT
-        } | ({} if self.is_v2 else {name: broken_stage(name) for name in STAGES_OF_V1})
+        self.places = {name: place for name, place in runner.PLACES.items() if name not in LEFT_OUT}
         self.rng, self.folder, self.mode_file = rng, folder, folder / "mode"
         self.shape = eagle()
         self.asked = drawn_requests(rng, self.shape)
