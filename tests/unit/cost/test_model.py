@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +113,12 @@ def report(name):
 def test_the_builtin_costs_of_deciding_are_those_of_the_report():
     names = [each.name for each in fields(DecideRow)]
     rows = [DecideRow(**{name: row[name] for name in names}) for row in report("decide")["rows"]]
+    # There, reading is that of all drafted tokens but the last, which counts as deciding.
+    last = [row.read_us / (row.drafted - 1) for row in rows]
+    rows = [
+        replace(row, read_us=row.read_us + more, median_us=row.median_us + more)
+        for row, more in zip(rows, last, strict=True)
+    ]
     measured = deciding_constants([row for row in rows if row.batch <= 128])
     for name, seconds in measured.items():
         assert getattr(H100_LLAMA_3_1_8B.sync, name) == pytest.approx(seconds, rel=0.02), name
