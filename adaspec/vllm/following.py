@@ -1,4 +1,4 @@
-"""Takes a session, or a worker of V2, over to what the scheduler says of the step that begins."""
+"""Takes a session over to what the scheduler says of the step that begins."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.mode_file import Told
 
 
-def follow(serves: Any, scheduled: Any) -> None:
-    """Take a session, or a worker of V2, over to what a scheduled step says."""
+def follow(session: Any, scheduled: Any) -> None:
+    """Take a session over to what a scheduled step says."""
     told: Told | None = getattr(scheduled, mode_file.ATTRIBUTE, None)
     guarded: Guarded | None = getattr(scheduled, guarding.ATTRIBUTE, None)
-    serves.word = guarding.word_of(guarded)
-    serves.drift.step()
+    session.word = guarding.word_of(guarded)
+    session.drift.step()
     if guarded is not None:
-        serves.observers.notify("guarded", guarded)
-    if told is not None and told.mode != serves.mode:
-        serves.mode = told.mode
-        serves.observers.notify("switched", told.mode)
+        session.observers.notify("guarded", guarded)
+    if told is not None and told.mode != session.mode:
+        session.mode = told.mode
+        session.observers.notify("switched", told.mode)
     for stage, said in (("guard", guarded), ("mode_file", told)):
         if said is not None and said.problem:  # it failed outside of the session, and was logged
-            serves.observers.notify("fault", Fault(stage, serves.breaker.off))
+            session.observers.notify("fault", Fault(stage, session.breaker.off))

@@ -1,7 +1,7 @@
 """The engine's scheduler, which guards, sends the mode along, and schedules drafts of one length.
 
 With a guard, every step that is scheduled says whether it speculates, and with a `mode_file`, in
-which mode it is served. Where drafts on V2 cannot be trimmed, the worker says how long they shall
+which mode it is served. Where drafts on V2 cannot be trimmed, the session says how long they shall
 be; its word comes with a step's output. Where nothing is so, vLLM's scheduler is as it was.
 """
 
@@ -25,7 +25,7 @@ LENGTH = "adaspec_length"
 
 
 def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
-    """vLLM's own scheduler for this config, made to follow the options and the worker's word."""
+    """vLLM's own scheduler for this config, made to follow the options and the session's word."""
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -46,7 +46,7 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def follow_length(scheduler: Any) -> None:
-    """Make a scheduler schedule drafts as long as the worker says, if it says so.
+    """Make a scheduler schedule drafts as long as the session says, if it says so.
 
     Where many requests run, drafts take at most half of a step's room for tokens: of most few
     tokens are verified, and new prompts have to be read.

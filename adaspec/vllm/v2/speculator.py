@@ -15,8 +15,8 @@ from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longe
 from adaspec.vllm.v2.reading import Reading
 
 
-def take_over(runner: Any, worker: Session) -> None:
-    """Make a runner's speculator draft as the worker says."""
+def take_over(runner: Any, session: Session) -> None:
+    """Make a runner's speculator draft as the session says."""
     speculator = runner.speculator
     base = type(speculator)
     is_neural = hasattr(base, "sample_draft")
@@ -30,19 +30,19 @@ def take_over(runner: Any, worker: Session) -> None:
     # How often it runs in steps without requests, if not as often as it can.
     speculator.adaspec_dummy_forwards = None
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
-    speculator.adaspec_session, speculator.adaspec_states = worker, runner.req_states
-    warm_up(runner, worker)
+    speculator.adaspec_session, speculator.adaspec_states = session, runner.req_states
+    warm_up(runner, session)
     speculator.adaspec_reading = Reading(speculator, rows, runner.device)
     if not is_neural:
         speculator.draft_token_confidence_probs = torch.zeros(rows, cap, device=runner.device)
 
 
-def warm_up(runner: Any, worker: Session) -> None:
-    """Compile what the worker's steps launch, so that no request waits for it."""
+def warm_up(runner: Any, session: Session) -> None:
+    """Compile what the session's steps launch, so that no request waits for it."""
     slots = torch.zeros(1, dtype=torch.int64, device=runner.device)
     holds = torch.zeros(runner.max_num_reqs, dtype=torch.bool, device=runner.device)
     counts = slots.int()
-    worker.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
+    session.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
 
 
 def _sample_draft(
@@ -131,18 +131,18 @@ def _propose(base: Any, is_neural: bool) -> Any:
             forwards = self.adaspec_dummy_forwards
             forwards = self.num_speculative_steps if forwards is None else forwards
             return run_drafter(forwards) if forwards else target
-        worker: Session = self.adaspec_session
+        session: Session = self.adaspec_session
         count = input_batch.num_reqs
         states = self.adaspec_states
 
         def batch(holds: Tensor) -> Batch:
             return batch_of(states, input_batch.idx_mapping, holds, num_sampled, num_rejected)
 
-        forwards = worker.begin(rows_of(input_batch, states), batch)
+        forwards = session.begin(rows_of(input_batch, states), batch)
         drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
-        if is_neural and (forwards or worker.keeps_alive):
+        if is_neural and (forwards or session.keeps_alive):
             drafted = run_drafter(forwards or 0)[:, : forwards or 0].clone()
-        drafts = worker.finish(drafted, self.adaspec_reading.confidences[:, :count])
+        drafts = session.finish(drafted, self.adaspec_reading.confidences[:, :count])
         survival = self.draft_token_confidence_probs[:count]
         if drafts is None:
             target[:count], _ = 0, survival.zero_()

@@ -22,8 +22,8 @@ from adaspec.vllm.session.report import to_device
 from adaspec.vllm.session.session import Session
 
 
-def take_over(manager: Any, worker: Session, largest_graph: int | None) -> None:
-    """Make vLLM's manager of adaptive verification follow the worker.
+def take_over(manager: Any, session: Session, largest_graph: int | None) -> None:
+    """Make vLLM's manager of adaptive verification follow the session.
 
     `largest_graph` is the most tokens of a step that runs in a CUDA graph; None: none does.
     """
@@ -37,7 +37,7 @@ def take_over(manager: Any, worker: Session, largest_graph: int | None) -> None:
         name: function for name, function in vars(_Trimming).items() if not name.startswith("__")
     }
     manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
-    manager.adaspec_session, manager.adaspec_largest_graph = worker, largest_graph
+    manager.adaspec_session, manager.adaspec_largest_graph = session, largest_graph
     # vLLM 0.33 asks what became of each row's draft on the host, where that is not known before.
     manager.adaspec_unknown_counts = hasattr(sys.modules[base.__module__], "AdmittedDraftCounts")
     manager._confidence_probs.zero_()
