@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from adaspec.cost.model import CostModel
@@ -21,6 +24,8 @@ from adaspec.vllm.tracing import observers_of
 log = logging.getLogger("vllm.adaspec")
 
 
+LONG_S = 10.0
+"""Seconds of a start that are worth a word."""
 BETTER = (
     "; 'adaspec record' and 'adaspec train' make a policy of this model and your traffic, which "
     "gains more"
@@ -88,6 +93,18 @@ def started(
         return policy, serving, []
     announce(config, choice, serving, options)
     return policy, serving, observers_of(options, serving)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Say so if that takes long, as it does at the first start after an installation."""
+    began_s = perf_counter()
+    yield
+    took_s = perf_counter() - began_s
+    if took_s > LONG_S:
+        log.info(
+            "adaspec: what decides was compiled in %.0f s, which is kept for later starts", took_s
+        )
 
 
 def announce(config: Any, choice: Choice, serving: Serving, options: Options) -> None:

@@ -17,7 +17,7 @@ from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
 from adaspec.vllm.owners import owner_key
-from adaspec.vllm.serving import started
+from adaspec.vllm.serving import compiling, started
 from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.running import Rows, RunningRequest, request_of
 from adaspec.vllm.session.session import Session
@@ -49,7 +49,8 @@ def attach(runner: Any, options: Options) -> None:
     fix_expansion()
     fix_undrafted_steps()
     limit = draft_to_the_end(runner)
-    runner.adaspec_session = session_of(runner, options)
+    with compiling():
+        runner.adaspec_session = session_of(runner, options)
     if is_neural:
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})

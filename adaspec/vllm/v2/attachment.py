@@ -16,7 +16,7 @@ from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
 from adaspec.vllm.owners import owner_key
 from adaspec.vllm.scheduler import LENGTH
-from adaspec.vllm.serving import started
+from adaspec.vllm.serving import compiling, started
 from adaspec.vllm.session.running import RunningRequest, request_of
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
@@ -29,8 +29,9 @@ def attach(runner: Any, options: Options) -> None:
         return
     check_functions(FUNCTIONS_V2)
     keep_text_on_device(runner)
-    runner.adaspec_session = session_of(runner, options)
-    speculator.take_over(runner, runner.adaspec_session)
+    with compiling():
+        runner.adaspec_session = session_of(runner, options)
+        speculator.take_over(runner, runner.adaspec_session)
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
     runner.initialize_kv_cache = _with_trimming(runner, runner.initialize_kv_cache)
