@@ -242,7 +242,7 @@ class Soak:
         self.content, timed = content, self.engine.scheduler.adaspec_timed
         timed._in_flight.clear()
         lag = LAGS["V2" if self.is_v2 else "V1"]
-        timed.guard = Guard(lambda rows, context: 1e6, lag) if content else self.guard
+        timed.guard = Guard(lambda *shape: 1e6, lag) if content else self.guard
 
     def _judge(self, name, number, found):
         from long_judge import complaint
