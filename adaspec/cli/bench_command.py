@@ -67,13 +67,13 @@ def decide(
     cost_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Time a learned policy's whole step: index, features, prediction, planning, splicing.
+    """Time a learned policy's whole step as a server on V1 takes it.
 
     Several policies follow each other at every batch and context, on the same requests.
 
-    Every step takes in what the last one emitted, looks up, plans, listens to a draft of three
-    tokens with confidences, chooses again, splices, and learns. About half the requests have a
-    match. Requests are made up.
+    Every step takes in what the last one emitted, learns from it, looks up and predicts, reads a
+    draft of three tokens with confidences, and chooses what is verified. About half the requests
+    have a match. Requests are made up.
 
     With --cold, 64 MB are read before each of these calls: that is several times slower than from
     warm caches, and about what a server pays whose model runs on the same cores.
@@ -103,8 +103,8 @@ def decide(
         for row in rows
     ]
     sentence = (
-        "Medians, but for p99; look-up: taking in what came and looking up what follows; before, "
-        "while and after drafting."
+        "Medians, but for p99. Look-up: taking in what came and looking up what follows, timed "
+        "apart; before drafting; reading the draft; after it."
     )
     heads = ("policy", "context", "batch", "drafted", *_TIMES_US)
     table = Table("one decision, microseconds a step", heads, cells, sentence=sentence)
