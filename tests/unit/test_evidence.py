@@ -59,6 +59,6 @@ def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_repl
     evidence: SimpleNamespace,
 ) -> None:
     for name, command in evidence.reports().items():
-        if shlex.split(command)[0] == "adaspec":
+        if shlex.split(command)[0] == "adaspec" and name not in evidence.PRINTED:
             written = {path.name for path in (REPORTS / name).iterdir()}
             assert written <= {"report.json", "report.html"}, name
