@@ -29,6 +29,7 @@ _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 _PROPOSER_METHODS = {
     "propose": ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
     "_sample_draft_tokens": ("hidden_states", "sampling_metadata"),
+    "prepare_inputs": (),
     "load_model": ("target_model",),
 }
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
@@ -78,7 +79,7 @@ FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
         f"{_PROPOSER}:SpecDecodeBaseProposer.{name}": parameters
         for name, parameters in _PROPOSER_METHODS.items()
     },
-    f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len",),
+    f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len", "seq_lens"),
     f"{_SCHEDULER}.schedule": (),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params", "output_token_ids"),
     "vllm.v1.core.sched.output:CachedRequestData.__init__": ("resumed_req_ids",),

@@ -38,3 +38,27 @@ def test_rows_sampled_by_top_k_are_served_and_held_to_it_with_drafts_and_without
     params = SamplingParams(temperature=0.8, top_k=1, max_tokens=24, ignore_eos=True)
     assert [one[0] for one in engine.outputs(prompts[:4], params)] == truth(24)[:4]
     assert sum(drafted for one in engine.judged.values() for drafted, _ in one) > 0
+
+
+def test_each_forward_of_the_drafter_reads_one_more_token_than_the_one_before(
+    serve, prompts, monkeypatch
+):
+    engine, _ = serve("eagle", "fixed:neural:4")
+    drafter, lengths = engine.runner.drafter, []
+    build = drafter.build_per_group_and_layer_attn_metadata
+
+    def note_lengths(metadata, draft_index=0):
+        lengths.append((draft_index, metadata.seq_lens.tolist()))
+        return build(metadata, draft_index=draft_index)
+
+    monkeypatch.setattr(drafter, "build_per_group_and_layer_attn_metadata", note_lengths)
+    engine.greedy(prompts[:4], 16)
+    assert sum(accepted for one in engine.judged.values() for _, accepted in one) > 0
+    later = [
+        (before, now)
+        for (_, before), (index, now) in zip(lengths[1:], lengths[2:], strict=False)
+        if index > 1
+    ]
+    assert len(later) > 10
+    for before, now in later:
+        assert now == [length + 1 for length in before]

@@ -100,6 +100,16 @@ class HeadMixin:
             self.num_speculative_tokens = cap
         return turn.proposed()
 
+    def prepare_inputs(self, *args: Any, **kwargs: Any) -> Any:
+        """As vLLM does, but with two tensors of lengths: each further forward adds one to both.
+
+        On CPU, vLLM makes one tensor of the two, so every forward would add two to it. The drafter
+        would read what was never written, and beyond the longest length past its block table.
+        """
+        metadata, token_indices = super().prepare_inputs(*args, **kwargs)  # type: ignore[misc]
+        metadata.seq_lens = metadata.seq_lens.clone()
+        return metadata, token_indices
+
     def _sample_draft_tokens(
         self, hidden_states: Tensor, sampling_metadata: Any
     ) -> tuple[Tensor, Tensor | None]:
