@@ -78,7 +78,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         if reader.manifest.kind != "dense":
             raise EvaluationError(
                 f"{reader.path}: is a {reader.manifest.kind} trace, which knows only what was "
-                "tried: eval needs a dense one (see docs/train-on-your-traffic.md)"
+                "tried: eval needs a dense one (see docs/train.md)"
             )
     requests = [request for reader in readers for request in reader.requests()]
     neural = any(reader.manifest.drafter is not None for reader in readers)
