@@ -18,10 +18,11 @@ GPU_REQUESTS = "reference-pair-h100-async"
 """The report of replays whose recordings were asked for there."""
 
 
-def gpu_speeds() -> dict[int, float]:
-    """By load, adaspec's speed on the GPU over no speculation."""
-    rows = report(GPU)["throughput"]
-    return {row["load"]: row["speedup"] for row in rows if row["method"] == METHODS[-1]}
+def gpu_speeds() -> dict[int, tuple[float, float]]:
+    """By load, the speed of adaspec and of EAGLE-3 on the GPU over no speculation."""
+    of = {(row["method"], row["load"]): row["speedup"] for row in report(GPU)["throughput"]}
+    _, eagle, adaspec = METHODS
+    return {load: (of[adaspec, load], of[eagle, load]) for method, load in of if method == adaspec}
 
 
 def gpu_table() -> list[list[str]]:
