@@ -27,6 +27,9 @@ from adaspec.vllm.patching import ATTRIBUTE, in_one_line
 NAME = "measured at start"
 SIZES = 12
 """The sizes of steps that are timed in graphs, or at all where there are none."""
+MOST_EAGER = 512
+"""Where there are no graphs, longer steps are not timed: they take as much longer as they have more
+tokens, and on a CPU seconds each."""
 BEYOND = (1.25, 2.0)
 """Those that are timed outside the graphs, as multiples of the largest graph."""
 SHORT, LONG = 0, 1024
@@ -158,7 +161,8 @@ def _draft_prompt_s(medians: Sequence[MeasuredStep], steps: Steps, cost: CostMod
 def kinds_of(steps: Steps) -> list[Kind]:
     """The kinds of step to time: sizes in graphs and beyond, short and long contexts, forwards."""
     captured = [size for size in steps.captured if size <= steps.most_tokens]
-    sizes = thinned(captured or range(1, steps.most_tokens + 1), SIZES)
+    eager = range(1, min(steps.most_tokens, MOST_EAGER) + 1)
+    sizes = thinned(captured or eager, SIZES)
     if captured:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))

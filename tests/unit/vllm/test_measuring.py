@@ -105,6 +105,8 @@ def test_an_engine_without_graphs_has_a_table_without_a_jump():
     assert measured.cost.largest_graph == 0
     check_cost(measured.cost, "measured")
     assert max(kind.tokens for kind in kinds_of(ON_CPU)) == ON_CPU.most_tokens
+    longer = kinds_of(ON_CPU._replace(most_tokens=8192))  # as it would read prompts
+    assert max(kind.tokens for kind in longer) == measuring.MOST_EAGER
 
 
 def test_a_profile_goes_on_as_long_as_it_may():
