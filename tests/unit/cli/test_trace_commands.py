@@ -64,7 +64,7 @@ def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engin
     assert "choose a" in mistake(*words, "-o", tmp_path / place)
 
 
-GOOD = {"workload": "w", "prompt_tokens": [1], "output_tokens": [2, 3]}
+GOOD = {"workload": "w", "prompt_token_ids": [1], "output_token_ids": [2, 3]}
 NEURAL = GOOD | {"neural_accepted": [None, 1], "drafted_tokens": [[], [3]]}
 DRAFTED = {"per_step_accepted": [0], "per_step_drafted": [1]}
 ANSWER = {"id": "1", "model": "m", "metrics": {"speculative_decoding": DRAFTED}}
