@@ -168,10 +168,7 @@ class Trainer:
         return self._models(models, seen, self.settings.rough())[0]
 
     def _models(
-        self,
-        models: Sequence[Model],
-        tables: Sequence[Table],
-        settings: Settings,
+        self, models: Sequence[Model], tables: Sequence[Table], settings: Settings
     ) -> tuple[list[Model], list[dict[str, Boosters]]]:
         """The models, each with the groups of its table fitted anew; and their boosters."""
         at_once = settings.threads
@@ -180,30 +177,22 @@ class Trainer:
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(job: tuple[int, str]) -> tuple[Boosters, Mapping[str, Curves], Network]:
-            number, group = job
-            return self._fit(group, tables[number][group], settings)
+        def fit(group: str, seen: Rows) -> tuple[Boosters, Mapping[str, Curves], Network]:
+            rng = np.random.default_rng([settings.seed, 0x7815])
+            seen = rows.thinned(seen, settings.max_rows, rng)
+            trees, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings))
+            fitting = replace(settings.fitting, seed=settings.seed)
+            return trees, curves, distilled(group, trees, seen.x, fitting, settings.threads)
 
-        jobs = [(number, group) for number, table in enumerate(tables) for group in table]
+        jobs = [(at, group, seen) for at, each in enumerate(tables) for group, seen in each.items()]
+        numbers, groups, seen = zip(*jobs, strict=True)
         made, boosters = list(models), [dict[str, Boosters]() for _ in models]
-        for (number, group), fitted in zip(jobs, in_threads(at_once)(fit, jobs), strict=True):
-            boosters[number][group], curves, network = fitted
-            model = made[number]
-            made[number] = replace(
-                model,
-                networks={**model.networks, group: network},
-                curves={**model.curves, **curves},
-            )
+        fitted = in_threads(at_once)(fit, groups, seen)
+        for at, group, (trees, curves, network) in zip(numbers, groups, fitted, strict=True):
+            boosters[at][group] = trees
+            networks = {**made[at].networks, group: network}
+            made[at] = replace(made[at], networks=networks, curves={**made[at].curves, **curves})
         return made, boosters
-
-    def _fit(
-        self, group: str, seen: Rows, settings: Settings
-    ) -> tuple[Boosters, Mapping[str, Curves], Network]:
-        rng = np.random.default_rng([settings.seed, 0x7815])
-        seen = rows.thinned(seen, settings.max_rows, rng)
-        boosters, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings))
-        fitting = replace(settings.fitting, seed=settings.seed)
-        return boosters, curves, distilled(group, boosters, seen.x, fitting, settings.threads)
 
     def _policy(self, model: Model, forwards: Forwards | None = None) -> LearnedPolicy:
         # Drafts reach no further than what is verified.
