@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,10 +15,8 @@ import pyarrow.parquet as pq
 
 from adaspec.documents import read_json
 from adaspec.errors import TraceError
-from adaspec.files import AnyPath
-from adaspec.trace import folder
+from adaspec.files import UNFINISHED, AnyPath
 from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
-from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
@@ -26,7 +25,28 @@ Key = tuple[str, str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
 """One path or several; a string is one path."""
 
+MANIFEST = "manifest.json"
+COMPLETE = "complete.json"
+"""Name of the file that is written last, so a trace without it was cut off."""
+RESTORE = "restore it from a copy, or record or import the trace again"
+_MAX_BYTES = 16 << 20
+"""Largest size of either JSON file. A larger file is not one of a trace."""
 _BATCH_ROWS = 64
+
+
+def shard_name(number: int) -> str:
+    """The file name of shard `number`."""
+    return f"part-{number:05d}.parquet"
+
+
+def is_shard(name: str) -> bool:
+    """True for the name of a shard."""
+    return re.fullmatch(r"part-\d{5,}\.parquet", name) is not None
+
+
+def is_leftover(name: str) -> bool:
+    """True for a file that a writer began but did not finish."""
+    return name.startswith(".") and name.endswith(UNFINISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +157,8 @@ class TraceReader:
             raise _damaged(shard.path, error) from error
 
     def _shards(self) -> list[Shard]:
-        found = [path.name for path in self.path.iterdir() if folder.is_shard(path.name)]
-        expected = [folder.shard_name(number) for number in range(len(found))]
+        found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
+        expected = [shard_name(number) for number in range(len(found))]
         for name in expected:
             if name not in found:
                 raise TraceError(
@@ -156,21 +176,28 @@ class TraceReader:
         return Shard(path, rows, path.stat().st_size)
 
     def _note_unfinished(self) -> None:
-        expected = folder.completed_shards(self.path)
+        file = self.path / COMPLETE
+        try:
+            record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
+            expected = record.get("shards") if isinstance(record, dict) else None
+            if not isinstance(expected, int):
+                raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
+        except FileNotFoundError:
+            expected = None
         if expected is not None and expected != len(self.shards):
             raise TraceError(
-                f"{self.path}: {folder.COMPLETE} says that there are {expected} shards, of which "
+                f"{self.path}: {COMPLETE} says that there are {expected} shards, of which "
                 f"{len(self.shards)} can be seen: {RESTORE}"
             )
         if expected is None:
             shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
-                f"{self.path}: its writer was cut off or is still at work (no {folder.COMPLETE}): "
+                f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): "
                 f"all that it had written was read ({shards}); at most the rows that it had not "
                 "written yet are missing, from a server those of the last seconds"
             )
         for name in sorted(path.name for path in self.path.iterdir()):
-            if folder.is_leftover(name):
+            if is_leftover(name):
                 self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
 
 
@@ -216,7 +243,7 @@ def _manifest(path: Path) -> Manifest:
     if not path.is_dir():
         what = "is a file, not a trace's folder" if path.exists() else "there is no such folder"
         raise TraceError(f"{path}: {what}: {advice}")
-    file = path / folder.MANIFEST
+    file = path / MANIFEST
     traces = sorted(str(each.parent) for each in path.glob(f"*/{file.name}"))
     if traces and not file.exists():
         raise TraceError(
@@ -224,11 +251,9 @@ def _manifest(path: Path) -> Manifest:
             f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
         )
     try:
-        record = read_json(file, TraceError, RESTORE, folder.MAX_BYTES)
+        record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
     except FileNotFoundError:
-        raise TraceError(
-            f"{path}: holds no {folder.MANIFEST}, so it is no trace: {advice}"
-        ) from None
+        raise TraceError(f"{path}: holds no {MANIFEST}, so it is no trace: {advice}") from None
     return Manifest.from_record(record, str(file))
 
 
