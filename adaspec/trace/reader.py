@@ -182,14 +182,12 @@ class TraceReader:
             expected = record.get("shards") if isinstance(record, dict) else None
             if not isinstance(expected, int):
                 raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
+            if expected != len(self.shards):
+                raise TraceError(
+                    f"{self.path}: {COMPLETE} says that there are {expected} shards, of which "
+                    f"{len(self.shards)} can be seen: {RESTORE}"
+                )
         except FileNotFoundError:
-            expected = None
-        if expected is not None and expected != len(self.shards):
-            raise TraceError(
-                f"{self.path}: {COMPLETE} says that there are {expected} shards, of which "
-                f"{len(self.shards)} can be seen: {RESTORE}"
-            )
-        if expected is None:
             shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
                 f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): "
