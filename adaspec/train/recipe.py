@@ -91,21 +91,21 @@ def train_policy(
     folder: Path,
     cost: CostModel,
     options: Options,
+    *,
     exclude_workloads: Sequence[str] = (),
+    exclude_requests: tuple[str, ...] = (),
     general: bool = False,
-    force: bool = False,
-    progress: Progress = silent,
-    cluster: Cluster | None = None,
     crossfit_report: Path | None = None,
     memory: bool = False,
-    exclude_requests: tuple[str, ...] = (),
+    cluster: Cluster | None = None,
+    force: bool = False,
+    progress: Progress = silent,
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for. A
-    `cluster` takes surveys and replays. The card shows `crossfit_report`, a folder, before
-    the results on held-out requests. With `memory`, the policy copies from the answers of earlier
-    requests as well, and is judged where it knows those that it was trained on.
+    `cluster` takes surveys and replays. With `memory`, the policy is judged where it knows the
+    answers of the requests that it was trained on.
     """
     check_destination(folder, force)
     if general and memory:
