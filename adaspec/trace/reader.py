@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -49,15 +49,6 @@ def is_leftover(name: str) -> bool:
     return name.startswith(".") and name.endswith(UNFINISHED)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One Parquet file of a trace."""
-
-    path: Path
-    rows: int
-    bytes: int
-
-
 class TraceReader:
     """Reads a trace folder, complete or cut off; anything unsound in it is an error.
 
@@ -70,17 +61,14 @@ class TraceReader:
         self.warnings: list[str] = []
         self.manifest = _manifest(self.path)
         self.shards = self._shards()
-        self._note_unfinished()
-
-    @property
-    def rows(self) -> int:
+        self.rows = sum(map(self._rows_in, self.shards))
         """Number of requests in a dense trace, or of steps in a logged one."""
-        return sum(shard.rows for shard in self.shards)
+        self._note_unfinished()
 
     @property
     def bytes(self) -> int:
         """Size of the shards on disk, in bytes."""
-        return sum(shard.bytes for shard in self.shards)
+        return sum(shard.stat().st_size for shard in self.shards)
 
     def requests(self, workload: str | None = None) -> Iterator[Request]:
         """The requests of a dense trace in recorded order, of one workload or of all."""
@@ -122,7 +110,7 @@ class TraceReader:
             for batch in self._batches(shard, ["workload", "id"], 1 << 16):
                 names = zip(*(batch.column(column).to_pylist() for column in range(2)), strict=True)
                 for key in names:
-                    yield key, f"{shard.path} row {row}"
+                    yield key, f"{shard} row {row}"
                     row += 1
 
     def _expect(self, kind: str, rows: str) -> None:
@@ -136,16 +124,16 @@ class TraceReader:
         for shard in self.shards:
             start = 0
             for batch in self._batches(shard, None, _BATCH_ROWS):
-                where = f"{shard.path} rows {start}..{start + batch.num_rows - 1}"
+                where = f"{shard} rows {start}..{start + batch.num_rows - 1}"
                 for offset, row in enumerate(batch_rows(batch, self.manifest, where)):
-                    yield row, f"{shard.path} row {start + offset}"
+                    yield row, f"{shard} row {start + offset}"
                 start += batch.num_rows
 
     def _batches(
-        self, shard: Shard, columns: list[str] | None, rows: int
+        self, shard: Path, columns: list[str] | None, rows: int
     ) -> Iterator[pa.RecordBatch]:
         try:
-            with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
+            with pq.ParquetFile(shard, page_checksum_verification=True) as file:
                 # Groups are read one by one, as a batch across several would hold all of them.
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(
@@ -154,9 +142,9 @@ class TraceReader:
                         batch.validate(full=True)
                         yield batch
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged(shard.path, error) from error
+            raise _damaged(shard, error) from error
 
-    def _shards(self) -> list[Shard]:
+    def _shards(self) -> list[Path]:
         found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
         expected = [shard_name(number) for number in range(len(found))]
         for name in expected:
@@ -164,16 +152,16 @@ class TraceReader:
                 raise TraceError(
                     f"{self.path / name}: is missing, though {max(found)} is there: {RESTORE}"
                 )
-        return [self._shard(self.path / name) for name in expected]
+        return [self.path / name for name in expected]
 
-    def _shard(self, path: Path) -> Shard:
+    def _rows_in(self, shard: Path) -> int:
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(shard) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged(path, error) from error
-        _check_columns(schema, row_schema(self.manifest), path)
-        return Shard(path, rows, path.stat().st_size)
+            raise _damaged(shard, error) from error
+        _check_columns(schema, row_schema(self.manifest), shard)
+        return int(rows)
 
     def _note_unfinished(self) -> None:
         file = self.path / COMPLETE
