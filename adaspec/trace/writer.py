@@ -75,12 +75,10 @@ class TraceWriter:
         self._rows: list[Request | LoggedStep] = []
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
-        self._groups_bytes = 0
+        """The row groups of the open shard; `_rows` are to be its next one."""
         self._known: set[tuple[str, str]] = set()
         self._shards = 0
         """How many shards are ended, the number of the open one."""
-        self._on_disk = 0
-        """How many shards can be seen: the open one, too, once it was flushed."""
         self._has_unwritten = False
         self._open = True
         is_empty = self._folder.is_dir() and not any(self._folder.iterdir())
@@ -126,7 +124,7 @@ class TraceWriter:
     def flush(self) -> None:
         """Write the open shard now, so that all rows so far survive if the process is killed."""
         if self._has_unwritten:
-            self._write_shard(ends=self._groups_bytes >= _REWRITTEN_BYTES)
+            self._write_shard(ends=self._shard_bytes() >= _REWRITTEN_BYTES)
 
     def close(self) -> None:
         """Finish the trace."""
@@ -134,8 +132,9 @@ class TraceWriter:
             return
         try:
             self.flush()
+            shards = self._shards + bool(self._groups or self._rows)
             with self._new_file(COMPLETE) as file:
-                file.write(json.dumps({"shards": self._on_disk}).encode() + b"\n")
+                file.write(json.dumps({"shards": shards}).encode() + b"\n")
         except BaseException:
             self.abort()
             raise
@@ -145,8 +144,7 @@ class TraceWriter:
         """Stop without finishing. What is on disk stays; a trace without a shard is removed."""
         if not self._open:
             return
-        self._rows, self._groups = [], []
-        if self._is_new and self._on_disk == 0:
+        if self._is_new and not (self._folder / shard_name(0)).exists():
             with suppress(OSError):
                 (self._folder / MANIFEST).unlink()
                 self._folder.rmdir()
@@ -161,12 +159,14 @@ class TraceWriter:
         else:
             self.abort()
 
+    def _shard_bytes(self) -> int:
+        return sum(group.nbytes for group in self._groups)
+
     def _end_group(self) -> None:
         self._groups.append(row_batch(self._rows, self.manifest))
-        self._rows = []
-        self._groups_bytes, self._group_bytes = self._groups_bytes + self._group_bytes, 0
+        self._rows, self._group_bytes = [], 0
         rows = sum(group.num_rows for group in self._groups)
-        if self._groups_bytes >= _SHARD_BYTES or rows >= self._shard_rows:
+        if self._shard_bytes() >= _SHARD_BYTES or rows >= self._shard_rows:
             self._write_shard(ends=True)
 
     def _write_shard(self, ends: bool) -> None:
@@ -185,10 +185,9 @@ class TraceWriter:
         ):
             for group in groups:
                 shard.write_batch(group, row_group_size=group.num_rows)
-        self._on_disk, self._has_unwritten = self._shards + 1, False
+        self._has_unwritten = False
         if ends:
-            self._rows, self._groups = [], []
-            self._group_bytes = self._groups_bytes = 0
+            self._rows, self._groups, self._group_bytes = [], [], 0
             self._shards += 1
 
     def _begin(self, is_empty: bool) -> None:
@@ -213,7 +212,7 @@ class TraceWriter:
             )
         if existing.manifest.kind == "dense":
             self._known.update(key for key, _ in existing.request_keys())
-        self._shards = self._on_disk = len(existing.shards)
+        self._shards = len(existing.shards)
         with refusing(self.path, TraceError):
             (self._folder / COMPLETE).unlink(missing_ok=True)
             for file in self._folder.iterdir():

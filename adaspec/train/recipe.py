@@ -40,7 +40,7 @@ from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import metrics_of, read_crossfit_report, verdict
 from adaspec.train.outcomes import Recorded, recorded_log
-from adaspec.train.trainer import Trainer
+from adaspec.train.trainer import Forwards, Trainer
 
 FRESH = 1 / 3
 """The share of training requests that know no earlier answers: a server also starts with none."""
@@ -132,7 +132,7 @@ def train_policy(
     check_learnable(plain)
     everyone = np.ones(len(plain), np.bool_)
     shown = shown_of(corpus.trained) if dense else None
-    trained, boosters = Trainer(
+    trained, forwards, boosters = Trainer(
         recorded,
         cost,
         Settings(seed=options.seed, threads=options.workers),
@@ -151,7 +151,7 @@ def train_policy(
             engine: tuned_rules(plain, [everyone], cost, options, progress, engine)[0]
             for engine in ENGINES
         }
-    manifest = manifest_of(corpus, shown or plain, trained, cost, options, rules)
+    manifest = manifest_of(corpus, shown or plain, trained, forwards, cost, options, rules)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
@@ -259,6 +259,7 @@ def manifest_of(
     corpus: Corpus,
     recording: Recording,
     policy: LearnedPolicy,
+    forwards: Forwards,
     cost: CostModel,
     options: Options,
     rules: dict[str, dict[int, str]],
@@ -284,6 +285,6 @@ def manifest_of(
         vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter if policy.neural_cap else None,
         engine=options.engine,
-        forwards=dict(policy.forwards_by_load.tolist()),
+        forwards=forwards,
         async_static_tuned=rules[ASYNC],
     )

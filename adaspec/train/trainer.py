@@ -102,8 +102,8 @@ class Trainer:
         return self.recorded.recording
 
     @one_torch_thread()
-    def train(self, members: Members) -> tuple[LearnedPolicy, dict[str, Boosters]]:
-        """Train on the marked requests: a policy, and the trees that its networks say."""
+    def train(self, members: Members) -> tuple[LearnedPolicy, Forwards, dict[str, Boosters]]:
+        """Train on the marked requests: a policy, its forwards, and what its networks learned."""
         self.progress("training", 0, STAGES)
         folds = self._folds(self._some(members, SURVEYED_POSITIONS))
         others = [members & ~fold for fold in folds]
@@ -129,7 +129,7 @@ class Trainer:
         blank = self._blank(members)
         (model,), (boosters,) = self._models([blank], [table | drafts], self.settings)
         self.progress("training", STAGES, STAGES)
-        return self._policy(model, forwards), boosters
+        return self._policy(model, forwards), forwards, boosters
 
     def _some(self, members: Members, most: int) -> Members:
         """The members, or a random part of each workload, of about `most` positions in total."""
