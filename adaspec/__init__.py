@@ -8,34 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AdaspecError",
-    "BasePolicy",
-    "EvaluationReport",
-    "Manifest",
-    "Proposal",
-    "Request",
-    "evaluate_policies",
-    "import_trace",
-    "load_cost",
-    "load_policy",
-    "read_trace",
-    "train_policy",
-    "write_trace",
-]
-
 if TYPE_CHECKING:
-    from adaspec.api import evaluate_policies, load_policy, train_policy
-    from adaspec.cost.load import load_cost
-    from adaspec.errors import AdaspecError
-    from adaspec.evaluate.report import EvaluationReport
-    from adaspec.policy.base import BasePolicy
-    from adaspec.policy.protocol import Proposal
-    from adaspec.trace.importers.formats import import_trace
-    from adaspec.trace.manifest import Manifest
-    from adaspec.trace.reader import read_trace
-    from adaspec.trace.schema import Request
-    from adaspec.trace.writer import write_trace
+    from adaspec.api import evaluate_policies as evaluate_policies
+    from adaspec.api import load_policy as load_policy
+    from adaspec.api import train_policy as train_policy
+    from adaspec.cost.load import load_cost as load_cost
+    from adaspec.errors import AdaspecError as AdaspecError
+    from adaspec.evaluate.report import EvaluationReport as EvaluationReport
+    from adaspec.policy.base import BasePolicy as BasePolicy
+    from adaspec.policy.protocol import Proposal as Proposal
+    from adaspec.trace.importers.formats import import_trace as import_trace
+    from adaspec.trace.manifest import Manifest as Manifest
+    from adaspec.trace.reader import read_trace as read_trace
+    from adaspec.trace.schema import Request as Request
+    from adaspec.trace.writer import write_trace as write_trace
 
 _MODULES = {
     "AdaspecError": "errors",
@@ -53,6 +39,7 @@ _MODULES = {
     "write_trace": "trace.writer",
 }
 """The module of every name."""
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -127,15 +127,11 @@ def train_policy(
     loads to train for; `engine`, sync or async, is the one for which forwards are chosen and in
     which it is judged. The result has the `policy`, its `manifest`, and how it was judged.
     """
-    from adaspec.policy.artifact import check_destination
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
 
-    how = Options(**options)
-    sources, out = paths_of(traces), Path(folder)
-    excluded, apart = _texts(exclude_workloads), _texts(exclude_requests)
+    how, sources = Options(**options), paths_of(traces)
     earlier = None if crossfit_report is None else Path(crossfit_report)
-    check_destination(out, force)
     logged = are_logged(sources, TrainingError, "train on")
     if logged and (earlier is not None or memory or cluster is not None or how.engine != ASYNC):
         raise TrainingError(
@@ -144,17 +140,17 @@ def train_policy(
         )
     return recipe.train_policy(
         sources,
-        out,
+        Path(folder),
         _cost(cost),
         how,
-        excluded,
-        general,
-        force,
-        progress,
-        cluster,
+        exclude_workloads=_texts(exclude_workloads),
+        exclude_requests=_texts(exclude_requests),
+        general=general,
         crossfit_report=earlier,
         memory=memory,
-        exclude_requests=apart,
+        cluster=cluster,
+        force=force,
+        progress=progress,
     )
 
 

@@ -44,7 +44,7 @@ def command() -> None:
     multiple=True,
     help="A trained policy; may be repeated.  [default: each shipped one]",
 )
-@numbers_option("--contexts", "1k,4k,32k", "Context lengths in tokens.", kilo=True)
+@numbers_option("--contexts", "1024,4096,32768", "Context lengths in tokens.")
 @numbers_option("--batches", "1,8,32,128,256", "How many requests one step serves.")
 @whole_option("--steps", 400, help="Steps per batch and context.")
 @click.option(

@@ -37,30 +37,18 @@ def whole_option(
     return click.option(flag, type=kind, default=default, show_default=True, help=help)
 
 
-def numbers_option(
-    flag: str,
-    default: str | None,
-    help: str,
-    most: int | None = None,
-    kilo: bool = False,
-) -> Option:
-    """An option that takes whole numbers from 1 to `most`; they are sorted, without repeats.
-
-    With `kilo`, `4k` means 4,096.
-    """
+def numbers_option(flag: str, default: str, help: str, most: int | None = None) -> Option:
+    """An option that takes whole numbers from 1 to `most`; they are sorted, without repeats."""
 
     def read(text: str) -> tuple[int, ...]:
         numbers = set()
-        for word in text.split(","):
-            digits = word.strip().lower()
-            factor = 1024 if kilo and digits.endswith("k") else 1
-            digits = digits.removesuffix("k") if kilo else digits
-            number = int(digits) * factor if digits.isdecimal() else 0
+        for word in map(str.strip, text.split(",")):
+            number = int(word) if word.isdecimal() else 0
             if number < 1 or (most is not None and number > most):
                 reach = "1 up" if most is None else f"1 to {most}"
                 raise click.BadParameter(
-                    f"'{word.strip()}' in '{text}' is not a whole number from {reach}; "
-                    f"write for instance {'1k,32k' if kilo else '1,8,32'}"
+                    f"'{word}' in '{text}' is not a whole number from {reach}; "
+                    "write for instance 1,8,32"
                 )
             numbers.add(number)
         return tuple(sorted(numbers))

@@ -64,7 +64,7 @@ from adaspec.evaluate.options import LOADS, MAX_CONCURRENCY, Options
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Replay, and grow trees, on the Dask cluster whose scheduler is there.",
+    help="Replay on the Dask cluster whose scheduler is there.",
 )
 @force_option("Replace a policy, or report, that is there already.")
 @json_option("Print a summary, or the report, as JSON.")

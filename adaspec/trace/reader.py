@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,10 +15,8 @@ import pyarrow.parquet as pq
 
 from adaspec.documents import read_json
 from adaspec.errors import TraceError
-from adaspec.files import AnyPath
-from adaspec.trace import folder
+from adaspec.files import UNFINISHED, AnyPath
 from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
-from adaspec.trace.folder import RESTORE
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_order, check_request, check_step
@@ -26,16 +25,28 @@ Key = tuple[str, str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
 """One path or several; a string is one path."""
 
+MANIFEST = "manifest.json"
+COMPLETE = "complete.json"
+"""Name of the file that is written last, so a trace without it was cut off."""
+RESTORE = "restore it from a copy, or record or import the trace again"
+_MAX_BYTES = 16 << 20
+"""Largest size of either JSON file. A larger file is not one of a trace."""
 _BATCH_ROWS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One Parquet file of a trace."""
+def shard_name(number: int) -> str:
+    """The file name of shard `number`."""
+    return f"part-{number:05d}.parquet"
 
-    path: Path
-    rows: int
-    bytes: int
+
+def is_shard(name: str) -> bool:
+    """True for the name of a shard."""
+    return re.fullmatch(r"part-\d{5,}\.parquet", name) is not None
+
+
+def is_leftover(name: str) -> bool:
+    """True for a file that a writer began but did not finish."""
+    return name.startswith(".") and name.endswith(UNFINISHED)
 
 
 class TraceReader:
@@ -50,17 +61,14 @@ class TraceReader:
         self.warnings: list[str] = []
         self.manifest = _manifest(self.path)
         self.shards = self._shards()
-        self._note_unfinished()
-
-    @property
-    def rows(self) -> int:
+        self.rows = sum(map(self._rows_in, self.shards))
         """Number of requests in a dense trace, or of steps in a logged one."""
-        return sum(shard.rows for shard in self.shards)
+        self._note_unfinished()
 
     @property
     def bytes(self) -> int:
         """Size of the shards on disk, in bytes."""
-        return sum(shard.bytes for shard in self.shards)
+        return sum(shard.stat().st_size for shard in self.shards)
 
     def requests(self, workload: str | None = None) -> Iterator[Request]:
         """The requests of a dense trace in recorded order, of one workload or of all."""
@@ -102,7 +110,7 @@ class TraceReader:
             for batch in self._batches(shard, ["workload", "id"], 1 << 16):
                 names = zip(*(batch.column(column).to_pylist() for column in range(2)), strict=True)
                 for key in names:
-                    yield key, f"{shard.path} row {row}"
+                    yield key, f"{shard} row {row}"
                     row += 1
 
     def _expect(self, kind: str, rows: str) -> None:
@@ -116,16 +124,16 @@ class TraceReader:
         for shard in self.shards:
             start = 0
             for batch in self._batches(shard, None, _BATCH_ROWS):
-                where = f"{shard.path} rows {start}..{start + batch.num_rows - 1}"
+                where = f"{shard} rows {start}..{start + batch.num_rows - 1}"
                 for offset, row in enumerate(batch_rows(batch, self.manifest, where)):
-                    yield row, f"{shard.path} row {start + offset}"
+                    yield row, f"{shard} row {start + offset}"
                 start += batch.num_rows
 
     def _batches(
-        self, shard: Shard, columns: list[str] | None, rows: int
+        self, shard: Path, columns: list[str] | None, rows: int
     ) -> Iterator[pa.RecordBatch]:
         try:
-            with pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
+            with pq.ParquetFile(shard, page_checksum_verification=True) as file:
                 # Groups are read one by one, as a batch across several would hold all of them.
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(
@@ -134,43 +142,48 @@ class TraceReader:
                         batch.validate(full=True)
                         yield batch
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged(shard.path, error) from error
+            raise _damaged(shard, error) from error
 
-    def _shards(self) -> list[Shard]:
-        found = [path.name for path in self.path.iterdir() if folder.is_shard(path.name)]
-        expected = [folder.shard_name(number) for number in range(len(found))]
+    def _shards(self) -> list[Path]:
+        found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
+        expected = [shard_name(number) for number in range(len(found))]
         for name in expected:
             if name not in found:
                 raise TraceError(
                     f"{self.path / name}: is missing, though {max(found)} is there: {RESTORE}"
                 )
-        return [self._shard(self.path / name) for name in expected]
+        return [self.path / name for name in expected]
 
-    def _shard(self, path: Path) -> Shard:
+    def _rows_in(self, shard: Path) -> int:
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(shard) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged(path, error) from error
-        _check_columns(schema, row_schema(self.manifest), path)
-        return Shard(path, rows, path.stat().st_size)
+            raise _damaged(shard, error) from error
+        _check_columns(schema, row_schema(self.manifest), shard)
+        return int(rows)
 
     def _note_unfinished(self) -> None:
-        expected = folder.completed_shards(self.path)
-        if expected is not None and expected != len(self.shards):
-            raise TraceError(
-                f"{self.path}: {folder.COMPLETE} says that there are {expected} shards, of which "
-                f"{len(self.shards)} can be seen: {RESTORE}"
-            )
-        if expected is None:
+        file = self.path / COMPLETE
+        try:
+            record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
+            expected = record.get("shards") if isinstance(record, dict) else None
+            if not isinstance(expected, int):
+                raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
+            if expected != len(self.shards):
+                raise TraceError(
+                    f"{self.path}: {COMPLETE} says that there are {expected} shards, of which "
+                    f"{len(self.shards)} can be seen: {RESTORE}"
+                )
+        except FileNotFoundError:
             shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
-                f"{self.path}: its writer was cut off or is still at work (no {folder.COMPLETE}): "
+                f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): "
                 f"all that it had written was read ({shards}); at most the rows that it had not "
                 "written yet are missing, from a server those of the last seconds"
             )
         for name in sorted(path.name for path in self.path.iterdir()):
-            if folder.is_leftover(name):
+            if is_leftover(name):
                 self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
 
 
@@ -216,7 +229,7 @@ def _manifest(path: Path) -> Manifest:
     if not path.is_dir():
         what = "is a file, not a trace's folder" if path.exists() else "there is no such folder"
         raise TraceError(f"{path}: {what}: {advice}")
-    file = path / folder.MANIFEST
+    file = path / MANIFEST
     traces = sorted(str(each.parent) for each in path.glob(f"*/{file.name}"))
     if traces and not file.exists():
         raise TraceError(
@@ -224,11 +237,9 @@ def _manifest(path: Path) -> Manifest:
             f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
         )
     try:
-        record = read_json(file, TraceError, RESTORE, folder.MAX_BYTES)
+        record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
     except FileNotFoundError:
-        raise TraceError(
-            f"{path}: holds no {folder.MANIFEST}, so it is no trace: {advice}"
-        ) from None
+        raise TraceError(f"{path}: holds no {MANIFEST}, so it is no trace: {advice}") from None
     return Manifest.from_record(record, str(file))
 
 

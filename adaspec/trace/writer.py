@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -15,14 +16,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from adaspec.errors import TraceError
-from adaspec.files import AnyPath, new_file, new_folder, refusing
-from adaspec.trace import folder
+from adaspec.files import AnyPath, Kind, new_file, new_folder, refusing
 from adaspec.trace.columns import row_batch, row_schema
 from adaspec.trace.manifest import Manifest, manifest_for
-from adaspec.trace.reader import TraceReader
+from adaspec.trace.reader import (
+    COMPLETE,
+    MANIFEST,
+    TraceReader,
+    is_leftover,
+    is_shard,
+    shard_name,
+)
 from adaspec.trace.schema import ARRAYS, LoggedStep, Request, as_array
 from adaspec.trace.soundness import check_request, check_step
 
+TRACE = Kind(
+    "a trace",
+    MANIFEST,
+    lambda name: name in (MANIFEST, COMPLETE) or is_shard(name) or is_leftover(name),
+    TraceError,
+)
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
+"""A trace holds the texts of others, so only its owner may read it."""
 _GROUP_BYTES = 2 << 20
 """Size of a row group in memory, all of which a reader must load at once."""
 _GROUP_ROWS = 2048
@@ -60,12 +75,10 @@ class TraceWriter:
         self._rows: list[Request | LoggedStep] = []
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
-        self._groups_bytes = 0
+        """The row groups of the open shard; `_rows` are to be its next one."""
         self._known: set[tuple[str, str]] = set()
         self._shards = 0
         """How many shards are ended, the number of the open one."""
-        self._on_disk = 0
-        """How many shards can be seen: the open one, too, once it was flushed."""
         self._has_unwritten = False
         self._open = True
         is_empty = self._folder.is_dir() and not any(self._folder.iterdir())
@@ -111,7 +124,7 @@ class TraceWriter:
     def flush(self) -> None:
         """Write the open shard now, so that all rows so far survive if the process is killed."""
         if self._has_unwritten:
-            self._write_shard(ends=self._groups_bytes >= _REWRITTEN_BYTES)
+            self._write_shard(ends=self._shard_bytes() >= _REWRITTEN_BYTES)
 
     def close(self) -> None:
         """Finish the trace."""
@@ -119,8 +132,9 @@ class TraceWriter:
             return
         try:
             self.flush()
-            with self._new_file(folder.COMPLETE) as file:
-                file.write(json.dumps({"shards": self._on_disk}).encode() + b"\n")
+            shards = self._shards + bool(self._groups or self._rows)
+            with self._new_file(COMPLETE) as file:
+                file.write(json.dumps({"shards": shards}).encode() + b"\n")
         except BaseException:
             self.abort()
             raise
@@ -130,10 +144,9 @@ class TraceWriter:
         """Stop without finishing. What is on disk stays; a trace without a shard is removed."""
         if not self._open:
             return
-        self._rows, self._groups = [], []
-        if self._is_new and self._on_disk == 0:
+        if self._is_new and not (self._folder / shard_name(0)).exists():
             with suppress(OSError):
-                (self._folder / folder.MANIFEST).unlink()
+                (self._folder / MANIFEST).unlink()
                 self._folder.rmdir()
         self._release()
 
@@ -146,12 +159,14 @@ class TraceWriter:
         else:
             self.abort()
 
+    def _shard_bytes(self) -> int:
+        return sum(group.nbytes for group in self._groups)
+
     def _end_group(self) -> None:
         self._groups.append(row_batch(self._rows, self.manifest))
-        self._rows = []
-        self._groups_bytes, self._group_bytes = self._groups_bytes + self._group_bytes, 0
+        self._rows, self._group_bytes = [], 0
         rows = sum(group.num_rows for group in self._groups)
-        if self._groups_bytes >= _SHARD_BYTES or rows >= self._shard_rows:
+        if self._shard_bytes() >= _SHARD_BYTES or rows >= self._shard_rows:
             self._write_shard(ends=True)
 
     def _write_shard(self, ends: bool) -> None:
@@ -160,7 +175,7 @@ class TraceWriter:
         if self._rows:
             groups.append(row_batch(self._rows, self.manifest))
         with (
-            self._new_file(folder.shard_name(self._shards)) as file,
+            self._new_file(shard_name(self._shards)) as file,
             pq.ParquetWriter(
                 file,
                 row_schema(self.manifest),
@@ -170,22 +185,21 @@ class TraceWriter:
         ):
             for group in groups:
                 shard.write_batch(group, row_group_size=group.num_rows)
-        self._on_disk, self._has_unwritten = self._shards + 1, False
+        self._has_unwritten = False
         if ends:
-            self._rows, self._groups = [], []
-            self._group_bytes = self._groups_bytes = 0
+            self._rows, self._groups, self._group_bytes = [], [], 0
             self._shards += 1
 
     def _begin(self, is_empty: bool) -> None:
         manifest = self.manifest.to_json().encode()
         if is_empty:
-            with self._new_file(folder.MANIFEST) as file:
+            with self._new_file(MANIFEST) as file:
                 file.write(manifest)
         else:
             # A trace has its manifest even if its writer is killed at once.
             with (
-                new_folder(self._folder, folder.TRACE, mode=folder.FOLDER_MODE) as staged,
-                new_file(staged / folder.MANIFEST, TraceError, folder.FILE_MODE) as file,
+                new_folder(self._folder, TRACE, mode=_FOLDER_MODE) as staged,
+                new_file(staged / MANIFEST, TraceError, _FILE_MODE) as file,
             ):
                 file.write(manifest)
 
@@ -198,20 +212,20 @@ class TraceWriter:
             )
         if existing.manifest.kind == "dense":
             self._known.update(key for key, _ in existing.request_keys())
-        self._shards = self._on_disk = len(existing.shards)
+        self._shards = len(existing.shards)
         with refusing(self.path, TraceError):
-            (self._folder / folder.COMPLETE).unlink(missing_ok=True)
+            (self._folder / COMPLETE).unlink(missing_ok=True)
             for file in self._folder.iterdir():
-                if folder.is_leftover(file.name):
+                if is_leftover(file.name):
                     file.unlink()
 
     def _new_file(self, name: str) -> AbstractContextManager[BinaryIO]:
-        return new_file(self._folder / name, TraceError, folder.FILE_MODE, self.path / name)
+        return new_file(self._folder / name, TraceError, _FILE_MODE, self.path / name)
 
     def _locked(self) -> int:
         with refusing(self.path, TraceError):
             try:
-                return folder.lock(self._folder)
+                return lock(self._folder)
             except BlockingIOError:
                 raise TraceError(
                     f"{self.path}: another process is writing to it: wait for its end, or choose "
@@ -224,6 +238,22 @@ class TraceWriter:
             os.close(self._lock)
 
 
+def lock(path: Path) -> int:
+    """Lock the folder of a trace until the returned descriptor is closed or this process ends.
+
+    Raises `BlockingIOError` if another process has locked it.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass  # Some network file systems have no locks; writing goes on without one.
+    return descriptor
+
+
 @contextmanager
 def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator[TraceWriter]:
     """A writer of a trace that appears at `path` when all of it is written, or not at all.
@@ -231,7 +261,7 @@ def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator
     With `force` it replaces an older trace, and nothing else.
     """
     with (
-        new_folder(path, folder.TRACE, force, folder.FOLDER_MODE) as staged,
+        new_folder(path, TRACE, force, _FOLDER_MODE) as staged,
         TraceWriter(staged, manifest, shown=path) as writer,
     ):
         yield writer

@@ -65,14 +65,12 @@ def gather(
     else:
         selection = read_everything(readers, exclude_workloads, general, exclude_requests)
     sides: dict[bool, list[Request]] = {False: [], True: []}
-    for request, is_held_out in zip(
-        selection.requests, held_out_of(selection.requests), strict=True
-    ):
+    dealt = zip(selection.requests, held_out_of(selection.requests), strict=True)
+    for request, is_held_out in dealt:
         sides[is_held_out].append(request)
-    trained, held_out = (
-        replace(selection, requests=tuple(side), unpaired=()) for side in sides.values()
-    )
-    trained = replace(trained, unpaired=_of_other_dialogues(selection, held_out.requests))
+    texts = _of_other_dialogues(selection, sides[True])
+    trained = replace(selection, requests=tuple(sides[False]), unpaired=texts)
+    held_out = replace(selection, requests=tuple(sides[True]), unpaired=())
     if logged is None:
         _check_enough(selection, trained, held_out)
     elif len(trained.requests) < MIN_TRAINED or len(held_out.requests) < MIN_HELD_OUT:
@@ -87,7 +85,8 @@ def gather(
         )
         return Corpus(trained, held_out, None, None, general, logged)
     tokenizer = distinct_names(known_of("tokenizer", readers))
-    return Corpus(trained, held_out, tokenizer, vocabulary_of(readers), logged=logged)
+    vocabulary_hash = next(iter(vocabularies_of(readers)), None)
+    return Corpus(trained, held_out, tokenizer, vocabulary_hash, logged=logged)
 
 
 def _logged(
@@ -129,12 +128,6 @@ def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
         if value is not None:
             values.setdefault(value, reader.path)
     return dict(sorted(values.items()))
-
-
-def vocabulary_of(readers: Iterable[TraceReader]) -> str | None:
-    """The hash of the traces' vocabulary; None if it is unknown or the traces differ."""
-    hashes = list(vocabularies_of(readers))
-    return hashes[0] if len(hashes) == 1 else None
 
 
 def vocabularies_of(readers: Iterable[TraceReader]) -> dict[str, Path]:
@@ -211,15 +204,13 @@ def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
 
     Names of tokenizers are compared only if a vocabulary is unknown: one tokenizer may have many.
     """
-    known = all(reader.manifest.vocabulary_hash for reader in readers)
-    for what in ("target", *(() if known else ("tokenizer",)), "vocabulary_hash", "drafter"):
-        is_vocabulary = what == "vocabulary_hash"
-        values = vocabularies_of(readers) if is_vocabulary else known_of(what, readers)
+    known = {what: known_of(what, readers) for what in ("target", "tokenizer", "drafter")}
+    if all(reader.manifest.vocabulary_hash for reader in readers):
+        del known["tokenizer"]
+    for what, values in (known | {"vocabulary": vocabularies_of(readers)}).items():
         if len(values) > 1:
             listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
-            raise TrainingError(
-                f"the traces differ in their {what.removesuffix('_hash')} ({listing}): {advice}"
-            )
+            raise TrainingError(f"the traces differ in their {what} ({listing}): {advice}")
 
 
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:

@@ -129,7 +129,7 @@ def cross_fit(
 
 
 def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
-    return trainer.train(members).policy
+    return trainer.train(members)[0]
 
 
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:

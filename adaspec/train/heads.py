@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import lightgbm
 import numpy as np
@@ -19,8 +18,6 @@ from adaspec.train.rows import Array, Floats, Ints, Rows
 
 Boosters = dict[str, lightgbm.Booster]
 """The trees of one group, by head."""
-Grow = Callable[[Floats, Array, tuple[str, ...], dict[str, Any], int], lightgbm.Booster]
-"""Grows trees from features, targets, names of features, LightGBM's parameters and rounds."""
 
 GAIN_DEPTH = 2
 """Number of neural tokens behind which the expected gain of a splice is learned."""
@@ -77,7 +74,7 @@ class Settings:
 def grow(
     x: Floats, y: Array, names: tuple[str, ...], parameters: dict[str, object], rounds: int
 ) -> lightgbm.Booster:
-    """Trees for one target, grown on this machine."""
+    """Trees for one target."""
     return lightgbm.train(parameters, lightgbm.Dataset(x, y, feature_name=list(names)), rounds)
 
 
@@ -93,7 +90,6 @@ class HeadMaker:
 
     group: str
     settings: Settings
-    grow: Grow = grow
 
     def head(self, x: Floats, y: Array, objective: str) -> lightgbm.Booster:
         """One head's trees; a constant if the target does not vary or examples are too few."""
@@ -101,7 +97,7 @@ class HeadMaker:
         if len(y) < MIN_EXAMPLES or y.min() == y.max():
             return constant(float(y.mean()) if len(y) else 0.0, names)
         parameters = self.settings.parameters(objective, len(y))
-        return self.grow(x, y, names, parameters, self.settings.rounds)
+        return grow(x, y, names, parameters, self.settings.rounds)
 
     def share(self, x: Floats, outcome: NDArray[np.bool_]) -> lightgbm.Booster:
         """The head that predicts how likely something is."""

@@ -37,10 +37,10 @@ from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
 from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
-from adaspec.train.heads import Settings, grow, model_text
+from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import metrics_of, read_crossfit_report, verdict
 from adaspec.train.outcomes import Recorded, recorded_log
-from adaspec.train.trainer import Trained, Trainer
+from adaspec.train.trainer import Forwards, Trainer
 
 FRESH = 1 / 3
 """The share of training requests that know no earlier answers: a server also starts with none."""
@@ -91,21 +91,21 @@ def train_policy(
     folder: Path,
     cost: CostModel,
     options: Options,
+    *,
     exclude_workloads: Sequence[str] = (),
+    exclude_requests: tuple[str, ...] = (),
     general: bool = False,
-    force: bool = False,
-    progress: Progress = silent,
-    cluster: Cluster | None = None,
     crossfit_report: Path | None = None,
     memory: bool = False,
-    exclude_requests: tuple[str, ...] = (),
+    cluster: Cluster | None = None,
+    force: bool = False,
+    progress: Progress = silent,
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for. A
-    `cluster` takes surveys, replays and trees. The card shows `crossfit_report`, a folder, before
-    the results on held-out requests. With `memory`, the policy copies from the answers of earlier
-    requests as well, and is judged where it knows those that it was trained on.
+    `cluster` takes surveys and replays. With `memory`, the policy is judged where it knows the
+    answers of the requests that it was trained on.
     """
     check_destination(folder, force)
     if general and memory:
@@ -132,7 +132,7 @@ def train_policy(
     check_learnable(plain)
     everyone = np.ones(len(plain), np.bool_)
     shown = shown_of(corpus.trained) if dense else None
-    trained = Trainer(
+    trained, forwards, boosters = Trainer(
         recorded,
         cost,
         Settings(seed=options.seed, threads=options.workers),
@@ -140,7 +140,6 @@ def train_policy(
         loads=options.concurrency if dense else (),
         progress=progress,
         spread=None if cluster is None else cluster.spread,
-        grow=grow if cluster is None else cluster.grow,
         engine=options.engine,
         texts=texts_of(corpus.trained),
         general=general,
@@ -152,9 +151,8 @@ def train_policy(
             engine: tuned_rules(plain, [everyone], cost, options, progress, engine)[0]
             for engine in ENGINES
         }
-    manifest = manifest_of(corpus, shown or plain, trained, cost, options, rules)
-    model = trained.policy.model
-    networks, tables = model.network_arrays(), model.table_arrays()
+    manifest = manifest_of(corpus, shown or plain, trained, forwards, cost, options, rules)
+    networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
     known = corpus.trained.requests if memory else ()
@@ -173,8 +171,7 @@ def train_policy(
     judged[f"This very model, on the {count:,} requests kept back"] = report
     manifest = dataclasses.replace(manifest, metrics=metrics)
     card = card_of(manifest, corpus, options, len(tables["keys"]), judged)
-    text = model_text(trained.boosters)
-    write_artifact(folder, manifest, networks, tables, text, card, force)
+    write_artifact(folder, manifest, networks, tables, model_text(boosters), card, force)
     return Product(folder, policy, manifest, corpus, report)
 
 
@@ -261,13 +258,13 @@ def check_learnable(recording: Recording) -> None:
 def manifest_of(
     corpus: Corpus,
     recording: Recording,
-    trained: Trained,
+    policy: LearnedPolicy,
+    forwards: Forwards,
     cost: CostModel,
     options: Options,
     rules: dict[str, dict[int, str]],
 ) -> PolicyManifest:
     """The manifest of a policy; `rules` has the tuned static rules by engine and load."""
-    policy = trained.policy
     sources = ("ngram", "neural", "splice") if policy.neural_cap else ("ngram",)
     evidence: tuple[str, ...] = ()
     if policy.model.reads_evidence:
@@ -288,6 +285,6 @@ def manifest_of(
         vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter if policy.neural_cap else None,
         engine=options.engine,
-        forwards=trained.forwards,
+        forwards=forwards,
         async_static_tuned=rules[ASYNC],
     )

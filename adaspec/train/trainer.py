@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows
-from adaspec.train.heads import FIT, Boosters, Grow, HeadMaker, Settings, grow
+from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
 from adaspec.train.network import distilled, one_torch_thread
 from adaspec.train.outcomes import Recorded
 from adaspec.train.rows import Members, Rows, Table
@@ -61,14 +61,6 @@ def in_threads(workers: int) -> Spread:
     return spread
 
 
-class Trained(NamedTuple):
-    """A policy, the forwards tuned for it, and the trees that its networks were fitted to."""
-
-    policy: LearnedPolicy
-    forwards: Forwards
-    boosters: dict[str, Boosters]
-
-
 @dataclass(slots=True)
 class Trainer:
     """Trains on a subset of a recording's requests."""
@@ -82,8 +74,6 @@ class Trainer:
     progress: Progress = silent
     spread: Spread | None = None
     """How surveys and replays are run; None uses threads of this process."""
-    grow: Grow = grow
-    """How the final model's trees are grown."""
     engine: str = ASYNC
     """The engine for which forwards are tuned."""
     texts: Recording | None = None
@@ -103,8 +93,7 @@ class Trainer:
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
         other = copy.copy(self)
-        other.progress, other.spread, other.grow = silent, None, grow
-        other.texts = None
+        other.progress, other.spread, other.texts = silent, None, None
         return other
 
     @property
@@ -112,12 +101,9 @@ class Trainer:
         """The recording, without what is known of its outcomes."""
         return self.recorded.recording
 
-    def train(self, members: Members) -> Trained:
-        """Train on the marked requests."""
-        with one_torch_thread():
-            return self._train(members)
-
-    def _train(self, members: Members) -> Trained:
+    @one_torch_thread()
+    def train(self, members: Members) -> tuple[LearnedPolicy, Forwards, dict[str, Boosters]]:
+        """Train on the marked requests: a policy, its forwards, and what its networks learned."""
         self.progress("training", 0, STAGES)
         folds = self._folds(self._some(members, SURVEYED_POSITIONS))
         others = [members & ~fold for fold in folds]
@@ -130,7 +116,8 @@ class Trainer:
         # Features of splices and evidence include what is expected before they are seen.
         shown = self.shown or self.recording
         if shown.shows_tokens and shown.neural_cap > 0:
-            models = [_with_constant(model, "evidence", 0.6) for model in models]
+            unread = {"evidence": _constant_heads("evidence", 0.6)}
+            models = [replace(model, networks={**model.networks, **unread}) for model in models]
             drafts = rows.pooled(spread(self._survey, models, folds, after))
             models = self._fold_models(models, {"evidence": drafts["evidence"]}, others)
         self.progress("training", 2, STAGES)
@@ -140,9 +127,9 @@ class Trainer:
         forwards = self._tuned_forwards(spread, models, folds)
         self.progress("training", 4, STAGES)
         blank = self._blank(members)
-        (model,), (boosters,) = self._models([blank], [table | drafts], self.settings, self.grow)
+        (model,), (boosters,) = self._models([blank], [table | drafts], self.settings)
         self.progress("training", STAGES, STAGES)
-        return Trained(self._policy(model, forwards), forwards, boosters)
+        return self._policy(model, forwards), forwards, boosters
 
     def _some(self, members: Members, most: int) -> Members:
         """The members, or a random part of each workload, of about `most` positions in total."""
@@ -178,14 +165,10 @@ class Trainer:
     ) -> list[Model]:
         """Each fold's model, the table's groups fitted on the rows of the other folds."""
         seen = [rows.of_members(table, other, self.recorded.request) for other in others]
-        return self._models(models, seen, self.settings.rough(), grow)[0]
+        return self._models(models, seen, self.settings.rough())[0]
 
     def _models(
-        self,
-        models: Sequence[Model],
-        tables: Sequence[Table],
-        settings: Settings,
-        growing: Grow,
+        self, models: Sequence[Model], tables: Sequence[Table], settings: Settings
     ) -> tuple[list[Model], list[dict[str, Boosters]]]:
         """The models, each with the groups of its table fitted anew; and their boosters."""
         at_once = settings.threads
@@ -194,30 +177,22 @@ class Trainer:
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(job: tuple[int, str]) -> tuple[Boosters, Mapping[str, Curves], Network]:
-            number, group = job
-            return self._fit(group, tables[number][group], settings, growing)
+        def fit(group: str, seen: Rows) -> tuple[Boosters, Mapping[str, Curves], Network]:
+            rng = np.random.default_rng([settings.seed, 0x7815])
+            seen = rows.thinned(seen, settings.max_rows, rng)
+            trees, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings))
+            fitting = replace(settings.fitting, seed=settings.seed)
+            return trees, curves, distilled(group, trees, seen.x, fitting, settings.threads)
 
-        jobs = [(number, group) for number, table in enumerate(tables) for group in table]
+        jobs = [(at, group, seen) for at, each in enumerate(tables) for group, seen in each.items()]
+        numbers, groups, seen = zip(*jobs, strict=True)
         made, boosters = list(models), [dict[str, Boosters]() for _ in models]
-        for (number, group), fitted in zip(jobs, in_threads(at_once)(fit, jobs), strict=True):
-            boosters[number][group], curves, network = fitted
-            model = made[number]
-            made[number] = replace(
-                model,
-                networks={**model.networks, group: network},
-                curves={**model.curves, **curves},
-            )
+        fitted = in_threads(at_once)(fit, groups, seen)
+        for at, group, (trees, curves, network) in zip(numbers, groups, fitted, strict=True):
+            boosters[at][group] = trees
+            networks = {**made[at].networks, group: network}
+            made[at] = replace(made[at], networks=networks, curves={**made[at].curves, **curves})
         return made, boosters
-
-    def _fit(
-        self, group: str, seen: Rows, settings: Settings, growing: Grow
-    ) -> tuple[Boosters, Mapping[str, Curves], Network]:
-        rng = np.random.default_rng([settings.seed, 0x7815])
-        seen = rows.thinned(seen, settings.max_rows, rng)
-        boosters, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings, growing))
-        fitting = replace(settings.fitting, seed=settings.seed)
-        return boosters, curves, distilled(group, boosters, seen.x, fitting, settings.threads)
 
     def _policy(self, model: Model, forwards: Forwards | None = None) -> LearnedPolicy:
         # Drafts reach no further than what is verified.
@@ -286,11 +261,6 @@ class Trainer:
             self.recording, policy, order, load, self.cost, self.cap, engine=self.engine
         )
         return float(np.log(result.tokens_per_s))
-
-
-def _with_constant(model: Model, group: str, value: float) -> Model:
-    """The model with constant heads in a group."""
-    return replace(model, networks={**model.networks, group: _constant_heads(group, value)})
 
 
 def _constant_heads(group: str, value: float) -> Network:

@@ -14,7 +14,6 @@ from typing import Any
 
 from adaspec.errors import ServingError, TraceError
 from adaspec.files import check_writable
-from adaspec.trace import folder
 from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
@@ -219,7 +218,7 @@ def finished(options: RecordOptions) -> TraceReader:
         reader = TraceReader(options.out)
     except TraceError as error:
         raise TraceError(f"nothing was recorded: {error}") from None
-    if folder.completed_shards(options.out) is None:
+    if reader.warnings:
         TraceWriter(options.out, reader.manifest, append=True).close()
         reader = TraceReader(options.out)
     return reader

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.errors import ServingError, TraceError
-from adaspec.trace.folder import lock
 from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.writer import lock
 from adaspec.vllm.decision_log import DecisionLog
 from adaspec.vllm.events import Observer, Serving
 from adaspec.vllm.metrics import POLICY_LABELS, Counters, MetricsObserver

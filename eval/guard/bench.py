@@ -11,6 +11,8 @@ under the same costs. Made-up workloads are those of `made_up.py`; `public` are 
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 import sys
 import tempfile
 import time
@@ -22,13 +24,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from guarded_run import GuardedRun
 from made_up import CAP as MADE_UP_CAP
 from made_up import IN_TURN, WORKLOADS, made_up
-from written_report import write_report
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
@@ -300,8 +300,11 @@ def main() -> None:
         "missed": len(missed),
         "left_out": left_out,
         "cells": [asdict(cell) for cell in found],
+        "command": shlex.join(["python", "eval/guard/bench.py", *sys.argv[1:]]),
     }
-    write_report(options.out, "eval/guard/bench.py", document, said, [*heads, *map(line, found)])
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "report.json").write_text(json.dumps(document, indent=1) + "\n")
+    print("\n\n".join([*said, "\n".join([*heads, *map(line, found)])]))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@
 
     {"id": "7", "workload": "chat", "prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
 
-`prompt_tokens` and `output_tokens` are understood too. Without `workload`, the workload is the
-file's name; without `id`, requests are numbered within their workload. `max_tokens` is the most
-output tokens that the request was allowed. Optional keys, all indexed by position with entry 0 null
-(or [] for lists): `neural_accepted`, `drafted_tokens` (a list of drafted tokens per position),
-`logprob`, `margin`, `entropy` (a list per position, with one number or null per drafted token),
-`ngram_accepted`. The neural cap is the largest neural count or draft in the files, as longer drafts
-may never have been tried.
+Without `workload`, the workload is the file's name; without `id`, requests are numbered within
+their workload. `max_tokens` is the most output tokens that the request was allowed. Optional keys,
+all indexed by position with entry 0 null (or [] for lists): `neural_accepted`, `drafted_tokens` (a
+list of drafted tokens per position), `logprob`, `margin`, `entropy` (a list per position, with one
+number or null per drafted token), `ngram_accepted`. The neural cap is the largest neural count or
+draft in the files, as longer drafts may never have been tried.
 
 **specdecode-bench**: `combined_*.jsonl` of github.com/SpecDecode-Bench/simulator. Each line has
 `id`, `prompt_token_ids`, `generated_token_ids`, `acc_eagle.acc_len` and `acc_ngram.acc_len`.
@@ -46,12 +45,10 @@ from adaspec.trace.importers.lines import (
 from adaspec.trace.manifest import MAX_TOKENS, Manifest, manifest_for
 from adaspec.trace.schema import CONFIDENCES, Request, as_array
 
-_PROMPT = ("prompt_token_ids", "prompt_tokens")
-_OUTPUT = ("output_token_ids", "output_tokens")
+_TEXT = ("prompt_token_ids", "output_token_ids")
 _COUNTS = ("neural_accepted", "ngram_accepted")
 _DRAFTS = ("drafted_tokens", *CONFIDENCES)
-_KEYS = ("id", "workload", *_PROMPT, *_OUTPUT, *_COUNTS, *_DRAFTS, "max_tokens")
-
+_OPTIONAL = ("id", "workload", *_COUNTS, *_DRAFTS, "max_tokens")
 
 _PUBLIC_CAP = 20
 """Tokens that the engine of the public recordings drafted at each position, from either source."""
@@ -64,7 +61,7 @@ def read_jsonl(sources: list[Path], target: str | None, progress: Progress | Non
     numbers: Counter[str] = Counter()
     rows = []
     for file, where, record in lines_of(files, progress):
-        check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
+        check_keys(record, (*_TEXT, *_OPTIONAL), where, TraceError, optional=_OPTIONAL)
         rows.append((where, _request(record, workload_of(file), numbers, where)))
     source = described("jsonl", files)
     return Recording(manifest_for([each for _, each in rows], target, None, source), rows)
@@ -131,6 +128,7 @@ def _request(record: Record, default: str, numbers: Counter[str], where: str) ->
     limit = record.get("max_tokens")
     if limit is not None and not MAX_TOKENS.holds(limit):
         raise TraceError(f"{where}: max_tokens={limit!r:.60} is not {MAX_TOKENS.expected}")
+    prompt, output = (as_array(record[key], np.int32, f"{where}: {key}") for key in _TEXT)
     accepted, ngram = (
         None if record.get(key) is None else as_array(record[key], np.int16, f"{where}: {key}")
         for key in _COUNTS
@@ -139,22 +137,14 @@ def _request(record: Record, default: str, numbers: Counter[str], where: str) ->
     return Request(
         workload=workload,
         id=name_of(record.get("id", number), "id", where),
-        prompt_tokens=_tokens(record, _PROMPT, where),
-        output_tokens=_tokens(record, _OUTPUT, where),
+        prompt_tokens=prompt,
+        output_tokens=output,
         neural_accepted=accepted,
         drafted_tokens=drafted,
         confidences=confidences,
         ngram_accepted=ngram,
         max_tokens=limit,
     )
-
-
-def _tokens(record: Record, keys: tuple[str, ...], where: str) -> NDArray[np.int32]:
-    present = [key for key in keys if key in record]
-    if len(present) != 1:
-        number = "both" if present else "neither"
-        raise TraceError(f"{where}: needs one of '{keys[0]}' and '{keys[1]}', has {number}")
-    return as_array(record[present[0]], np.int32, f"{where}: {present[0]}")
 
 
 def _drafts(

@@ -5,9 +5,8 @@
     {"request": {"messages": [...]}, "response": {"choices": [{"message": {"content": "Hi."}}]}}
 
 The first are those of OpenAI's fine-tuning; the last pairs what was sent to a server with what it
-answered, OpenAI's or vLLM's, chats or completions; both may be wrapped in a `body`, as in batches.
-Where the messages end with the assistant's, that is the answer. An answer may also be under
-`completion`, `output` or `answer`. `workload`, `id` and `max_tokens` are as in jsonl.
+answered, OpenAI's or vLLM's, chats or completions. Where the messages end with the assistant's,
+that is the answer. `workload`, `id` and `max_tokens` are as in jsonl.
 
 A tokenizer makes tokens of them, its chat template included. What a drafter would have said is not
 known: such a trace serves for copies alone.
@@ -16,7 +15,7 @@ known: such a trace serves for copies alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from adaspec.trace.importers.lines import (
     Progress,
     Record,
     Recording,
+    as_object,
     described,
     find_files,
     lines_of,
@@ -36,8 +36,6 @@ from adaspec.trace.importers.lines import (
 )
 from adaspec.trace.manifest import MAX_TOKENS, Manifest
 from adaspec.trace.schema import Request
-
-ANSWERS = ("completion", "output", "answer")
 
 
 def read_texts(
@@ -90,7 +88,7 @@ def _requests(
 ) -> Iterator[tuple[str, Request]]:
     numbers: Counter[str] = Counter()
     for file, where, record in lines_of(files, progress):
-        asked = _unwrapped(record.get("request"), "request", where) or record
+        asked = as_object(record.get("request", record), f"{where}: 'request'")
         messages, prompt = asked.get("messages"), asked.get("prompt")
         answer = _answer(record, where)
         if answer is None and isinstance(messages, list) and messages:
@@ -101,8 +99,8 @@ def _requests(
             raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
         if not isinstance(answer, str):
             raise TraceError(
-                f"{where}: has no answer as a text: messages that end with the assistant's, "
-                f"{', '.join(ANSWERS)}, or a response"
+                f"{where}: has no answer as a text: messages that end with the assistant's, a "
+                "completion, or a response"
             )
         workload = name_of(record.get("workload", workload_of(file)), "workload", where)
         number = numbers[workload]
@@ -124,34 +122,18 @@ def _requests(
                 id=name_of(record.get("id", number), "id", where),
                 prompt_tokens=np.array(read, np.int32),
                 output_tokens=np.array(output, np.int32),
-                max_tokens=limit if limit is not None and MAX_TOKENS.holds(limit) else None,
+                max_tokens=limit if MAX_TOKENS.holds(limit) else None,
             ),
         )
 
 
-def _answer(record: Record, where: str) -> str | None:
-    """The answer that a record says apart from its messages."""
-    for key in ANSWERS:
-        if isinstance(record.get(key), str):
-            return str(record[key])
-    response = _unwrapped(record.get("response"), "response", where)
-    if response is None:
-        return None
-    choices = response.get("choices")
+def _answer(record: Record, where: str) -> Any:
+    """What a record says was answered, apart from its messages."""
+    if "response" not in record:
+        return record.get("completion")
+    choices = as_object(record["response"], f"{where}: 'response'").get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(first, Mapping):
+    if not isinstance(first, dict):
         raise TraceError(f"{where}: the response holds no choices")
     message = first.get("message")
-    said = message.get("content") if isinstance(message, Mapping) else first.get("text")
-    return said if isinstance(said, str) else None
-
-
-def _unwrapped(value: Any, key: str, where: str) -> Mapping[str, Any] | None:
-    """A request or response, taken out of the `body` in which batches have it."""
-    if value is None:
-        return None
-    if isinstance(value, Mapping) and isinstance(value.get("body"), Mapping):
-        value = value["body"]
-    if not isinstance(value, Mapping):
-        raise TraceError(f"{where}: '{key}' is no object")
-    return value
+    return message.get("content") if isinstance(message, dict) else first.get("text")

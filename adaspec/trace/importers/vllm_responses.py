@@ -9,9 +9,8 @@ out the bonus token. vLLM leaves two things open:
   listed step exceeds the end, it can hide as many undrafted steps as it has tokens too many.)
 - The last step also counts tokens accepted beyond the stop; it is clipped at the output's end.
 
-The files read are `*.jsonl` (one response per line; the workload is the file's name), `*.json` (a
-response or a list of them; in a folder, the workload is the folder's name), and vLLM's own batch
-output, which wraps each response in `response.body`.
+The files read have a response per line; the workload is the file's name. vLLM's own batch output
+wraps each response in `response.body`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.documents import parse_json
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
     Progress,
@@ -45,10 +43,12 @@ Response = tuple[str, str, Record]
 
 
 def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
-    """The steps in some saved responses, or folders of them; all are held in memory."""
-    files = find_files(sources, "*.json*")
-    folders = {source for source in sources if source.is_dir()}
-    responses = list(_responses(files, folders, progress))
+    """The steps in some files of saved responses, or folders of them; all are held in memory."""
+    files = find_files(sources, "*.jsonl")
+    responses = [
+        (workload_of(file), where, _unwrapped(record))
+        for file, where, record in lines_of(files, progress)
+    ]
     if not responses:
         raise TraceError(f"{files[0]}: holds no response")
     model = responses[0][2].get("model")
@@ -66,22 +66,6 @@ def read_recording(sources: list[Path], target: str | None, progress: Progress |
     )
     notes: Counter[str] = Counter()
     return Recording(manifest, _steps(responses, notes), notes)
-
-
-def _responses(
-    files: list[Path], folders: set[Path], progress: Progress | None
-) -> Iterator[Response]:
-    lines = [file for file in files if file.suffix != ".json"]
-    for file, where, record in lines_of(lines, progress):
-        yield workload_of(file), where, _unwrapped(record)
-    for file in files:
-        if file.suffix == ".json":
-            value = parse_json(file.read_bytes(), str(file), TraceError)
-            entries = value if isinstance(value, list) else [value]
-            for index, entry in enumerate(entries):
-                where = f"{file} entry {index}" if isinstance(value, list) else str(file)
-                name = file.parent.name if file.parent in folders else ""
-                yield name or workload_of(file), where, _unwrapped(as_object(entry, where))
 
 
 def _unwrapped(record: Record) -> Record:

@@ -7,8 +7,7 @@ import json
 import sys
 
 import pytest
-from logged_traffic import write_logged
-from synthetic import Workload, synthesize, write_synthetic
+from synthetic import Workload, synthesize
 
 from adaspec.cli.main import run
 from adaspec.trace.manifest import Manifest
@@ -73,16 +72,6 @@ def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monke
     assert "pip install 'adaspec[dask]'" in said
 
 
-def test_logged_traces_train_too(tmp_path, capsys):
-    requests = synthesize(0, WORKLOADS, requests_per_workload=40)
-    trace = write_logged(tmp_path / "log", requests, {0: 0.3, 2: 0.4, 4: 0.3})
-    folder = tmp_path / "mine"
-    assert run(["train", str(trace), "-o", str(folder), "--json", *QUICK]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["metrics"]["held_out"]["calibration"]["sources"].keys() == {"ngram", "neural"}
-    assert run(["inspect", str(folder)]) == 0
-
-
 def test_crossfit_writes_and_prints_a_report_that_says_so(crossed, trace, capsys):
     names = {path.name for path in crossed.iterdir()}
     assert names == {"report.html", "report.json"}
@@ -132,15 +121,3 @@ def test_a_mistake_is_said_in_one_line(
     monkeypatch.chdir(tmp_path)
     places = {"TRACE": trace, "CROSSED": crossed, "POLICY": policy}
     assert said in mistake(*(places.get(word, word) for word in words.split()))
-
-
-def test_too_few_requests_and_a_report_of_no_crossfit_are_refused(trace, mistake, tmp_path):
-    out = tmp_path / "policy"
-    write_synthetic(tmp_path / "few", 0, WORKLOADS, requests_per_workload=4)
-    assert "too few requests" in mistake("train", tmp_path / "few", "-o", out)
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    (plain / "report.json").write_text(json.dumps({"schema": 1}))
-    assert "is no report of adaspec" in mistake(
-        "train", trace, "-o", out, "--crossfit-report", plain
-    )

@@ -33,7 +33,7 @@ def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path: Path) -> N
 
 def test_the_drafter_is_who_the_user_says_where_one_drafted(tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
-    line = {"prompt_tokens": [1], "output_tokens": [3, 4]}
+    line = {"prompt_token_ids": [1], "output_token_ids": [3, 4]}
     file.write_text(json.dumps(line) + "\n")
     with pytest.raises(TraceError, match=r"'a/head'.*holds no neural counts: leave it out"):
         import_trace("jsonl", [file], tmp_path / "t", drafter="a/head")
@@ -47,15 +47,15 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
     (request, bare) = load(
         tmp_path,
         {
-            "prompt_tokens": [1],
-            "output_tokens": [3, 4, 5, 6],
+            "prompt_token_ids": [1],
+            "output_token_ids": [3, 4, 5, 6],
             "neural_accepted": [None, 2, 0, 0],
             "drafted_tokens": [None, [4, 5, 9], [8], []],
             "logprob": [[], [-0.1, None, -2], [-3.5], []],
             "ngram_accepted": [None, 0, 7, 0],
             "max_tokens": 4,
         },
-        {"prompt_tokens": [1], "output_tokens": [3]},
+        {"prompt_token_ids": [1], "output_token_ids": [3]},
     )
     manifest = TraceReader(tmp_path / "t").manifest
     assert (manifest.neural_cap, manifest.draft_cap) == (3, 3)
@@ -75,11 +75,7 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"out_tokens": [1]}, "unknown key 'out_tokens'; did you mean 'output_tokens'?"),
-        (
-            {"prompt_token_ids": [1]},
-            "needs one of 'prompt_token_ids' and 'prompt_tokens', has both",
-        ),
+        ({"output_ids": [1]}, "unknown key 'output_ids'; did you mean 'output_token_ids'?"),
         ({"id": 1.5}, "'id' is 1.5, expected a text or a number"),
         ({"neural_accepted": [None, -4]}, "neural_accepted[1] is null or negative"),
         ({"drafted_tokens": [[], []]}, "drafted tokens or confidences without neural_accepted"),
@@ -97,7 +93,7 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
 def test_a_bad_line_is_named_by_file_and_number(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    good = {"prompt_tokens": [1], "output_tokens": [2, 3]}
+    good = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
     with pytest.raises(TraceError) as caught:
         load(tmp_path, good, good | changes)
     assert str(caught.value).startswith(f"{tmp_path}/talk.jsonl line 2: ")

@@ -54,11 +54,10 @@ def told(request: Request) -> tuple[str, str]:
     "record",
     [
         {"messages": [*ASKED, SAID]},
-        {"messages": ASKED, "output": "cd"},
-        {"request": {"messages": ASKED}, "response": {"choices": [{"message": SAID}]}},
+        {"messages": ASKED, "completion": "cd"},
         {
-            "request": {"body": {"messages": ASKED, "max_tokens": 5}},
-            "response": {"body": {"choices": [{"message": SAID}]}},
+            "request": {"messages": ASKED, "max_tokens": 5},
+            "response": {"choices": [{"message": SAID}]},
         },
     ],
 )
@@ -68,7 +67,7 @@ def test_a_chat_is_read_in_whatever_form_it_was_kept(
     (request,) = load(tmp_path, record)
     assert told(request) == ("u:ab;a:", "cd")
     assert (request.workload, request.id) == ("talk", "0")
-    assert request.max_tokens == (5 if "body" in record.get("request", {}) else None)
+    assert request.max_tokens == (5 if "request" in record else None)
     manifest = TraceReader(tmp_path / "t").manifest
     assert manifest.target == manifest.tokenizer == "a/model"
     assert manifest.vocabulary_hash is not None
@@ -93,9 +92,9 @@ def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_
         ({"messages": ASKED}, "has no answer as a text"),
         ({"prompt": "ab", "messages": [*ASKED, SAID]}, "one of 'messages'.*'prompt'"),
         ({"completion": "cd"}, "one of 'messages'.*'prompt'"),
-        ({"prompt": "ab", "response": "cd"}, "'response' is no object"),
+        ({"prompt": "ab", "response": "cd"}, "'response': is a str, expected an object"),
         ({"prompt": "ab", "response": {"choices": []}}, "holds no choices"),
-        ({"messages": [{"content": "ab"}], "output": "c"}, "chat template does not take"),
+        ({"messages": [{"content": "ab"}], "completion": "c"}, "chat template does not take"),
     ],
 )
 def test_what_is_no_prompt_with_an_answer_is_refused_with_its_line(

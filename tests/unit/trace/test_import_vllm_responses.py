@@ -68,18 +68,6 @@ def test_positions_are_null_where_steps_without_a_draft_are_unlisted(tmp_path: P
     assert summary["notes"] == {"requests with undrafted steps, positions unknown": 1}
 
 
-def test_a_pretty_printed_response_a_list_and_a_folder_are_read(tmp_path: Path) -> None:
-    _, steps = load(tmp_path / "one.json", json.dumps(response(), indent=2))
-    assert len(steps) == 3
-    assert {step.workload for step in steps} == {"one"}
-    folder = tmp_path / "tuesday"
-    folder.mkdir()
-    (folder / "1.json").write_text(json.dumps(response("a")))
-    (folder / "2.json").write_text(json.dumps([response("b"), response("c")]))
-    summary = import_trace("vllm-responses", [folder], tmp_path / "t2")
-    assert summary["workloads"] == {"tuesday": 3}
-
-
 def test_batch_output_is_unwrapped_and_named_by_its_custom_id(tmp_path: Path) -> None:
     line = {"id": "vllm-1", "custom_id": "mine", "response": {"body": response()}, "error": None}
     _, steps = load(tmp_path / "batch.jsonl", line)

@@ -79,7 +79,7 @@ def test_a_flipped_byte_and_a_shard_that_is_gone_are_noticed(trace: Path) -> Non
     shard.write_bytes(whole)
     (trace / "part-00002.parquet").unlink()
     assert "complete.json says that there are 3 shards, of which 2" in one_line_error(trace)
-    for text in ("", "{}", '{"shards": "3"}', "[3]"):
+    for text in ("", "{}", '{"shards": "3"}', "[3]", "[" * 5_000):
         (trace / "complete.json").write_text(text)
         assert one_line_error(trace).startswith(f"{trace}/complete.json: ")
 

@@ -6,13 +6,11 @@ import os
 import signal
 import time
 
-import numpy as np
 import pytest
 from tiny_training import train
 
 from adaspec.errors import TrainingError
 from adaspec.train.cluster import Cluster
-from adaspec.train.heads import Settings, grow
 
 # Where much is written beside it, a thread of Dask waits longer for the disk than Dask allows.
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
@@ -60,36 +58,6 @@ def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
         with pytest.raises(TrainingError, match="no Dask scheduler with workers answers") as error:
             Cluster(address)
         assert "\n" not in str(error.value)
-
-
-def test_a_client_that_starts_too_slowly_is_started_again(two_workers, monkeypatch):
-    real, calls = distributed.Client, []
-
-    def slow_at_first(*arguments, **named):
-        calls.append(arguments)
-        assert len(calls) > 1
-        return real(*arguments, **named)
-
-    monkeypatch.setattr("dask.distributed.Client", slow_at_first)
-    with Cluster(two_workers) as cluster:
-        assert cluster.address == two_workers
-    assert len(calls) == 2
-
-
-@pytest.mark.parametrize("objective", ["binary", "regression"])
-def test_trees_grown_by_all_workers_say_what_those_grown_here_say(
-    two_workers, heard, monkeypatch, objective
-):
-    monkeypatch.setattr("adaspec.train.cluster.LEAST_ROWS", 1_000)
-    rng = np.random.default_rng(0)
-    x, names = rng.random((4_000, 3)).astype(np.float32), ("a", "b", "c")
-    y = (rng.random(4_000) < x[:, 0]).astype(float) if objective == "binary" else x[:, 0] ** 2
-    given = x, y, names, Settings(threads=1).parameters(objective, 4_000), 30
-    with Cluster(two_workers, heard.append) as cluster:
-        there = cluster.grow(*given)
-    assert heard == []
-    assert there.feature_name() == list(names)
-    assert np.abs(there.predict(x) - grow(*given).predict(x)).mean() < 0.05
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Whatever the disk does, nothing is raised and every row is counted."""
 
+import os
 import shutil
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from adaspec.trace import folder as trace_folder
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
@@ -40,7 +40,7 @@ def test_rows_that_the_disk_does_not_take_are_counted(tmp_path, monkeypatch, fau
     if fault == "deleted":
         shutil.rmtree(tmp_path / "trace")
     elif fault == "full":
-        monkeypatch.setattr(trace_folder.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
     for at in range(1, 11):
         made.add(step(at))
     made.flush()
