@@ -16,16 +16,16 @@ from adaspec.evaluate.hindsight import (
     FIXED_BEST,
     HYBRID_BEST,
     STATIC_BEST,
-    STATIC_FRESH,
     STATIC_MEMORY,
     STATIC_ONE,
     STATIC_TUNED,
+    STATIC_UNDELAYED,
     VLLM_BEST,
     Winner,
-    fresh_row,
     is_hidden,
     tuned_rows,
     tuned_winners,
+    undelayed_row,
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
@@ -185,7 +185,7 @@ class CellResult:
         tuned = self.tuned.get(name)
         opponents = {
             STATIC_TUNED: tuned,
-            STATIC_FRESH: None if tuned is None else fresh_row(tuned),
+            STATIC_UNDELAYED: None if tuned is None else undelayed_row(tuned),
             STATIC_MEMORY: STATIC_MEMORY,
             "suffix": self.best_suffix,
             STATIC_ONE: STATIC_ONE,

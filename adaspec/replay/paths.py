@@ -67,14 +67,14 @@ class Paths(NamedTuple):
 
 
 @compiled
-def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> int:
+def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool) -> int:
     """Fill in every request's path; how many steps there are.
 
-    `late`: in an async engine nobody knows which rows will draft, or how much. So every step runs
-    all forwards, and every row verifies the longest draft.
+    In an async engine nobody knows which rows will draft, or how much. So every step runs all
+    forwards, and every row verifies the longest draft.
     """
     min_match, ngram_len, neural_len, splice_match, splice_len, agree, percent = rule
-    paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if late else 0
+    paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
@@ -117,7 +117,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
             step.copied, step.drafted = copied, copied + neural + spliced
-            step.forwards = min(neural_len, cap) if late else forwards
+            step.forwards = min(neural_len, cap) if is_async else forwards
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
             count += 1
@@ -228,12 +228,12 @@ def _grid(
     concurrency: Longs,
     costs: RuleCosts,
     speeds: Array,
-    late: bool,
+    is_async: bool,
 ) -> None:
     """Tokens per second of every rule in every order: walks each rule once, then loops."""
     paths = _new_paths(columns)
     for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, paths, late)
+        _walk(columns, rules[s], cap, paths, is_async)
         charged = _charged(costs, rules[s])
         for o in range(concurrency.shape[0]):
             order = orders[order_start[o] : order_start[o + 1]]
@@ -243,11 +243,11 @@ def _grid(
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
 
 
-def walk_rule(recording: Recording, rule: StaticRule, cap: int, late: bool = False) -> Paths:
+def walk_rule(recording: Recording, rule: StaticRule, cap: int, is_async: bool = False) -> Paths:
     """The path of one rule through every request of the recording."""
     columns = rule_columns(recording, rule)
     paths = _new_paths(columns)
-    count = _walk(columns, rule.row(), cap, paths, late)
+    count = _walk(columns, rule.row(), cap, paths, is_async)
     return paths._replace(steps=paths.steps[:count].copy())
 
 
@@ -258,7 +258,7 @@ def rule_speeds(
     orders: list[Ints],
     concurrency: list[int],
     cost: CostModel,
-    late: bool,
+    is_async: bool,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
     kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
@@ -267,7 +267,7 @@ def rule_speeds(
     starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
-    _grid(columns, rules, cap, flat, starts, loads, costs, speeds, late)
+    _grid(columns, rules, cap, flat, starts, loads, costs, speeds, is_async)
     return speeds
 
 
