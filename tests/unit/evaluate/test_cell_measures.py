@@ -35,8 +35,3 @@ def test_throughput_is_the_mean_over_runs_and_shares_are_over_all_of_them():
     assert found.neural_steps_share == pytest.approx(20 / 100)
     assert (found.token_s_median, found.token_s_p95) == (50.0, 95.0)
     assert found.decision_share == 5 / 100
-
-
-def test_a_bound_without_steps_has_no_shares():
-    found = measure([result(steps=0, row_steps=0, token_s=np.array([]))])
-    assert (found.accepted_per_step, found.neural_steps_share, found.token_s_median) == (None,) * 3

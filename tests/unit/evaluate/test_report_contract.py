@@ -29,8 +29,7 @@ HEADLINE |= {"lift_ci95", "gap_closed", "gap_closed_combine"}
 HEADLINE |= {"worst_workload_lift", "decide_share_of_step"}
 BASELINES = ["fixed:best", "hybrid:best", "static:best", "static:one"]
 BASELINES += ["adaptive:best", "vllm:best"]
-LOOP_ORACLES = [f"oracle:{kind}" for kind in ("ngram", "neural", "combine", "plan", "plan-splice")]
-DP = ["oracle:dp", "oracle:dp-splice"]
+ORACLES = [f"oracle:{kind}" for kind in ("ngram", "neural", "combine", "plan", "plan-splice")]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +60,7 @@ def test_every_workload_and_the_mix_have_a_row_for_everything_that_ran(rows):
     assert cells == {(workload, n) for workload in ("all", "edits", "talk") for n in (1, 4)}
     for workload, n in cells:
         names = {policy for w, m, policy in rows if (w, m) == (workload, n)}
-        expected = {"none", NAMED, *BASELINES, *LOOP_ORACLES}
-        assert names == expected | (set(DP) if n == 1 else set())
+        assert names == {"none", NAMED, *BASELINES, *ORACLES}
 
 
 def test_rows_say_latency_and_winners_say_their_spec_and_edges(rows):
