@@ -194,9 +194,26 @@ def test_deciding_is_charged_to_those_who_decide_and_to_nobody_else(requests_of,
     assert all(0 < share < 0.1 for share in shares.values())
 
 
-def test_one_request_of_one_workload_is_its_own_mix_without_intervals(requests_of, report_of):
+def test_one_workload_is_its_own_mix(requests_of, report_of):
+    found = report_of(requests_of(workloads=1), [NAMED])
+    for entries in (found["rows"], found["headline"]):
+        mix, alone = (
+            [entry | {"workload": ""} for entry in entries if entry["workload"] == name]
+            for name in ("all", "edits")
+        )
+        assert mix == alone != []
+
+
+def test_where_more_run_at_once_than_there_are_a_note_says_so(requests_of, report_of):
+    found = report_of(requests_of(), [], concurrency=(4, 7), orders=1, resamples=0)
+    said = "at concurrency 7 more requests run at once than some workloads have (edits 6, talk 6)"
+    assert sum(said in note for note in found["notes"]) == 1
+    enough = report_of(requests_of(), [], concurrency=(6,), orders=1, resamples=0)
+    assert not any("run at once" in note for note in enough["notes"])
+
+
+def test_one_request_says_nothing_of_others(requests_of, report_of):
     found = report_of(requests_of(count=1, workloads=1), [NAMED])
-    assert {row["workload"] for row in found["rows"]} == {"all", "edits"}
     assert all(row["ci95"] is None and row["tokens_per_s"] > 0 for row in found["rows"])
     assert all(entry["lift_ci95"] is None for entry in found["headline"])
     assert sum("has one request" in note for note in found["notes"]) == 1
