@@ -33,7 +33,7 @@ from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import BUDGET, parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_speeds
 from adaspec.replay.player import Contender, Player, UndelayedRule
@@ -79,7 +79,7 @@ def search(
         loads = zip(known, concurrency, strict=True)
         plays = [(each.columns, [np.arange(len(each), dtype=np.int32)], [n]) for each, n in loads]
 
-    def walk(rules: NDArray[np.int64]) -> Speeds:
+    def walk(rules: Sequence[StaticRule]) -> Speeds:
         cap, cost, is_async = player.cap, player.cost, player.is_async
         parts = [
             rule_speeds(columns, rules, cap, entries, loads, cost, is_async)
@@ -103,13 +103,13 @@ def search(
 
 
 def _in_parallel(
-    walk: Callable[[NDArray[np.int64]], Speeds],
+    walk: Callable[[Sequence[StaticRule]], Speeds],
     grid: Sequence[Setting],
     options: Options,
     progress: Progress,
 ) -> Speeds:
     """The speeds that `walk` computes for every setting, by chunks of settings."""
-    rules = np.stack([setting.rule.row() for setting in grid])
+    rules = [setting.rule for setting in grid]
     chunks = [rules[start : start + _CHUNK] for start in range(0, len(rules), _CHUNK)]
     walked: list[Speeds] = []
     progress("static grids", 0, len(grid))

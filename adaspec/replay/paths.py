@@ -6,28 +6,15 @@ the closed loop then only adds up what each step costs in the company it runs in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import (
-    CostModel,
-    Costs,
-    Deciding,
-    deciding_s,
-    decoding_shape,
-    step_s,
-)
+from adaspec.cost.model import CostModel, Costs, deciding_s, decoding_shape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.static import (
-    LEAST_PERCENT,
-    NEURAL_LEN,
-    NGRAM_LEN,
-    SPLICE_LEN,
-    StaticRule,
-    least_log_odds,
-)
+from adaspec.policy.static import NEURAL_LEN, StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     context_tokens,
@@ -190,25 +177,6 @@ def run_paths(
     return loop
 
 
-class RuleCosts(NamedTuple):
-    """What steps cost under rules of a grid, by what they do."""
-
-    reading: Costs
-    """Of a rule that reads each forward: it has a threshold."""
-    copying: Costs
-    drafting: Costs
-    """Of a rule that drafts alone, or does nothing."""
-
-
-@compiled
-def _charged(costs: RuleCosts, rule: Longs) -> Costs:
-    """What steps cost under this rule, as `StaticRule.deciding` says."""
-    if rule[LEAST_PERCENT] > 0:
-        return costs.reading
-    copies = rule[NGRAM_LEN] > 0 or rule[SPLICE_LEN] > 0
-    return costs.copying if copies else costs.drafting
-
-
 @compiled
 def _new_paths(columns: Columns) -> Paths:
     """Room for the paths of any rule."""
@@ -226,21 +194,18 @@ def _grid(
     orders: Ints,
     order_start: Longs,
     concurrency: Longs,
-    costs: RuleCosts,
-    speeds: Array,
+    costs: Costs,
     is_async: bool,
-) -> None:
+) -> Array:
     """Tokens per second of every rule in every order: walks each rule once, then loops."""
-    paths = _new_paths(columns)
+    paths, speeds = _new_paths(columns), np.empty((rules.shape[0], concurrency.shape[0]))
     for s in range(rules.shape[0]):
         _walk(columns, rules[s], cap, paths, is_async)
-        charged = _charged(costs, rules[s])
         for o in range(concurrency.shape[0]):
             order = orders[order_start[o] : order_start[o + 1]]
-            loop = run_paths(
-                columns, paths, order, concurrency[o], charged, rules[s, NEURAL_LEN] > 0
-            )
+            loop = run_paths(columns, paths, order, concurrency[o], costs, rules[s, NEURAL_LEN] > 0)
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
+    return speeds
 
 
 def walk_rule(recording: Recording, rule: StaticRule, cap: int, is_async: bool = False) -> Paths:
@@ -253,7 +218,7 @@ def walk_rule(recording: Recording, rule: StaticRule, cap: int, is_async: bool =
 
 def rule_speeds(
     columns: Columns,
-    rules: Longs,
+    rules: Sequence[StaticRule],
     cap: int,
     orders: list[Ints],
     concurrency: list[int],
@@ -261,13 +226,15 @@ def rule_speeds(
     is_async: bool,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
-    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
-    costs = RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
     speeds = np.zeros((len(rules), len(orders)))
     starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
-    _grid(columns, rules, cap, flat, starts, loads, costs, speeds, is_async)
+    for deciding in {rule.deciding for rule in rules}:
+        same = [at for at, rule in enumerate(rules) if rule.deciding is deciding]
+        rows = np.stack([rules[at].row() for at in same])
+        costs = cost.charged_to(deciding).constants()
+        speeds[same] = _grid(columns, rows, cap, flat, starts, loads, costs, is_async)
     return speeds
 
 
