@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.grids import GRIDS, grid_of
 from adaspec.evaluate.options import Options
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
@@ -72,11 +71,6 @@ def test_rows_say_latency_and_winners_say_their_spec_and_edges(rows):
         assert set(row["detail"].get("edge", ())) <= {"K=8", "KE=8"} or policy in BASELINES[-2:]
 
 
-def grew(settings, start):
-    """Whether a grid of so many settings has grown around some winners, and no further."""
-    return start <= settings < start + 1000
-
-
 def test_none_is_the_measure_of_speedups(rows):
     for (workload, n, _), row in rows.items():
         none = rows[workload, n, "none"]["tokens_per_s"]
@@ -101,45 +95,15 @@ def test_lifts_follow_from_the_rows(report, rows):
         assert 0 <= entry["decide_share_of_step"] < 0.1
 
 
-def test_winners_are_the_best_of_all_settings_by_brute_force(requests_of, rows, report):
-    recording = build_recording(requests_of(), 8).with_prefill()
-    player = Player(recording, H100_LLAMA_3_1_8B, 48)
-    specs = [setting.spec for setting in grid_of(player.recording)]
-    # Grids grow by whatever lies beyond an edge on which somebody wins.
-    won = {row["detail"]["spec"] for row in report["rows"] if "spec" in row["detail"]}
-    specs += sorted(
-        spec for spec in won - {*specs} if spec.startswith(tuple(grid.head for grid in GRIDS))
-    )
-    assert grew(report["settings"], len(specs))
-    policies = [parse_contender(spec) for spec in specs]
-    speeds = np.array(
-        [
-            [
-                np.mean([player.play(policy, order, n).tokens_per_s for order in orders])
-                for n, orders in (
-                    (n, draw_orders(player.recording, "talk", n, 0, 2)) for n in (1, 4)
-                )
-            ]
-            for policy in policies
-        ]
-    )
-    families = {
-        "static:best": lambda spec: True,
-        "hybrid:best": lambda spec: spec.startswith("hybrid:"),
-        "fixed:best": lambda spec: spec.startswith(("fixed:ngram", "fixed:neural:", "none")),
-    }
-    for at, n in enumerate((1, 4)):
-        for name, member in families.items():
-            best = max(s for s, p in zip(speeds[:, at], policies, strict=True) if member(p.name))
-            assert rows["talk", n, name]["tokens_per_s"] == pytest.approx(best), (name, n)
-        rivals = [parse_contender(spec) for spec in (*(f"budget:{k}" for k in range(1, 9)), "ema")]
+def test_the_best_that_adapts_and_that_vllm_offers_are_so_by_brute_force(requests_of, rows):
+    player = Player(build_recording(requests_of(), 8).with_prefill(), H100_LLAMA_3_1_8B, 48)
+    rivals = [parse_contender(spec) for spec in (*(f"budget:{k}" for k in range(1, 9)), "ema")]
+    for n in (1, 4):
         orders = draw_orders(player.recording, "talk", n, 0, 2)
         means = [np.mean([player.play(p, o, n).tokens_per_s for o in orders]) for p in rivals]
         assert rows["talk", n, "adaptive:best"]["tokens_per_s"] == pytest.approx(max(means))
         offered = max(*means[:-1], rows["talk", n, "fixed:best"]["tokens_per_s"])
         assert rows["talk", n, "vllm:best"]["tokens_per_s"] == pytest.approx(offered)
-        geometric = speeds[np.argmax(np.prod(speeds, axis=1)), at]
-        assert rows["talk", n, "static:one"]["tokens_per_s"] == pytest.approx(geometric)
 
 
 def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of, report_of):
@@ -157,8 +121,8 @@ def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of
         assert entry["gap_closed_combine"] is None
         assert entry["lift_over_static_best"] is not None
     assert any("no neural drafts" in note for note in found["notes"])
-    # Fixed n-gram, hybrids without neural tokens, and none.
-    assert grew(found["settings"], 24 + 7 * 7 + 1)
+    # Fixed n-gram, hybrids without neural tokens, and none; grown around some winners, no further.
+    assert 0 <= found["settings"] - (24 + 7 * 7 + 1) < 1000
 
 
 def test_in_an_async_engine_rules_pay_for_what_they_cannot_know(requests_of, report_of, rows):
