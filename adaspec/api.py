@@ -6,7 +6,8 @@ Functions import the modules that are slow to load only when they need them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +15,7 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import EvaluationError, TrainingError
+from adaspec.errors import AdaspecError, EvaluationError, TrainingError, nearest
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
 from adaspec.files import AnyPath
@@ -73,7 +74,7 @@ def evaluate_policies(
     from adaspec.evaluate.report import EvaluationReport
     from adaspec.replay.logged import are_logged
 
-    how, folders = Options(**options), paths_of(traces)
+    how, folders = _options(options, evaluate_policies), paths_of(traces)
     named = _contenders(policies)
     wanted = Wanted(
         workload,
@@ -130,7 +131,7 @@ def train_policy(
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
 
-    how, sources = Options(**options), paths_of(traces)
+    how, sources = _options(options, train_policy), paths_of(traces)
     earlier = None if crossfit_report is None else Path(crossfit_report)
     logged = are_logged(sources, TrainingError, "train on")
     if logged and (earlier is not None or memory or cluster is not None or how.engine != ASYNC):
@@ -160,6 +161,15 @@ def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
     # A policy counts once, even if its spec or the same object is given twice.
     distinct = {policy if isinstance(policy, str) else id(policy): policy for policy in given}
     return [load_policy(policy) for policy in distinct.values()]
+
+
+def _options(given: dict[str, Any], function: Callable[..., Any]) -> Options:
+    """The options of these names; one that neither they nor the function have is refused."""
+    options = [each.name for each in dataclasses.fields(Options)]
+    for name in given.keys() - {*options}:
+        known = nearest(name, [*options, *inspect.signature(function).parameters])
+        raise AdaspecError(f"{function.__name__} knows no option '{name}'{known}")
+    return Options(**given)
 
 
 def _texts(texts: str | Iterable[str]) -> tuple[str, ...]:

@@ -183,8 +183,8 @@ class CostModel:
 
     def without_deciding(self) -> CostModel:
         """The same costs, but deciding takes no time."""
-        late = None if self.async_ is None else HostTimes(self.async_.overhead_s)
-        return replace(self, sync=HostTimes(self.sync.overhead_s), async_=late)
+        async_ = None if self.async_ is None else HostTimes(self.async_.overhead_s)
+        return replace(self, sync=HostTimes(self.sync.overhead_s), async_=async_)
 
     def with_deciding(self, times: Mapping[str, float]) -> CostModel:
         """The same costs with these times of a sync engine, by the names in `HostTimes`."""

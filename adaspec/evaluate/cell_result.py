@@ -16,26 +16,25 @@ from adaspec.evaluate.hindsight import (
     FIXED_BEST,
     HYBRID_BEST,
     STATIC_BEST,
-    STATIC_FRESH,
     STATIC_MEMORY,
     STATIC_ONE,
     STATIC_TUNED,
+    STATIC_UNDELAYED,
     VLLM_BEST,
     Winner,
-    fresh_row,
     is_hidden,
     tuned_rows,
     tuned_winners,
+    undelayed_row,
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.oracles import LOOPS, Oracle
+from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.result import Result
 from adaspec.replay.suffix import SuffixDecoding
 
-DP_ORACLES = ("dp", "dp-splice")
 MEMORY_ORACLES = ("combine", "plan-splice")
 """The oracles that are also shown copying from earlier answers."""
 
@@ -55,21 +54,15 @@ class Measure:
 
 def measure(runs: Sequence[Result]) -> Measure:
     """One measure of several runs: throughput is the mean over runs, all else is pooled."""
-
-    def share(part: float, total: float) -> float | None:
-        return part / total if total else None  # the cheapest paths have no steps
-
     row_steps = sum(run.row_steps for run in runs)
     token_s = np.concatenate([run.token_s for run in runs])
     return Measure(
         tokens_per_s=float(np.mean([run.tokens_per_s for run in runs])),
-        accepted_per_step=share(sum(run.accepted for run in runs), row_steps),
-        drafted_per_step=share(sum(run.drafted for run in runs), row_steps),
-        neural_steps_share=share(
-            sum(run.neural_steps for run in runs), sum(run.steps for run in runs)
-        ),
-        token_s_median=float(np.median(token_s)) if len(token_s) else None,
-        token_s_p95=float(np.quantile(token_s, 0.95)) if len(token_s) else None,
+        accepted_per_step=sum(run.accepted for run in runs) / row_steps,
+        drafted_per_step=sum(run.drafted for run in runs) / row_steps,
+        neural_steps_share=sum(run.neural_steps for run in runs) / sum(run.steps for run in runs),
+        token_s_median=float(np.median(token_s)),
+        token_s_p95=float(np.quantile(token_s, 0.95)),
         decision_share=sum(run.deciding_s for run in runs) / sum(run.time_s for run in runs),
     )
 
@@ -185,7 +178,7 @@ class CellResult:
         tuned = self.tuned.get(name)
         opponents = {
             STATIC_TUNED: tuned,
-            STATIC_FRESH: None if tuned is None else fresh_row(tuned),
+            STATIC_UNDELAYED: None if tuned is None else undelayed_row(tuned),
             STATIC_MEMORY: STATIC_MEMORY,
             "suffix": self.best_suffix,
             STATIC_ONE: STATIC_ONE,
@@ -227,15 +220,10 @@ def new_results(
     results = {}
     for cell, best in winners.items():
         winners_of_cell = {**best, **tuned_winners(player, named, cell[1])}
-        # A dynamic programme is right for one request; at concurrency 1 requests do not interact.
-        kinds = [*LOOPS, *(DP_ORACLES if cell[1] == 1 else ())]
-        excluded = set(DP_ORACLES) - set(kinds)
         contenders: dict[str, Contender] = {NONE: parse_policy(NONE)}
-        for contender in named:
-            if not (isinstance(contender, Oracle) and contender.kind in excluded):
-                contenders[contender.name] = contender
+        contenders |= {contender.name: contender for contender in named}
         contenders |= {name: winner.contender for name, winner in winners_of_cell.items()}
-        oracles = [Oracle(kind) for kind in kinds]
+        oracles = [Oracle(kind) for kind in ORACLES]
         if player.remembered is not None:
             oracles += [Oracle(kind, memory=True) for kind in MEMORY_ORACLES]
         for oracle in oracles:

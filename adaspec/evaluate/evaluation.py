@@ -79,13 +79,25 @@ def evaluate(
     if remembered is not None:
         known = len(remembered.before)
         document["notes"].append(_memory_note(remembered.left_out + known, known))
-    document["notes"] += [
-        f"workload '{workload}' has one request, which says nothing of others: no intervals there "
-        "nor for the mix"
-        for workload, count in selection.counts.items()
-        if count == 1
-    ]
+    document["notes"] += _few_notes(selection, options)
     return document | parts
+
+
+def _few_notes(selection: Selection, options: Options) -> Iterator[str]:
+    """Where a workload has too few requests for its figures to say much."""
+    for workload, count in selection.counts.items():
+        if count == 1:
+            yield (
+                f"workload '{workload}' has one request, which says nothing of others: no "
+                "intervals there nor for the mix"
+            )
+    most = max(options.concurrency)
+    few = [f"{name} {count}" for name, count in selection.counts.items() if count < most]
+    if few:
+        yield (
+            f"at concurrency {most} more requests run at once than some workloads have "
+            f"({', '.join(few)}): several copies of one run side by side there"
+        )
 
 
 def _player(
@@ -157,6 +169,9 @@ def evaluate_closed_loop(
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:
         _add_replicates(player, results, options, progress)
+    if len(recording.workloads) == 1:
+        (alone,) = recording.workloads
+        results |= {(alone, load): result for (_, load), result in results.items()}
     return report_parts(results, named, recording.workloads) | {"settings": tried}
 
 

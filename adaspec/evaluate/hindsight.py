@@ -33,17 +33,17 @@ from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import BUDGET, parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.paths import rule_speeds
-from adaspec.replay.player import Contender, FreshRule, Player
+from adaspec.replay.player import Contender, Player, UndelayedRule
 from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
-STATIC_FRESH, STATIC_MEMORY = "static:fresh", "static:memory"
+STATIC_UNDELAYED, STATIC_MEMORY = "static:undelayed", "static:memory"
 VLLM_BEST = "vllm:best"
 _CHUNK = 64
 
@@ -79,10 +79,10 @@ def search(
         loads = zip(known, concurrency, strict=True)
         plays = [(each.columns, [np.arange(len(each), dtype=np.int32)], [n]) for each, n in loads]
 
-    def walk(rules: NDArray[np.int64]) -> Speeds:
-        cap, cost, late = player.cap, player.cost, player.is_late
+    def walk(rules: Sequence[StaticRule]) -> Speeds:
+        cap, cost, is_async = player.cap, player.cost, player.is_async
         parts = [
-            rule_speeds(columns, rules, cap, entries, loads, cost, late)
+            rule_speeds(columns, rules, cap, entries, loads, cost, is_async)
             for columns, entries, loads in plays
         ]
         return np.concatenate(parts, axis=1)
@@ -103,13 +103,13 @@ def search(
 
 
 def _in_parallel(
-    walk: Callable[[NDArray[np.int64]], Speeds],
+    walk: Callable[[Sequence[StaticRule]], Speeds],
     grid: Sequence[Setting],
     options: Options,
     progress: Progress,
 ) -> Speeds:
     """The speeds that `walk` computes for every setting, by chunks of settings."""
-    rules = np.stack([setting.rule.row() for setting in grid])
+    rules = [setting.rule for setting in grid]
     chunks = [rules[start : start + _CHUNK] for start in range(0, len(rules), _CHUNK)]
     walked: list[Speeds] = []
     progress("static grids", 0, len(grid))
@@ -224,14 +224,14 @@ def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
     return {name: f"{STATIC_TUNED}({name})" for name in names}
 
 
-def fresh_row(tuned: str) -> str:
+def undelayed_row(tuned: str) -> str:
     """The row of the rule tuned for a sync engine, run as there, beside this row of the tuned."""
-    return STATIC_FRESH + tuned.removeprefix(STATIC_TUNED)
+    return STATIC_UNDELAYED + tuned.removeprefix(STATIC_TUNED)
 
 
 def is_hidden(row: str) -> bool:
     """Whether a report omits the row, because `static:tuned` would not say whose rule it is."""
-    return row.startswith((f"{STATIC_TUNED}(", f"{STATIC_FRESH}("))
+    return row.startswith((f"{STATIC_TUNED}(", f"{STATIC_UNDELAYED}("))
 
 
 def tuned_winners(
@@ -247,11 +247,11 @@ def tuned_winners(
         rule = _nearest_rule(_static_tuned(contender, player.engine), concurrency, contender)
         if rule is not None and player.refusal(rule) is None:
             winners[rows[contender.name]] = Winner(rule)
-        if not player.is_late:
+        if not player.is_async:
             continue
-        fresh = _nearest_rule(_static_tuned(contender), concurrency, contender)
-        if fresh is not None and player.refusal(fresh) is None:
-            winners[fresh_row(rows[contender.name])] = Winner(FreshRule(fresh))
+        undelayed = _nearest_rule(_static_tuned(contender), concurrency, contender)
+        if undelayed is not None and player.refusal(undelayed) is None:
+            winners[undelayed_row(rows[contender.name])] = Winner(UndelayedRule(undelayed))
     return winners
 
 

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from adaspec.replay.player import Contender
 from adaspec.trace.reader import TraceReader, open_traces
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Longs = NDArray[np.int64]
 
 LOGGED = "logged"
@@ -38,13 +39,33 @@ MAX_UNSUPPORTED = 0.2
 """A rule of which more decisions lack support is refused: the model would only extrapolate."""
 
 
-class Sample(NamedTuple):
-    """The requests of a row's workload, and how often each stands in each bootstrap replicate."""
+def evaluate_log(
+    folders: Sequence[Path],
+    wanted: Wanted,
+    named: Sequence[Contender],
+    cost: CostModel,
+    options: Options,
+) -> dict[str, Any]:
+    """The report's document on logged traces."""
+    selection, logged = read_log(open_traces(folders), wanted)
+    return document_of(selection, named, options, cost.name) | {
+        "kind": LOGGED,
+        "resamples": options.resamples,
+        "cap": options.cap,
+        "rows": judge(logged, named, cost, options),
+        "headline": [],
+        "notes": list(selection.warnings),
+    }
 
-    workload: str
-    log: Log
-    counts: Array
-    """(1 + replicates, requests); the first row is the sample itself."""
+
+def refuse_replays(given: Mapping[str, object]) -> None:
+    """Refuse options of replays, which logged traces do not allow."""
+    for name in ("concurrency", "protocol", *REPLAYED):
+        if name in given:
+            raise EvaluationError(
+                f"--{flag_of(name)} is of replays, and a logged trace cannot be replayed "
+                "(its steps and load are those that were logged): leave it out, or give a dense one"
+            )
 
 
 def read_log(
@@ -77,31 +98,39 @@ def judge(
     Steps are priced without deciding: what the logging policy spent on it is not known.
     """
     check_distinct(named)
-    priced, samples = cost.without_deciding(), samples_of(logged, options.resamples, options.seed)
-    ran = [_ran(sample, priced) for sample in samples]
+    rules = {NONE: StaticRule()} | {each.name: _rule_of(each) for each in named}
+    log, priced = log_of(logged), cost.without_deciding()
+    counts, workloads = _resampled(log, options), {ALL: np.ones(len(logged), np.bool_)}
+    if len(log.recording.workloads) > 1:
+        for at, workload in enumerate(log.recording.workloads):
+            workloads[workload] = log.recording.workload == at
+    by_request = _ran(log, priced)
+    ran = {
+        name: np.stack([counts[:, chosen] @ each[chosen] for each in by_request])
+        for name, chosen in workloads.items()
+    }
     rows = [
-        _row(sample, LOGGED) | {"estimates": {"shown": _figures(sample, totals, totals)}}
-        for sample, totals in zip(samples, ran, strict=True)
+        _row(log, name, chosen, LOGGED)
+        | {"estimates": {"shown": _figures(log, chosen, ran[name], ran[name])}}
+        for name, chosen in workloads.items()
     ]
-    others = [policy for policy in named if policy.name != NONE]
-    for policy in (StaticPolicy(NONE, StaticRule()), *others):
-        for sample, totals in zip(samples, ran, strict=True):
-            log, rule = sample.log, _rule_of(policy)
-            plans = plans_of(log, rule, options.cap, priced)
-            unsupported, missing = _support(log, plans.neural[log.at])
-            if missing and sample is samples[0]:
+    for policy, rule in rules.items():
+        plans = plans_of(log, rule, options.cap, priced)
+        for name, chosen in workloads.items():
+            unsupported, missing = _support(log, chosen, plans.neural[log.at])
+            if missing and name == ALL:
                 raise EvaluationError(
-                    f"policy '{policy.name}': {missing}: log with a policy that drafts so, or "
+                    f"policy '{policy}': {missing}: log with a policy that drafts so, or "
                     "record a dense trace"
                 )
             revealed = path = None
             if not missing:
-                expected = path_of(log, plans, sample.counts)
+                expected = path_of(log, plans, counts * chosen)
                 _, _, steps, shown = expected[:, 0]
                 revealed = float(shown / steps)
-                path = _figures(sample, expected, totals)
+                path = _figures(log, chosen, expected, ran[name])
             shares = {"revealed_share": revealed, "unsupported_share": unsupported}
-            rows.append(_row(sample, policy.name) | shares | {"estimates": {"path": path}})
+            rows.append(_row(log, name, chosen, policy) | shares | {"estimates": {"path": path}})
     return rows
 
 
@@ -119,11 +148,26 @@ def _rule_of(policy: Contender) -> StaticRule:
     )
 
 
-def _support(log: Log, neural: Longs) -> tuple[float, str]:
+def _resampled(log: Log, options: Options) -> Array:
+    """How often each request stands in the sample itself, and in each replicate of it.
+
+    It is (1 + replicates, requests); requests are resampled within workloads.
+    """
+    rng = np.random.default_rng([options.seed, 0x10661])
+    counts = np.ones((1 + options.resamples, len(log.recording)))
+    for workload in log.recording.workloads:
+        chosen = log.recording.members(workload)
+        size = len(chosen)
+        counts[1:, chosen] = rng.multinomial(size, np.full(size, 1 / size), options.resamples)
+    return counts
+
+
+def _support(log: Log, chosen: Bools, neural: Longs) -> tuple[float, str]:
     """The share of decisions at which a rule drafts farther than the log shows; what is missing."""
-    share = float((neural > log.shown).mean())
-    for token in range(1, int(neural.max(initial=0)) + 1):
-        count = int(log.reached(token).sum())
+    steps = chosen[log.request]
+    share = float((neural > log.shown)[steps].mean())
+    for token in range(1, int(neural[steps].max(initial=0)) + 1):
+        count = int(log.reached(token)[steps].sum())
         if count < MIN_REACHED:
             return share, (
                 f"the log shows {count} times whether neural token {token} was accepted, "
@@ -137,43 +181,27 @@ def _support(log: Log, neural: Longs) -> tuple[float, str]:
     return share, ""
 
 
-def samples_of(logged: Sequence[LoggedRequest], resamples: int, seed: int) -> list[Sample]:
-    """All requests, and those of each workload if there are several; resampled within workloads."""
-    recording, rng = log_of(logged).recording, np.random.default_rng([seed, 0x10661])
-    counts = np.ones((1 + resamples, len(logged)))
-    members: dict[str, NDArray[Any]] = {ALL: np.arange(len(logged))}
-    for workload in recording.workloads:
-        chosen = recording.members(workload)
-        size = len(chosen)
-        counts[1:, chosen] = rng.multinomial(size, np.full(size, 1 / size), resamples)
-        if len(recording.workloads) > 1:
-            members[workload] = chosen
-    return [
-        Sample(workload, log_of([logged[at] for at in chosen]), counts[:, chosen])
-        for workload, chosen in members.items()
-    ]
-
-
-def _row(sample: Sample, policy: str) -> dict[str, Any]:
+def _row(log: Log, workload: str, chosen: Bools, policy: str) -> dict[str, Any]:
+    running = log.running[chosen[log.request]]
     return {
-        "workload": sample.workload,
+        "workload": workload,
         "policy": policy,
-        "requests": len(sample.log.recording),
-        "decisions": len(sample.log.position),
-        "running": float(sample.log.running.mean()),
+        "requests": int(chosen.sum()),
+        "decisions": len(running),
+        "running": float(running.mean()),
     }
 
 
-def _figures(sample: Sample, totals: Array, logged: Array) -> dict[str, Any]:
+def _figures(log: Log, chosen: Bools, totals: Array, logged: Array) -> dict[str, Any]:
     """Tokens per step and per second, and the lift over the logging policy, with intervals.
 
-    Totals begin with tokens, seconds and steps.
+    Totals begin with tokens, seconds and steps, each by sample.
     """
     (tokens, seconds, steps), (logged_tokens, logged_seconds) = totals[:3], logged[:2]
-    recording, figures = sample.log.recording, dict[str, Any]()
-    smallest = min(len(recording.members(workload)) for workload in recording.workloads)
+    smallest = int(np.unique(log.recording.workload[chosen], return_counts=True)[1].min())
     # Resampling m requests understates their variance; one request says nothing about it.
     ratio = smallest / (smallest - 1) if smallest > 1 else math.inf
+    figures = dict[str, Any]()
     for name, values in (
         ("emitted_per_step", tokens / steps),
         ("tokens_per_s", tokens / seconds),
@@ -185,45 +213,13 @@ def _figures(sample: Sample, totals: Array, logged: Array) -> dict[str, Any]:
     return figures
 
 
-def _ran(sample: Sample, cost: CostModel) -> Array:
-    """Logged tokens, seconds and steps; requests that the drafter drafted for held it."""
-    log = sample.log
+def _ran(log: Log, cost: CostModel) -> list[NDArray[Any]]:
+    """Logged tokens, seconds and steps by request; those that the drafter drafted for held it."""
     copied = np.where(log.neural_len > 0, 0, log.drafted)
     drafts = np.stack([copied, log.neural_len, log.drafted - log.neural_len - copied], axis=1)
     holds = (np.bincount(log.request, log.neural_len) > 0)[log.request]
     context = log.recording.columns.prompt[log.request] + log.position
-    facts = (each.astype(np.int64) for each in (log.running, context, drafts))
-    seconds = seconds_of(cost.constants(), *facts, holds)
-    emitted = np.minimum(log.accepted + 1, log.left)
-    steps = emitted, seconds, np.ones(len(seconds))
-    by_request = (np.bincount(log.request, each) for each in steps)
-    return np.stack([np.tensordot(sample.counts, each, 1) for each in by_request])
-
-
-def refuse_replays(given: Mapping[str, object]) -> None:
-    """Refuse options of replays, which logged traces do not allow."""
-    for name in ("concurrency", "protocol", *REPLAYED):
-        if name in given:
-            raise EvaluationError(
-                f"--{flag_of(name)} is of replays, and a logged trace cannot be replayed "
-                "(its steps and load are those that were logged): leave it out, or give a dense one"
-            )
-
-
-def evaluate_log(
-    folders: Sequence[Path],
-    wanted: Wanted,
-    named: Sequence[Contender],
-    cost: CostModel,
-    options: Options,
-) -> dict[str, Any]:
-    """The report's document on logged traces."""
-    selection, logged = read_log(open_traces(folders), wanted)
-    return document_of(selection, named, options, cost.name) | {
-        "kind": LOGGED,
-        "resamples": options.resamples,
-        "cap": options.cap,
-        "rows": judge(logged, named, cost, options),
-        "headline": [],
-        "notes": list(selection.warnings),
-    }
+    running, drafts = log.running.astype(np.int64), drafts.astype(np.int64)
+    seconds = seconds_of(cost.constants(), running, context, drafts, holds)
+    steps = np.minimum(log.accepted + 1, log.left), seconds, np.ones(len(seconds))
+    return [np.bincount(log.request, each) for each in steps]

@@ -91,5 +91,9 @@ _RULES: Rules = {
 
 
 def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:
-    """All cells of a report: first those of the mix, then those of each workload."""
-    return [(name, load) for name in (None, *workloads) for load in options.concurrency]
+    """The cells to replay: first those of the mix, then those of each workload.
+
+    One workload alone is its own mix, and not replayed again.
+    """
+    names = (None, *workloads) if len(workloads) > 1 else (None,)
+    return [(name, load) for name in names for load in options.concurrency]

@@ -117,16 +117,25 @@ def selection_of(
             f"{_advice(set(total))}"
         )
     manifests = [reader.manifest for reader in readers]
+    target = distinct_names(each.target for each in manifests)
+    drafter = distinct_names(each.drafter for each in manifests)
+    warnings = [warning for reader in readers for warning in reader.warnings]
+    for what, names in (("targets", target), ("drafters", drafter)):
+        if names is not None and ", " in names:
+            warnings.append(
+                f"the traces are of several {what} ({names}), whose requests no server runs "
+                "together: evaluate them apart"
+            )
     caps = [each.neural_cap for each in manifests if each.drafter is not None]
     return Selection(
         requests=tuple(kept),
         neural_cap=min((cap for cap in caps if cap is not None), default=0),
         sources=tuple(str(reader.path) for reader in readers),
-        target=distinct_names(each.target for each in manifests),
-        drafter=distinct_names(each.drafter for each in manifests),
+        target=target,
+        drafter=drafter,
         synthetic=any(each.synthetic for each in manifests),
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
-        warnings=tuple(warning for reader in readers for warning in reader.warnings),
+        warnings=tuple(warnings),
         unpaired=tuple(unpaired),
     )
 

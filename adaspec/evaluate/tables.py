@@ -17,12 +17,12 @@ SEEN = "†"
 """The mark of a policy that was trained on requests of this evaluation."""
 BASELINES = (
     *("none", "fixed:best", "hybrid:best", "adaptive:best", "vllm:best", "static:one"),
-    *("static:tuned", "static:fresh", "static:memory", OPPONENT),
+    *("static:tuned", "static:undelayed", "static:memory", OPPONENT),
 )
 """The rows that reports have besides policies and oracles, in the order of the tables."""
 OPPONENTS = (
     *(OPPONENT, "static:tuned", "vllm:best", "fixed:best", "adaptive:best", "suffix"),
-    *("static:memory", "static:fresh", "static:one", "hybrid:best"),
+    *("static:memory", "static:undelayed", "static:one", "hybrid:best"),
 )
 """Over whom policies are shown to lead, most important first."""
 HOW_TO_READ = (

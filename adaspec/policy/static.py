@@ -27,9 +27,7 @@ ROW = (
     "least_percent",
 )
 """The fields of a rule that compiled code takes, in their order."""
-NGRAM_LEN, NEURAL_LEN, SPLICE_LEN, LEAST_PERCENT = map(
-    ROW.index, ("ngram_len", "neural_len", "splice_len", "least_percent")
-)
+NEURAL_LEN = ROW.index("neural_len")
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,13 +213,6 @@ def context_tokens(loop: ClosedLoop) -> int:
 def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
     done = ~np.isnan(loop.decoding_s)
-    token_s = seconds_per_token(loop.columns, loop.order[done], loop.decoding_s[done])
+    token_s = loop.decoding_s[done] / (loop.columns.length[loop.order[done]] - 1)
     sums = dict(zip(TOTALS.names or (), map(float, loop.totals[0]), strict=True))
     return Result(**sums, token_s=token_s, request_s=loop.request_s[done])
-
-
-def seconds_per_token(
-    columns: Columns, requests: Ints, decoding_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Seconds per output token of requests whose decoding took so long."""
-    return decoding_s / (columns.length[requests] - 1)

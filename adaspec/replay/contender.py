@@ -14,11 +14,9 @@ from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import OwnPolicy, guarded, own_policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
-from adaspec.replay.oracles import LOOPS, MEMORY, Oracle
+from adaspec.replay.oracles import MEMORY, ORACLES, Oracle
 from adaspec.replay.player import Contender, is_compiled
 from adaspec.replay.suffix import HEAD, SuffixDecoding, parse_suffix
-
-ORACLES = (*LOOPS, "dp", "dp-splice")
 
 
 def parse_contender(text: str) -> Contender:

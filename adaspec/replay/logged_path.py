@@ -120,7 +120,7 @@ def _walk(
     """What is expected of a sample; `known` says how many tokens are shown, and right of these."""
     offset, length = columns.offset, columns.length
     tokens = seconds = steps = steps_shown = 0.0
-    for r in range(length.shape[0]):
+    for r in np.flatnonzero(counts):
         visits = np.zeros(length[r] + 1)
         visits[1] = 1.0
         tokens += counts[r] * (length[r] - 1)

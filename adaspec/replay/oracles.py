@@ -1,4 +1,4 @@
-"""References that know the future: fixed choices, perfect planning, the cheapest path.
+"""References that know the future: fixed choices and perfect planning.
 
 Frozen code of its own, never the product's planner: it says how much there is to gain.
 """
@@ -11,27 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import (
-    CostModel,
-    Costs,
-    Deciding,
-    decoding_shape,
-    plain_step_s,
-    reading_shape,
-    step_s,
-    verify_s,
-)
-from adaspec.errors import EvaluationError
+from adaspec.cost.model import CostModel, Costs, Deciding, decoding_shape, plain_step_s, step_s
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
 from adaspec.replay.closed_loop import (
-    TOTALS,
     ClosedLoop,
     context_tokens,
     finish_step,
     goes_on,
     result_of,
-    seconds_per_token,
     start,
 )
 from adaspec.replay.recording import Columns, Recording
@@ -42,7 +30,7 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NGRAM, NEURAL, COMBINE, PLAN, PLAN_SPLICE = range(5)
-LOOPS = {
+ORACLES = {
     "ngram": NGRAM,
     "neural": NEURAL,
     "combine": COMBINE,
@@ -60,7 +48,7 @@ RATE_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """A bound or reference by name: one of `LOOPS`, or `dp` / `dp-splice`.
+    """A reference by name: one of `ORACLES`.
 
     With `memory`, it may also copy from the answers of earlier requests.
     """
@@ -192,49 +180,6 @@ def _run(
     return loop
 
 
-@compiled
-def _fill_cheapest(columns: Columns, r: int, bounds: Bounds, costs: Costs, best: Array) -> None:
-    """Fill best[p] = least seconds from position p to the end of request r."""
-    base, end, prompt = columns.offset[r], columns.length[r], columns.prompt[r]
-    best[end] = 0.0
-    for p in range(end - 1, 0, -1):
-        i = base + p
-        left = end - p - 1
-        least = np.inf
-        most = 0
-        if bounds.holds:
-            most = min(columns.neural[i], bounds.neural_cap, bounds.cap, left)
-        for k in range(most + 1):
-            longest = k
-            if (k == 0 or bounds.splices) and k < left:
-                longest = k + min(columns.run[i + k], bounds.cap - k, left - k)
-            for taken in range(k, longest + 1):
-                shape = decoding_shape(1, prompt + p, taken, k, bounds.holds)
-                least = min(least, step_s(costs, shape) + best[p + taken + 1])
-        best[p] = least
-
-
-def cheapest_s(
-    recording: Recording, request: int, cost: CostModel, cap: int, splices: bool
-) -> tuple[float, float]:
-    """Least seconds in which any plan within the caps ends a request that runs alone.
-
-    The seconds on prompts, and those behind them. A request that never holds the neural drafter
-    pays no keep-alive: both ways are tried, but not to give the drafter up midway.
-    """
-    columns, neural_cap = recording.columns, recording.neural_cap
-    costs = cost.charged_to(Deciding.NOTHING).constants()
-    prompt = int(columns.prompt[request]) if columns.charges_prompts else 0
-    best = np.empty(int(columns.length[request]) + 1)
-    seconds = []
-    for holds in (False, True) if neural_cap else (False,):
-        _fill_cheapest(columns, request, Bounds(neural_cap, cap, splices, holds), costs, best)
-        shape = reading_shape(prompt)
-        reading_s = float(verify_s(costs, shape)) + costs.draft_prompt_s * prompt * holds
-        seconds.append((reading_s if prompt else 0.0, float(best[1])))
-    return min(seconds, key=sum)
-
-
 def run_oracle(
     recording: Recording,
     oracle: Oracle,
@@ -243,36 +188,9 @@ def run_oracle(
     cost: CostModel,
     cap: int,
 ) -> Result:
-    """The closed loop under an oracle, or requests one after another, each the cheapest way."""
-    if oracle.kind not in LOOPS:
-        return _run_cheapest(recording, oracle, order, concurrency, cost, cap)
-    kind, neural_cap = LOOPS[oracle.kind], recording.neural_cap
+    """The closed loop under an oracle."""
+    kind, neural_cap = ORACLES[oracle.kind], recording.neural_cap
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.charged_to(Deciding.NOTHING).constants()
     return result_of(_run(recording.columns, order, concurrency, kind, bounds, costs))
-
-
-def _run_cheapest(
-    recording: Recording,
-    oracle: Oracle,
-    order: Ints,
-    concurrency: int,
-    cost: CostModel,
-    cap: int,
-) -> Result:
-    if concurrency > 1:
-        raise EvaluationError(
-            f"'{oracle.name}' is the cheapest path of one request: it has no meaning at "
-            f"concurrency {concurrency}"
-        )
-    splices = oracle.kind == "dp-splice"
-    seconds = {int(r): cheapest_s(recording, int(r), cost, cap, splices) for r in set(order)}
-    prompts_s, decoding_s = np.array([seconds[int(r)] for r in order]).T
-    nothing = dict.fromkeys(TOTALS.names or (), 0.0)
-    tokens = float((recording.columns.length[order] - 1).sum())
-    return Result(
-        **nothing | {"tokens": tokens, "time_s": float(prompts_s.sum() + decoding_s.sum())},
-        token_s=seconds_per_token(recording.columns, order, decoding_s),
-        request_s=prompts_s + decoding_s,
-    )

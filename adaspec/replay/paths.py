@@ -6,28 +6,15 @@ the closed loop then only adds up what each step costs in the company it runs in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import (
-    CostModel,
-    Costs,
-    Deciding,
-    deciding_s,
-    decoding_shape,
-    step_s,
-)
+from adaspec.cost.model import CostModel, Costs, deciding_s, decoding_shape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.static import (
-    LEAST_PERCENT,
-    NEURAL_LEN,
-    NGRAM_LEN,
-    SPLICE_LEN,
-    StaticRule,
-    least_log_odds,
-)
+from adaspec.policy.static import NEURAL_LEN, StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     context_tokens,
@@ -67,14 +54,14 @@ class Paths(NamedTuple):
 
 
 @compiled
-def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> int:
+def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool) -> int:
     """Fill in every request's path; how many steps there are.
 
-    `late`: in an async engine nobody knows which rows will draft, or how much. So every step runs
-    all forwards, and every row verifies the longest draft.
+    In an async engine nobody knows which rows will draft, or how much. So every step runs all
+    forwards, and every row verifies the longest draft.
     """
     min_match, ngram_len, neural_len, splice_match, splice_len, agree, percent = rule
-    paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if late else 0
+    paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
@@ -117,7 +104,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, late: bool) -> 
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
             step.copied, step.drafted = copied, copied + neural + spliced
-            step.forwards = min(neural_len, cap) if late else forwards
+            step.forwards = min(neural_len, cap) if is_async else forwards
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
             count += 1
@@ -190,25 +177,6 @@ def run_paths(
     return loop
 
 
-class RuleCosts(NamedTuple):
-    """What steps cost under rules of a grid, by what they do."""
-
-    reading: Costs
-    """Of a rule that reads each forward: it has a threshold."""
-    copying: Costs
-    drafting: Costs
-    """Of a rule that drafts alone, or does nothing."""
-
-
-@compiled
-def _charged(costs: RuleCosts, rule: Longs) -> Costs:
-    """What steps cost under this rule, as `StaticRule.deciding` says."""
-    if rule[LEAST_PERCENT] > 0:
-        return costs.reading
-    copies = rule[NGRAM_LEN] > 0 or rule[SPLICE_LEN] > 0
-    return costs.copying if copies else costs.drafting
-
-
 @compiled
 def _new_paths(columns: Columns) -> Paths:
     """Room for the paths of any rule."""
@@ -226,48 +194,47 @@ def _grid(
     orders: Ints,
     order_start: Longs,
     concurrency: Longs,
-    costs: RuleCosts,
-    speeds: Array,
-    late: bool,
-) -> None:
+    costs: Costs,
+    is_async: bool,
+) -> Array:
     """Tokens per second of every rule in every order: walks each rule once, then loops."""
-    paths = _new_paths(columns)
+    paths, speeds = _new_paths(columns), np.empty((rules.shape[0], concurrency.shape[0]))
     for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, paths, late)
-        charged = _charged(costs, rules[s])
+        _walk(columns, rules[s], cap, paths, is_async)
         for o in range(concurrency.shape[0]):
             order = orders[order_start[o] : order_start[o + 1]]
-            loop = run_paths(
-                columns, paths, order, concurrency[o], charged, rules[s, NEURAL_LEN] > 0
-            )
+            loop = run_paths(columns, paths, order, concurrency[o], costs, rules[s, NEURAL_LEN] > 0)
             speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
+    return speeds
 
 
-def walk_rule(recording: Recording, rule: StaticRule, cap: int, late: bool = False) -> Paths:
+def walk_rule(recording: Recording, rule: StaticRule, cap: int, is_async: bool = False) -> Paths:
     """The path of one rule through every request of the recording."""
     columns = rule_columns(recording, rule)
     paths = _new_paths(columns)
-    count = _walk(columns, rule.row(), cap, paths, late)
+    count = _walk(columns, rule.row(), cap, paths, is_async)
     return paths._replace(steps=paths.steps[:count].copy())
 
 
 def rule_speeds(
     columns: Columns,
-    rules: Longs,
+    rules: Sequence[StaticRule],
     cap: int,
     orders: list[Ints],
     concurrency: list[int],
     cost: CostModel,
-    late: bool,
+    is_async: bool,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
-    kinds = (Deciding.THRESHOLD, Deciding.LOOKUP, Deciding.NOTHING)
-    costs = RuleCosts(*(cost.charged_to(each).constants() for each in kinds))
     speeds = np.zeros((len(rules), len(orders)))
     starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
-    _grid(columns, rules, cap, flat, starts, loads, costs, speeds, late)
+    for deciding in {rule.deciding for rule in rules}:
+        same = [at for at, rule in enumerate(rules) if rule.deciding is deciding]
+        rows = np.stack([rules[at].row() for at in same])
+        costs = cost.charged_to(deciding).constants()
+        speeds[same] = _grid(columns, rows, cap, flat, starts, loads, costs, is_async)
     return speeds
 
 

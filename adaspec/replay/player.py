@@ -35,7 +35,7 @@ Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FreshRule:
+class UndelayedRule:
     """Static rules decided as in a sync engine, whatever the engine: a yardstick, no rival.
 
     No async engine could run them so: it would have to know which rows copy before it has seen
@@ -55,12 +55,14 @@ class FreshRule:
         return self.rule.needs
 
 
-Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | FreshRule | SuffixDecoding
+Contender: TypeAlias = (
+    Policy | Oracle | CrossfitPolicy | CrossfitRule | UndelayedRule | SuffixDecoding
+)
 
 _COMPILED = (
     StaticPolicy,
     CrossfitRule,
-    FreshRule,
+    UndelayedRule,
     LearnedPolicy,
     CrossfitPolicy,
     Adaptive,
@@ -91,7 +93,7 @@ class Player:
         self._paths: dict[tuple[StaticRule | CrossfitRule, bool], Paths] = {}
 
     @property
-    def is_late(self) -> bool:
+    def is_async(self) -> bool:
         """Whether forwards and budgets are decided before the last outcomes are known."""
         return self.engine == ASYNC
 
@@ -119,10 +121,10 @@ class Player:
             return f"'{name}' copies from earlier answers, and none are replayed here"
         if isinstance(contender, SuffixDecoding):
             why = why_not_here()
-            if why is None and self.is_late:
+            if why is None and self.is_async:
                 why = "runs in sync engines only: replay it with --engine sync"
             return None if why is None else f"'{name}' {why}"
-        if self.is_late and not is_compiled(contender):
+        if self.is_async and not is_compiled(contender):
             return (
                 f"'{name}' is asked step by step, with all outcomes known: no async engine runs it "
                 "so; replay it with --engine sync"
@@ -156,7 +158,7 @@ class Player:
             if isinstance(contender, CrossfitPolicy | CrossfitRule):
                 contender = contender.of_entries(order)
             order = np.arange(len(order), dtype=np.int32)
-        if isinstance(contender, StaticPolicy | CrossfitRule | FreshRule):
+        if isinstance(contender, StaticPolicy | CrossfitRule | UndelayedRule):
             return self._play_rule(contender, recording, order, concurrency)
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy | CrossfitPolicy):
@@ -178,28 +180,28 @@ class Player:
 
     def _play_rule(
         self,
-        contender: StaticPolicy | CrossfitRule | FreshRule,
+        contender: StaticPolicy | CrossfitRule | UndelayedRule,
         recording: Recording,
         order: Ints,
         concurrency: int,
     ) -> Result:
-        late = self.is_late and not isinstance(contender, FreshRule)
-        rule = contender.rule if isinstance(contender, FreshRule) else contender
+        is_async = self.is_async and not isinstance(contender, UndelayedRule)
+        rule = contender.rule if isinstance(contender, UndelayedRule) else contender
         rules = rule.rule if isinstance(rule, StaticPolicy) else rule
         costs = self.cost.charged_to(rules.deciding).constants()
-        paths, holds = self._paths_of(rules, late, recording), rules.needs.drafter
+        paths, holds = self._paths_of(rules, is_async, recording), rules.needs.drafter
         return result_of(run_paths(recording.columns, paths, order, concurrency, costs, holds))
 
     def _paths_of(
-        self, rules: StaticRule | CrossfitRule, late: bool, recording: Recording
+        self, rules: StaticRule | CrossfitRule, is_async: bool, recording: Recording
     ) -> Paths:
         """Every request's path, kept where other orders have the same."""
-        if recording is self.recording and (rules, late) in self._paths:
-            return self._paths[rules, late]
+        if recording is self.recording and (rules, is_async) in self._paths:
+            return self._paths[rules, is_async]
         if isinstance(rules, CrossfitRule):
-            paths = rules.paths(lambda rule: self._paths_of(rule, late, recording))
+            paths = rules.paths(lambda rule: self._paths_of(rule, is_async, recording))
         else:
-            paths = walk_rule(recording, rules, self.cap, late)
+            paths = walk_rule(recording, rules, self.cap, is_async)
         if recording is self.recording:
-            self._paths[rules, late] = paths
+            self._paths[rules, is_async] = paths
         return paths

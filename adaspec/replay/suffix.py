@@ -20,14 +20,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Deciding, decoding_shape
 from adaspec.errors import SpecError
-from adaspec.replay.closed_loop import (
-    ClosedLoop,
-    context_tokens,
-    finish_step,
-    goes_on,
-    result_of,
-    start,
-)
+from adaspec.replay.closed_loop import context_tokens, finish_step, goes_on, result_of, start
 from adaspec.replay.history import Answers, KnownAnswers
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
@@ -152,26 +145,6 @@ class Memory:
             self.cache.evict_cached_response(number)
 
 
-@dataclass(slots=True)
-class _Running:
-    """A request between its first token and its last."""
-
-    request: int
-    number: int
-    text: Ints
-    """Prompt and answer."""
-    prompt: int
-
-    def pattern(self, position: int) -> Ints:
-        """The end of what is known at a position, as far as a match may reach."""
-        known = self.prompt + position
-        return self.text[max(0, known - TREE_DEPTH) : known]
-
-    def answer(self, position: int, tokens: int) -> Ints:
-        """So many tokens of the answer, from a position on, as far as it goes."""
-        return self.text[self.prompt + position : self.prompt + position + tokens]
-
-
 def run_suffix(
     recording: Recording,
     suffix: SuffixDecoding,
@@ -182,58 +155,51 @@ def run_suffix(
     memory: Memory,
 ) -> Result:
     """One run of the closed loop; the memory is of no use after it."""
-    costs = cost.charged_to(Deciding.LOOKUP).constants()
+    costs, arrays = cost.charged_to(Deciding.LOOKUP).constants(), recording.arrays
     loop = start(recording.columns, order, concurrency, False)
-    running: dict[int, _Running] = {}
+    running: dict[int, tuple[int, int]] = {}
+    """By place in the order, the request and the number under which the memory has it."""
     while goes_on(loop):
-        batch = _let_in_and_out(recording, loop, running, memory)
-        positions = loop.position.tolist()
+        places = loop.entry.tolist()
+        for place in running.keys() - set(places):
+            memory.stop(*running.pop(place))
+        for place, request in zip(places, loop.request.tolist(), strict=True):
+            if place not in running:
+                running[place] = request, memory.start(request)
+                first = _tokens(recording.requests[request].output_tokens[:1])
+                memory.grow(*running[place], first)
+        ends = arrays.text_start[loop.request + 1]
+        known = arrays.text_start[loop.request] + loop.columns.prompt[loop.request] + loop.position
+        began = np.maximum(arrays.text_start[loop.request], known - TREE_DEPTH)
         # All drafts first: no row knows yet what this step brings another.
         drafts: list[Sequence[int]] = [
             memory.cache.speculate(
-                each.number,
-                each.pattern(position),
+                running[place][1],
+                arrays.text[first:last],
                 max_spec_tokens=min(cap, TREE_DEPTH),
                 max_spec_factor=suffix.factor,
                 min_token_prob=suffix.least_probability,
             ).token_ids
-            for each, position in zip(batch, positions, strict=True)
+            for place, first, last in zip(places, began, known, strict=True)
         ]
         accepted = 0
-        for row, (each, position) in enumerate(zip(batch, positions, strict=True)):
-            right = _agreeing(drafts[row], each.answer(position, len(drafts[row])))
-            emitted = each.answer(position, right + 1)
-            memory.grow(each.request, each.number, emitted)
+        for row, (place, draft) in enumerate(zip(places, drafts, strict=True)):
+            following = arrays.text[known[row] : ends[row]]
+            right = _agreeing(draft, following)
+            emitted = following[: right + 1]
+            memory.grow(*running[place], emitted)
             loop.emitted[row] = len(emitted)
             accepted += right
         drafted = sum(map(len, drafts))
-        shape = decoding_shape(len(batch), context_tokens(loop), drafted, 0, False)
+        shape = decoding_shape(concurrency, context_tokens(loop), drafted, 0, False)
         finish_step(loop, costs, shape, accepted)
     return result_of(loop)
-
-
-def _let_in_and_out(
-    recording: Recording, loop: ClosedLoop, running: dict[int, _Running], memory: Memory
-) -> list[_Running]:
-    """Who runs now, row by row; `running`, by place in the order, has who ran before."""
-    places = loop.entry.tolist()
-    for place in running.keys() - set(places):
-        gone = running.pop(place)
-        memory.stop(gone.request, gone.number)
-    for number, place in zip(loop.request.tolist(), places, strict=True):
-        if place not in running:
-            request = recording.requests[number]
-            text = _tokens(np.concatenate([request.prompt_tokens, request.output_tokens]))
-            entered = _Running(number, memory.start(number), text, len(request.prompt_tokens))
-            memory.grow(number, entered.number, entered.answer(0, 1))
-            running[place] = entered
-    return [running[place] for place in places]
 
 
 def _agreeing(draft: Sequence[int], answer: Ints) -> int:
     """How many leading drafted tokens are the answer's."""
     count = 0
-    for drafted, token in zip(draft, answer.tolist(), strict=False):
+    for drafted, token in zip(draft, answer[: len(draft)].tolist(), strict=False):
         if drafted != token:
             break
         count += 1

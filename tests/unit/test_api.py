@@ -186,7 +186,9 @@ WRONG = {
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
+    "evaluate with a misspelt option": evaluated(workloads="edits"),
     "train on nothing": trained(traces=[]),
+    "train with a misspelt option": trained(order=1),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
     "train beside no report": trained(crossfit_report="none"),
 }
@@ -200,6 +202,12 @@ def test_a_wrong_call_is_answered_by_one_clear_error(call, trace, tmp_path, monk
     assert len(str(caught.value)) > 20
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_misspelt_option_the_nearest_known_one_is_named(trace):
+    for wrong, right in (("order", "orders"), ("workloads", "workload")):
+        with pytest.raises(adaspec.AdaspecError, match=f"'{wrong}'; did you mean '{right}'"):
+            adaspec.evaluate_policies(trace, **{wrong: 1})
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="needs docs/, which only a checkout holds")

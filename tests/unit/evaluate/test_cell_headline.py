@@ -1,11 +1,12 @@
-"""Headline formulas, on cells whose throughputs are given."""
+"""Measures of several runs, and headline formulas on cells whose throughputs are given."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from adaspec.evaluate.cell_result import CellResult, Measure
+from adaspec.evaluate.cell_result import CellResult, Measure, measure
+from adaspec.replay.result import Result
 
 SPEEDS = {
     "none": 100.0,
@@ -81,3 +82,21 @@ def test_against_itself_the_interval_is_exactly_zero():
     found = cell({"mine": speeds, "static:best": speeds}, mine=201.7, **{"static:best": 201.7})
     assert entry(found)["lift_over_static_best"] == 0.0
     assert entry(found)["lift_ci95"] == [0.0, 0.0]
+
+
+def result(**changes):
+    given = {"tokens": 100.0, "time_s": 10.0, "steps": 40.0, "row_steps": 80.0, "accepted": 20.0}
+    given |= {"drafted": 60.0, "neural_steps": 10.0, "request_s": np.array([1.0, 2.0])}
+    return Result(**(given | changes))
+
+
+def test_throughput_is_the_mean_over_runs_and_shares_are_over_all_of_them():
+    given = {"accepted": 60.0, "row_steps": 120.0, "drafted": 40.0, "steps": 60.0}
+    long = result(time_s=90.0, deciding_s=4.0, token_s=np.arange(51.0, 101.0), **given)
+    found = measure([result(deciding_s=1.0, token_s=np.arange(51.0)), long])
+    assert found.tokens_per_s == pytest.approx((10 + 100 / 90) / 2)
+    assert found.accepted_per_step == pytest.approx(80 / 200)
+    assert found.drafted_per_step == pytest.approx(100 / 200)
+    assert found.neural_steps_share == pytest.approx(20 / 100)
+    assert (found.token_s_median, found.token_s_p95) == (50.0, 95.0)
+    assert found.decision_share == 5 / 100

@@ -25,8 +25,8 @@ def request(id, length, workload="chat", counts=None):
 
 @pytest.fixture
 def trace_of(tmp_path):
-    def write(requests, name="trace", neural_cap=5):
-        manifest = Manifest(kind="dense", target="a/target", synthetic=True)
+    def write(requests, name="trace", neural_cap=5, target="a/target"):
+        manifest = Manifest(kind="dense", target=target, synthetic=True)
         if neural_cap:
             manifest = replace(manifest, drafter="a/head", neural_cap=neural_cap)
         else:
@@ -68,6 +68,14 @@ def test_the_smallest_neural_cap_of_several_traces_holds_and_warnings_reach_the_
     assert found.neural_cap == 3
     assert found.sources == tuple(map(str, paths))
     assert "cut off" in found.warnings[0]
+
+
+def test_traces_of_several_targets_are_not_mixed_without_a_word(trace_of):
+    paths = [trace_of([request(name, 20)], name, target=f"a/{name}") for name in ("one", "two")]
+    found = select(paths, Wanted())
+    assert found.target == "a/one, a/two"
+    assert ["several targets (a/one, a/two)" in each for each in found.warnings] == [True]
+    assert select(paths[:1], Wanted()).warnings == ()
 
 
 def test_the_protocol_takes_everything_but_what_is_excluded_by_name(trace_of):

@@ -95,7 +95,7 @@ def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
     if prefill:
         recording = recording.with_prefill()
     player = Player(recording, H100_LLAMA_3_1_8B, 48)
-    specs = (*SPECS, "fixed:ngram:5:2", "oracle:combine", "oracle:dp-splice")
+    specs = (*SPECS, "fixed:ngram:5:2", "oracle:combine")
     named = {(None, 1): [parse_contender(spec) for spec in (*specs, "oracle:plan", "budget:4")]}
     options = Options(concurrency=(1,), resamples=6, jobs=1)
     summed = replicate_speeds(player, named, options, silent)[None, 1]

@@ -12,8 +12,8 @@ from adaspec.errors import SpecError
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.spec import FORMS, KINDS, parse_policy, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.contender import ORACLES, parse_contender
-from adaspec.replay.oracles import Oracle
+from adaspec.replay.contender import parse_contender
+from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.suffix import SuffixDecoding
 
 RULES = {
@@ -99,7 +99,7 @@ def test_suffix_decoding_is_by_default_as_in_vllm() -> None:
 
 
 def test_of_an_unknown_oracle_the_nearest_and_all_known_ones_are_named() -> None:
-    with pytest.raises(SpecError, match=r"did you mean 'plan-splice'.*oracle:dp-splice"):
+    with pytest.raises(SpecError, match=r"did you mean 'plan-splice'.*oracle:plan-splice"):
         parse_contender("oracle:plansplice")
     for kind in ORACLES:
         assert parse_contender(f"oracle:{kind}") == Oracle(kind)
@@ -122,7 +122,7 @@ def test_specs_survive_a_round_trip(data: st.DataObject, head: str) -> None:
 SPEC_LIKE = st.lists(
     st.one_of(
         st.sampled_from(["fixed", "ngram", "neural", "hybrid", "hybrid-splice", "oracle", "ema"]),
-        st.sampled_from(["budget", ",", "0.2", "dp", "none", ""]),
+        st.sampled_from(["budget", ",", "0.2", "plan", "none", ""]),
         st.text("0123456789,-=.e\u0665\u00b2 ", max_size=8),
         st.text(max_size=6),
     ),

@@ -24,7 +24,7 @@ from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 
 COST = random_cost(np.random.default_rng(0))
-OTHER_ORACLES = ("oracle:ngram", "oracle:plan", "oracle:plan-splice", "oracle:dp-splice")
+OTHER_ORACLES = ("oracle:ngram", "oracle:plan", "oracle:plan-splice")
 
 
 def recording_without_neural() -> Recording:
@@ -70,15 +70,6 @@ def test_what_needs_no_drafter_plays_without_one(spec: str) -> None:
     contender = parse_contender(spec)
     player.check(contender)
     assert player.play(contender, np.arange(3, dtype=np.int32), 1).tokens_per_s > 0
-
-
-@pytest.mark.parametrize("kind", ["dp", "dp-splice"])
-def test_the_cheapest_path_has_no_meaning_in_a_closed_loop_of_many(kind: str) -> None:
-    player = Player(recording_of(random_requests(0, 4, tokens=False)), COST, 48)
-    oracle, order = parse_contender(f"oracle:{kind}"), np.arange(4, dtype=np.int32)
-    with pytest.raises(EvaluationError, match="no meaning at concurrency 2"):
-        player.play(oracle, order, 2)
-    assert player.play(oracle, order, 1).tokens > 0
 
 
 def test_what_decides_everything_at_once_is_refused_in_an_async_engine() -> None:

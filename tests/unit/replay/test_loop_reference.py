@@ -23,7 +23,7 @@ from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
-from adaspec.replay.player import FreshRule, Player
+from adaspec.replay.player import Player, UndelayedRule
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.replay.result import Result
 
@@ -99,12 +99,12 @@ def test_in_an_async_engine_a_rule_runs_all_forwards_and_verifies_its_longest_dr
         cost, order = with_hidden_overhead(random_cost(rng)), random_order(rng, concurrency)
         entries = np.array(order, np.int32)
         player = Player(recording, cost, cap, engine=ASYNC)
-        late = play_rule(requests, order, concurrency, cost, rule_of(spec), cap, is_async=True)
-        assert_same(player.play(policy, entries, concurrency), late)
+        delayed = play_rule(requests, order, concurrency, cost, rule_of(spec), cap, is_async=True)
+        assert_same(player.play(policy, entries, concurrency), delayed)
         # The yardstick: the same rule decided at once, with the overhead hidden all the same.
         hidden = cost.under(ASYNC)
-        fresh = play_rule(requests, order, concurrency, hidden, rule_of(spec), cap)
-        assert_same(player.play(FreshRule(policy), entries, concurrency), fresh)
+        undelayed = play_rule(requests, order, concurrency, hidden, rule_of(spec), cap)
+        assert_same(player.play(UndelayedRule(policy), entries, concurrency), undelayed)
 
     check()
 

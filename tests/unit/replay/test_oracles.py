@@ -1,21 +1,17 @@
-"""Bounds and references that know the future, against exhaustive search and plain statements."""
+"""References that know the future, against exhaustive search and plain statements."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of, static_specs
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, Step, close, common, look_up, play, step_seconds
-from wild_policy import WildPolicy
 
 from adaspec.cost.model import CostModel, line
-from adaspec.replay.contender import parse_contender
-from adaspec.replay.loop import run_policy
-from adaspec.replay.oracles import Oracle, cheapest_s, run_oracle
+from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.player import Player
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -41,81 +37,6 @@ def right_drafts(
             for n in range(copy_right(request, position + neural) + 1):
                 found.add((neural, neural + n))
     return {(forwards, tokens) for forwards, tokens in found if tokens <= min(left, cap)}
-
-
-def paths(request: Request, cap: int, holds: bool, splices: bool) -> Iterator[list[Step]]:
-    """Every way to decode the request without a wrong token."""
-    most = NEURAL_CAP if holds else 0
-
-    def walk(position: int) -> Iterator[list[Step]]:
-        if position >= len(request.output):
-            yield []
-            return
-        for forwards, tokens in right_drafts(request, position, cap, most, splices):
-            step = Step(forwards, tokens - forwards, tokens, forwards)
-            for rest in walk(position + tokens + 1):
-                yield [step, *rest]
-
-    yield from walk(1)
-
-
-def path_seconds(request: Request, path: list[Step], cost: CostModel, holds: bool) -> float:
-    seconds, position = 0.0, 1
-    for step in path:
-        context = len(request.prompt) + position
-        tokens = 1 + step.draft
-        seconds += step_seconds(cost, 1, tokens, context, step.forwards, holds)
-        position += step.accepted + 1
-    return seconds
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, st.integers(1, 6), st.booleans(), st.booleans())
-def test_the_cheapest_path_is_the_cheapest_of_all_paths(
-    seed: int, cap: int, splices: bool, tokens: bool
-) -> None:
-    requests = random_requests(seed, 2, tokens=tokens, output_tokens=(2, 9))
-    cost = random_cost(np.random.default_rng(seed))
-    recording = recording_of(requests)
-    for r, request in enumerate(requests):
-        least = min(
-            path_seconds(request, path, cost, holds)
-            for holds in (False, True)
-            for path in paths(request, cap, holds, splices)
-        )
-        assert close(sum(cheapest_s(recording, r, cost, cap, splices)), least)
-
-
-class Holding(WildPolicy):
-    """Never gives the drafter up: the bound knows requests that hold it to their end, or never."""
-
-    def holds_drafter(self, load: int) -> bool:
-        self._see(load)
-        return True
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, static_specs(tokens=True), st.integers(1, 6), st.booleans(), st.booleans())
-def test_no_policy_beats_the_cheapest_path_of_one_request(
-    seed: int, spec: str, cap: int, tokens: bool, prefill: bool
-) -> None:
-    if spec.startswith("fixed:ngram-vllm") or (spec.startswith("hybrid-agree") and not tokens):
-        spec = "hybrid:2:5:2"  # the bound speaks of the default look-up, not of vLLM's
-    requests = random_requests(seed, 3, tokens=tokens)
-    cost = random_cost(np.random.default_rng(seed))
-    recording = recording_of(requests)
-    if prefill:
-        recording = recording.with_prefill()
-    player = Player(recording, cost, cap)
-    bound = parse_contender("oracle:dp-splice")
-    for r in range(len(requests)):
-        order = np.full(1, r, np.int32)
-        best = player.play(bound, order, 1).tokens_per_s * (1 + 1e-9)
-        for name in (spec, f"budget:{min(cap, 3)}", "ema:1,3,5:0.2", "oracle:plan-splice"):
-            assert player.play(parse_contender(name), order, 1).tokens_per_s <= best, name
-        for wild in range(2):
-            run = run_policy(recording, Holding(wild), order, 1, cost, cap)
-            assert run.tokens_per_s <= best
 
 
 @settings(max_examples=50, deadline=None)

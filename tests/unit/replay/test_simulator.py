@@ -147,7 +147,7 @@ def test_what_the_simulator_never_knew_is_refused() -> None:
     simulate([bare], proposer_of(parse_contender("oracle:neural")), 1, 0)
     with pytest.raises(EvaluationError, match="leave MIN out"):
         proposer_of(parse_contender("fixed:ngram:3:2"))
-    for spec in ("none", "hybrid", "budget:3", "oracle:plan", "oracle:dp", "fixed:ngram-vllm:3"):
+    for spec in ("none", "hybrid", "budget:3", "oracle:plan", "fixed:ngram-vllm:3"):
         with pytest.raises(EvaluationError, match=f"cannot run '{spec}'"):
             proposer_of(parse_contender(spec))
 

@@ -141,7 +141,7 @@ def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tm
     assert load_artifact(tmp_path / "policy").manifest == product.manifest
     assert product.manifest.neural_cap == 8, "as deep as the curves reach"
     assert product.manifest.engine == product.report["engine"] == "async"
-    assert {"static:fresh", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
+    assert {"static:undelayed", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
 
 
 # --- judged by eval -------------------------------------------------------------------------------
@@ -197,14 +197,14 @@ def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
     options = dataclasses.replace(OPTIONS, engine="async")
     report = evaluate(held_out, [policy], H100_LLAMA_3_1_8B, options)
     rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
-    fresh = rows["static:fresh"]
-    assert fresh["detail"]["spec"] == manifest.static_tuned[4]
+    undelayed = rows["static:undelayed"]
+    assert undelayed["detail"]["spec"] == manifest.static_tuned[4]
     assert rows["static:tuned"]["detail"]["spec"] == manifest.async_static_tuned[4]
     for entry in report["headline"]:
         if entry["workload"] == "all" and entry["concurrency"] == 4:
             mine = rows[policy.name]["tokens_per_s"]
-            assert entry["lift_over_static_fresh"] == mine / fresh["tokens_per_s"] - 1
-    assert "static:fresh" not in {row["policy"] for row in trained.report["rows"]}
+            assert entry["lift_over_static_undelayed"] == mine / undelayed["tokens_per_s"] - 1
+    assert "static:undelayed" not in {row["policy"] for row in trained.report["rows"]}
 
 
 # --- what is refused ------------------------------------------------------------------------------
