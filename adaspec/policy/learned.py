@@ -1,19 +1,17 @@
-"""The learned policy behind the `Policy` protocol."""
+"""The learned policy, and how it comes from its folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
-from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, SEEN
-from adaspec.errors import PolicyError, PolicyFault, SpecError
+from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
@@ -21,26 +19,19 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import pinned_planner
 from adaspec.policy.planner.budget import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
-from adaspec.policy.protocol import Batch, Proposal, Report, Setup
+from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.policy.text import BehindDrafts
-from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.model import Model, model_from
-
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float32]
 
 KNOWN_TOKENS = 200.0
 """So many tokens expected lately, of the most that are remembered, say whether they come."""
 
 
 class LearnedPolicy:
-    """Chooses by what a trained model expects; every stage is a compiled function."""
-
-    stops_early = False
+    """Chooses by what a trained model expects; `planner.stages` has the stages."""
 
     def __init__(
         self,
@@ -113,47 +104,8 @@ class LearnedPolicy:
         """Where the drafter runs at such a load."""
         return bool(stages.holds_drafter(self.address, load))
 
-    def forwards(self, batch: Batch) -> int:
-        """Predict, and run as many forwards as the load has."""
-        planner, matches, count = self.planner, batch.matches, len(batch)
-        planner.limits["rows"], planner.limits["prompt_tokens"] = count, batch.reading
-        for name in ("slots", "prompt_tokens", "position", "holds_neural"):
-            getattr(planner.rows, name)[:count] = getattr(batch, name)
-        for name in ("length", "start", "agree", "seen", "available"):
-            getattr(planner.rows, name)[:count] = getattr(matches, name)
-        planner.rows.tail[:count] = batch.context.tail(TAIL)
-        planner.rows.candidate[:count] = batch.context.candidate(CANDIDATE)
-        forwards: int = stages.plan(self.address)
-        return forwards
 
-    def decide(self, batch: Batch) -> Proposal:
-        """Choose per row by all that is now known, splices included."""
-        drafts, behind = batch.drafts, batch.drafts.behind
-        neural_len, ngram_len = np.zeros((2, len(batch)), np.int32)
-        if self.reads_drafts and drafts.count:
-            assert isinstance(behind, BehindDrafts)
-            for at, (facts, copied) in enumerate(zip(*behind.every(), strict=True)):
-                length, agree, seen, available = facts[[LENGTH, AGREE, SEEN, AVAILABLE]]
-                found = BehindMatches(length, agree, seen, available, copied)
-                stages.revise(self.address, at + 1, drafts.tokens, drafts.confidences, found)
-        if not stages.predicts_numbers(self.address):
-            raise PolicyFault(f"policy '{self.name}' predicts what is no number")
-        if stages.choose(self.address, drafts.count, neural_len, ngram_len):
-            match, unknown = behind(neural_len), np.full_like(neural_len, -1)
-            found = BehindMatches(match.length, match.agree, match.seen, match.available, unknown)
-            stages.splice(self.address, neural_len, found, ngram_len)
-        return Proposal(neural_len, ngram_len)
-
-    def learn(self, report: Report) -> None:
-        """Take in what came of a step."""
-        stages.learn(
-            self.address,
-            report.emitted_tokens,
-            report.drafted,
-            report.neural_drafted,
-            report.accepted,
-            report.step_s,
-        )
+ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy
 
 
 def load_policy(name_or_path: str | Path) -> LearnedPolicy:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Deciding
 from adaspec.jit import compiled
-from adaspec.policy.base import BasePolicy, Needs
-from adaspec.policy.protocol import Batch, Drafts, Proposal, Setup
+from adaspec.policy.base import Needs
 from adaspec.trace.schema import CONFIDENCES
 
 NEVER = 1_000_000
@@ -85,14 +84,12 @@ class StaticRule:
         return np.array([int(getattr(self, name)) for name in ROW], dtype=np.int64)
 
 
-def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float64]:
+def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float32]:
     """One number per drafted token that grows with confidence: top-1 log-odds, else margin."""
     logprob = confidences[..., CONFIDENCES.index("logprob")].astype(np.float64)
     margin = confidences[..., CONFIDENCES.index("margin")].astype(np.float64)
     p = np.clip(np.exp(logprob), 1e-6, 1 - 1e-6)
-    ranked = np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p))
-    # Rounded as the replay stores it, so that compiled and interpreted runs cannot part ways.
-    return ranked.astype(np.float32).astype(np.float64)
+    return np.where(np.isnan(logprob), margin, np.log(p) - np.log1p(-p)).astype(np.float32)
 
 
 @compiled
@@ -101,15 +98,12 @@ def least_log_odds(percent: int) -> float:
     return np.log(percent / (100 - percent)) if percent > 0 else -np.inf
 
 
-class StaticPolicy(BasePolicy):
-    """A `StaticRule` behind the `Policy` protocol."""
+@dataclass(frozen=True, slots=True)
+class StaticPolicy:
+    """A `StaticRule` by the name of its spec."""
 
-    def __init__(self, name: str, rule: StaticRule) -> None:
-        self.name = name
-        self.rule = rule
-        # Drafted tokens may send every row to its copy, or every row's last be unlikely.
-        self.stops_early = rule.agree or rule.least_percent > 0
-        self._neural_len = rule.neural_len
+    name: str
+    rule: StaticRule
 
     @property
     def needs(self) -> Needs:
@@ -120,64 +114,3 @@ class StaticPolicy(BasePolicy):
     def deciding(self) -> Deciding:
         """The rule's."""
         return self.rule.deciding
-
-    def start(self, setup: Setup) -> None:
-        """Nothing is remembered between steps; a draft longer than the cap is cut to it."""
-        self._neural_len = min(self.rule.neural_len, setup.cap)
-
-    def holds_drafter(self, load: int) -> bool:
-        """A rule without neural tokens holds no drafter and pays no keep-alive."""
-        return self.rule.neural_len > 0
-
-    def forwards(self, batch: Batch) -> int:
-        """Forwards for the rows that draft, as long as one of them wants another."""
-        drafts = batch.drafts
-        drafting = batch.holds_neural
-        if drafts.count == 0:
-            if not self.rule.agree:
-                drafting = drafting & ~self._copies(batch)
-            return self._neural_len if drafting.any() else 0
-        drafting = drafting & ~self._takes_copy(batch)
-        if self.rule.least_percent:
-            drafting = drafting & (self._lengths(drafts, drafts.count + 1) > drafts.count)
-        return self._neural_len if drafting.any() else 0
-
-    def decide(self, batch: Batch) -> Proposal:
-        """The rule, row by row."""
-        rule, drafts = self.rule, batch.drafts
-        start = None
-        if rule.vllm_match is not None:
-            start, length = batch.context.vllm_match(*rule.vllm_match)
-            copies = length > 0
-        else:
-            copies = self._takes_copy(batch)
-        # An engine's drafter may stop short of what was planned.
-        drafted = self._lengths(drafts, min(self._neural_len, drafts.count))
-        neural_len = np.where(batch.holds_neural & ~copies, drafted, 0).astype(np.int32)
-        ngram_len = np.where(copies, rule.ngram_len, 0).astype(np.int32)
-        if rule.neural_len > 0 and rule.splice_len > 0:
-            behind = drafts.behind(neural_len)
-            splices = batch.holds_neural & ~copies & (behind.length >= rule.splice_match)
-            ngram_len[splices] = rule.splice_len
-        return Proposal(neural_len, ngram_len, start)
-
-    def _copies(self, batch: Batch) -> NDArray[np.bool_]:
-        return batch.matches.length >= self.rule.min_match
-
-    def _takes_copy(self, batch: Batch) -> NDArray[np.bool_]:
-        """The rows that copy rather than draft, as far as the first drafted token tells."""
-        drafts = batch.drafts
-        if not self.rule.agree:
-            return self._copies(batch)
-        if drafts.count == 0:
-            return np.zeros(len(batch), np.bool_)
-        return self._copies(batch) & (batch.context.candidate(1)[:, 0] == drafts.tokens[:, 0])
-
-    def _lengths(self, drafts: Drafts, most: int) -> int | NDArray[np.int_]:
-        """Every row's draft: up to its first unlikely token, and `most` tokens at most."""
-        if not self.rule.least_percent:
-            return most
-        likely = ranking(drafts.confidences[:, : drafts.count]) >= least_log_odds(
-            self.rule.least_percent
-        )
-        return np.minimum(1 + np.cumprod(likely, axis=1).sum(axis=1), most)

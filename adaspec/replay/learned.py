@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, Costs, batch_shape, line, step_s
+from adaspec.cost.model import CostModel, Costs, StepShape, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.jit import compiled
@@ -63,6 +63,53 @@ class Seen(NamedTuple):
     drafted: Floats
 
 
+class Decided(NamedTuple):
+    """A step of a closed loop, as it was decided, before it is charged."""
+
+    neural_len: Ints
+    ngram_len: Ints
+    shape: StepShape
+    accepted: int
+    """Drafted tokens that the target accepted, of all rows."""
+
+
+@compiled
+def decide_step(
+    arrays: RecordedArrays, loop: ClosedLoop, address: int, model_of_request: Ints, cap: int
+) -> Decided:
+    """Take all running requests through a step of the planner at this address, and have it learn.
+
+    `loop.emitted` is filled in. `cap` is the run's own, to which look-ups on the true path are cut.
+    """
+    planner = planner_at(address)
+    limits, count = planner.limits[0], loop.request.shape[0]
+    reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
+    limits.rows = count
+    context = context_tokens(loop)
+    _take_in(arrays, loop, planner, model_of_request)
+    rows = rows_of(planner)
+    limits.prompt_tokens = read_beside(loop)
+    forwards = stages.plan(address)
+    if reads_drafts and forwards > 0:
+        tokens, confidences = _drafts(arrays, loop, planner, forwards)
+        for depth in range(1, forwards + 1):
+            # Nothing is looked up on the true path, and so nothing is cut.
+            depths = np.full(count, depth, np.int32)
+            behind = _behind(arrays, loop, planner, depths, 0)
+            stages.revise(address, depth, tokens, confidences, behind)
+    neural_len, ngram_len = np.zeros((2, count), np.int32)
+    if stages.choose(address, forwards, neural_len, ngram_len):
+        behind = _behind(arrays, loop, planner, neural_len, cap)
+        stages.splice(address, neural_len, behind, ngram_len)
+    accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
+    drafted = neural_len + ngram_len
+    budget = stages.budget(address) if is_async else 0
+    shape = batch_shape(count, context, drafted, forwards, loop.holds_neural.any(), budget)
+    seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
+    stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
+    return Decided(neural_len, ngram_len, shape, taken)
+
+
 @compiled
 def _run(
     arrays: RecordedArrays,
@@ -72,40 +119,13 @@ def _run(
     model_of_request: Ints,
     cap: int,
 ) -> ClosedLoop:
-    """The closed loop, run to its end, under the planner at this address.
-
-    `cap` is the run's own, to which look-ups on the true path are cut.
-    """
-    planner = planner_at(address)
-    limits = planner.limits[0]
-    reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
+    """The closed loop, run to its end, under the planner at this address."""
     # How many run, and so whether requests hold the drafter, stays the same.
-    limits.rows, holds = concurrency, stages.holds_drafter(address, concurrency)
+    holds = stages.holds_drafter(address, concurrency)
     loop = start(arrays.columns, order, concurrency, holds)
     while goes_on(loop):
-        context = context_tokens(loop)
-        _take_in(arrays, loop, planner, model_of_request)
-        rows = rows_of(planner)
-        limits.prompt_tokens = read_beside(loop)
-        forwards = stages.plan(address)
-        if reads_drafts and forwards > 0:
-            tokens, confidences = _drafts(arrays, loop, planner, forwards)
-            for depth in range(1, forwards + 1):
-                # Nothing is looked up on the true path, and so nothing is cut.
-                depths = np.full(concurrency, depth, np.int32)
-                behind = _behind(arrays, loop, planner, depths, 0)
-                stages.revise(address, depth, tokens, confidences, behind)
-        neural_len, ngram_len = np.zeros((2, concurrency), np.int32)
-        if stages.choose(address, forwards, neural_len, ngram_len):
-            behind = _behind(arrays, loop, planner, neural_len, cap)
-            stages.splice(address, neural_len, behind, ngram_len)
-        accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
-        drafted = neural_len + ngram_len
-        budget = stages.budget(address) if is_async else 0
-        shape = batch_shape(concurrency, context, drafted, forwards, holds, budget)
-        seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
-        stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
-        finish_step(loop, planner.costs, shape, taken)
+        decided = decide_step(arrays, loop, address, model_of_request, cap)
+        finish_step(loop, planner_at(address).costs, decided.shape, decided.accepted)
     return loop
 
 
@@ -272,7 +292,7 @@ def run_learned(
     cap: int,
     engine: str = SYNC,
 ) -> Result:
-    """What the loop for any policy would say of this policy, compiled."""
+    """One run of the closed loop, decided by the compiled stages."""
     if isinstance(policy, CrossfitPolicy):
         policies, model_of_request = policy.policies, policy.policy_of_request
     else:
@@ -280,7 +300,7 @@ def run_learned(
     first = policies[0]
     costs = cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants()
     run_cap, cap = cap, min(first.cap, cap)
-    kept = _planner(policies, recording, costs, concurrency, cap, engine)
+    kept = planner_for(policies, recording, costs, concurrency, cap, engine)
     loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, run_cap)
     del kept  # the compiled loop knows an address only: what lies there must outlive it
     return result_of(loop)
@@ -294,7 +314,7 @@ def survey(
     That is before drafting or, with `drafts`, behind drafts of all lengths there.
     """
     columns, costs = recording.columns, line("none", 1.0, 0.0).constants()
-    kept = _planner((policy,), recording, costs, together, policy.cap, SYNC)
+    kept = planner_for((policy,), recording, costs, together, policy.cap, SYNC)
     limits = kept.value.limits[0]
     # The first token of an output is there before anything is decided.
     counts = columns.length[requests] - 1
@@ -323,7 +343,7 @@ def survey(
     )
 
 
-def _planner(
+def planner_for(
     policies: Sequence[LearnedPolicy],
     recording: Recording,
     costs: Costs,

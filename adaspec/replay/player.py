@@ -1,7 +1,4 @@
-"""Replays whatever can be named in an evaluation, each kind in the fastest way there is.
-
-A policy needs no way of its own: the loop for any policy replays it, one step at a time.
-"""
+"""Replays whatever can be named in an evaluation, each kind in the fastest way there is."""
 
 from __future__ import annotations
 
@@ -55,8 +52,6 @@ class FreshRule:
         return self.rule.needs
 
 
-Contender: TypeAlias = Policy | Oracle | CrossfitPolicy | CrossfitRule | FreshRule | SuffixDecoding
-
 _COMPILED = (
     StaticPolicy,
     CrossfitRule,
@@ -65,6 +60,17 @@ _COMPILED = (
     CrossfitPolicy,
     Adaptive,
     Oracle,
+)
+Contender: TypeAlias = (
+    StaticPolicy
+    | CrossfitRule
+    | FreshRule
+    | LearnedPolicy
+    | CrossfitPolicy
+    | Adaptive
+    | Oracle
+    | SuffixDecoding
+    | Policy
 )
 
 
