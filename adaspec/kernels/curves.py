@@ -25,14 +25,28 @@ from adaspec.kernels.layout import (
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.tables import figures_of
+from adaspec.kernels.tables import BEHIND_LAST, FIRST, values_of
 from adaspec.kernels.vectors import lane, placed
 from adaspec.policy.planner import memory
-from adaspec.predict import model
+from adaspec.predict import features, model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
+(
+    SPLICE_LENGTH,
+    SPLICE_AGREE,
+    SPLICE_SEEN,
+    SPLICE_AVAILABLE,
+    SPLICE_DEPTH,
+    SPLICE_REACHED,
+    SPLICE_NGRAM_LENGTH,
+    SPLICE_POSITION,
+    COPY_RIGHT,
+    COPY_RIGHT_BEHIND,
+    COPY_COUNT,
+) = (tl.constexpr(column) for column in range(len(features.SPLICE)))
+"""The columns of `features.SPLICE`."""
 
 
 class CurveBuffers(NamedTuple):
@@ -166,20 +180,22 @@ def splice_survival(
     """
     length, agree, seen, available = behind
     none = tl.full((), -1, tl.int64)
-    mean, count, _ = figures_of(model.tables, before, none, none, copied, none)
+    mean, count, _ = values_of(model.tables, before, none, none, copied, none)
     known = copied >= 0
     x = tl.zeros((FEATURE_LANES,), tl.float32)
-    x = placed(x, 0, length)
-    x = placed(x, 1, agree)
-    x = placed(x, 2, seen)
-    x = placed(x, 3, tl.minimum(available, 32))
-    x = placed(x, 4, depth)
-    x = placed(x, 5, reached)
-    x = placed(x, 6, tl.load(facts + MATCH + LENGTH))
-    x = placed(x, 7, tl.load(facts + POSITION))
-    x = placed(x, 8, tl.where(known, lane(mean, 3, LEVEL_LANES), float("nan")))
-    x = placed(x, 9, tl.where(known, lane(mean, 4, LEVEL_LANES), float("nan")))
-    x = placed(x, 10, tl.where(known, lane(count, 4, LEVEL_LANES), float("nan")))
+    x = placed(x, SPLICE_LENGTH, length)
+    x = placed(x, SPLICE_AGREE, agree)
+    x = placed(x, SPLICE_SEEN, seen)
+    x = placed(x, SPLICE_AVAILABLE, tl.minimum(available, 32))
+    x = placed(x, SPLICE_DEPTH, depth)
+    x = placed(x, SPLICE_REACHED, reached)
+    x = placed(x, SPLICE_NGRAM_LENGTH, tl.load(facts + MATCH + LENGTH))
+    x = placed(x, SPLICE_POSITION, tl.load(facts + POSITION))
+    x = placed(x, COPY_RIGHT, tl.where(known, lane(mean, FIRST, LEVEL_LANES), float("nan")))
+    x = placed(
+        x, COPY_RIGHT_BEHIND, tl.where(known, lane(mean, BEHIND_LAST, LEVEL_LANES), float("nan"))
+    )
+    x = placed(x, COPY_COUNT, tl.where(known, lane(count, BEHIND_LAST, LEVEL_LANES), float("nan")))
     predicted = predict(model.splice, x)
     factor = tl.load(factors + SPLICE)
     first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)

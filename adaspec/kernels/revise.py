@@ -41,11 +41,29 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match
 from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.predict import model
+from adaspec.predict import features, model
 
 ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
+(
+    DEPTH,
+    EXPECTED,
+    LOGPROB,
+    MARGIN,
+    ENTROPY,
+    AGREES,
+    AGREED_TOKENS,
+    NGRAM_LENGTH,
+    NGRAM_EXPECTED,
+    SURVIVAL_SO_FAR,
+    LEAST_LOGPROB,
+    LEAST_MARGIN,
+    BEHIND_LENGTH,
+    BEHIND_AGREE,
+    BEHIND_SEEN,
+) = (tl.constexpr(column) for column in range(len(features.EVIDENCE)))
+"""The columns of `features.EVIDENCE`."""
 
 
 @triton.jit(
@@ -120,21 +138,21 @@ def revise(
         found, behind_found = match_length > 0, length > 0
         expected = tl.where(reached > 0, before / tl.where(reached > 0, reached, 1.0), 0.0)
         x = tl.zeros((FEATURE_LANES,), tl.float32)
-        x = placed(x, 0, depth)
-        x = placed(x, 1, expected)
-        x = placed(x, 2, logprob)
-        x = placed(x, 3, margin)
-        x = placed(x, 4, tl.load(confidence + 2 * column_stride))
-        x = placed(x, 5, tl.where(found, (agreed_now >= depth).to(tl.float64), float("nan")))
-        x = placed(x, 6, tl.where(found, agreed_now.to(tl.float64), float("nan")))
-        x = placed(x, 7, match_length)
-        x = placed(x, 8, lane(ngram, 1, NGRAM_LANES))
-        x = placed(x, 9, reached)
-        x = placed(x, 10, least_logprob)
-        x = placed(x, 11, least_margin)
-        x = placed(x, 12, length)
-        x = placed(x, 13, tl.where(behind_found, agree.to(tl.float64), float("nan")))
-        x = placed(x, 14, tl.where(behind_found, seen.to(tl.float64), float("nan")))
+        x = placed(x, DEPTH, depth)
+        x = placed(x, EXPECTED, expected)
+        x = placed(x, LOGPROB, logprob)
+        x = placed(x, MARGIN, margin)
+        x = placed(x, ENTROPY, tl.load(confidence + 2 * column_stride))
+        x = placed(x, AGREES, tl.where(found, (agreed_now >= depth).to(tl.float64), float("nan")))
+        x = placed(x, AGREED_TOKENS, tl.where(found, agreed_now.to(tl.float64), float("nan")))
+        x = placed(x, NGRAM_LENGTH, match_length)
+        x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
+        x = placed(x, SURVIVAL_SO_FAR, reached)
+        x = placed(x, LEAST_LOGPROB, least_logprob)
+        x = placed(x, LEAST_MARGIN, least_margin)
+        x = placed(x, BEHIND_LENGTH, length)
+        x = placed(x, BEHIND_AGREE, tl.where(behind_found, agree.to(tl.float64), float("nan")))
+        x = placed(x, BEHIND_SEEN, tl.where(behind_found, seen.to(tl.float64), float("nan")))
         predicted = predict(model.evidence, x)
         accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)
         earlier = lane(predicted, ACCEPTED_BEFORE, HEAD_LANES)
