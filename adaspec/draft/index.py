@@ -107,7 +107,7 @@ class NgramIndex:
         _survey_rows(self._requests, rows, facts, tails, copied)
         return Matches(*facts), tails, copied
 
-    def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
+    def splice_match(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
         """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
 
         There is none where that is no token, or -1 the last one.
@@ -116,10 +116,10 @@ class NgramIndex:
         behind, lengths = self._tails(rows, tails, tail_lengths)
         facts = np.zeros((FACTS, len(rows)), np.int32)
         facts[START] = -1
-        _look_behind_rows(self._requests, rows, behind, lengths, facts)
+        _splice_match_rows(self._requests, rows, behind, lengths, facts)
         return Matches(*facts)
 
-    def lookup_behind_every(
+    def splice_matches(
         self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike
     ) -> tuple[Ints, Ints]:
         """The facts of the matches behind the first 1, 2, .. tokens of tails, and what they copy.
@@ -132,7 +132,7 @@ class NgramIndex:
         facts = np.zeros((behind.shape[1], FACTS, len(rows)), np.int32)
         copied = np.full((behind.shape[1], len(rows)), -1, np.int32)
         facts[:, START] = -1
-        _look_behind_every(self._requests, rows, behind, lengths, facts, copied)
+        _splice_matches(self._requests, rows, behind, lengths, facts, copied)
         return facts, copied
 
     def propose(
@@ -344,7 +344,7 @@ def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied:
 
 
 @compiled
-def _look_behind_rows(
+def _splice_match_rows(
     requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints
 ) -> None:
     for row in range(len(slots)):
@@ -360,7 +360,7 @@ def _look_behind_rows(
 
 
 @compiled
-def _look_behind_every(
+def _splice_matches(
     requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints, copied: Ints
 ) -> None:
     for row in range(len(slots)):

@@ -164,7 +164,7 @@ def splice_survival(
     model: tl.tuple,
     facts: tl.tensor,
     holds: tl.tensor,
-    behind: tl.tuple,
+    splice_match: tl.tuple,
     depth: tl.tensor,
     reached: tl.tensor,
     before: tl.tensor,
@@ -175,10 +175,10 @@ def splice_survival(
 ) -> tl.tensor:
     """The curve of a splice behind `depth` neural tokens, of which `before` is the last.
 
-    `behind` is the match there, by its fields, and `copied` the first token it would copy, -1
+    `splice_match` is the match there, by its fields, and `copied` the first token it would copy, -1
     where it is not known.
     """
-    length, agree, seen, available = behind
+    length, agree, seen, available = splice_match
     none = tl.full((), -1, tl.int64)
     mean, count, _ = values_of(model.tables, before, none, none, copied, none)
     known = copied >= 0

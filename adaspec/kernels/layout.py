@@ -43,7 +43,7 @@ MATCH = tl.constexpr(2)
 FIRST = tl.constexpr(8)
 """The candidate's tokens."""
 AGREED = tl.constexpr(16)
-BEHIND = tl.constexpr(17)
+SPLICE_MATCHES = tl.constexpr(17)
 """The matches behind drafted tokens, one behind another."""
 FACTS = tl.constexpr(65)
 """The int64 facts of a row."""

@@ -19,7 +19,6 @@ from adaspec.kernels.curves import (
 )
 from adaspec.kernels.layout import (
     AGREED,
-    BEHIND,
     CANDIDATE,
     CONTEXT,
     CURVES,
@@ -37,6 +36,7 @@ from adaspec.kernels.layout import (
     NGRAM_LANES,
     SPLICE_AT,
     SPLICE_LANES,
+    SPLICE_MATCHES,
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match
@@ -115,8 +115,8 @@ def revise(
     agree, seen = tl.where(drafted, agree, 0), tl.where(drafted, seen, 0)
     available = tl.where(drafted, available, 0)
     follower = tl.where(drafted, follower, -1)
-    behind = facts + BEHIND + (depth - 1) * MATCH_FACTS
-    noted(behind, length, tl.where(drafted, start, -1), agree, seen, available, follower)
+    splice_match = facts + SPLICE_MATCHES + (depth - 1) * MATCH_FACTS
+    noted(splice_match, length, tl.where(drafted, start, -1), agree, seen, available, follower)
     tl.store(drafts + depth - 1, token)
     if reads_drafts:
         depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)

@@ -227,7 +227,7 @@ def _named_starts(
     )
 
 
-def lengths_behind(neural_len: object, drafted: int, holds: Bools) -> Ints:
+def splice_lengths(neural_len: object, drafted: int, holds: Bools) -> Ints:
     """The lengths that a policy asks to look behind, as our own array; a `PolicyFault` if not."""
     lengths = whole_numbers(neural_len, len(holds), "a look-up behind lengths")
     if (lengths < 0).any() or (lengths > drafted * holds).any():

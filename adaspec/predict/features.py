@@ -98,7 +98,7 @@ class RowFacts(NamedTuple):
     """The tokens that the match would copy as (rows, CANDIDATE), with -1 past its end."""
 
 
-class BehindMatches(NamedTuple):
+class SpliceMatches(NamedTuple):
     """The matches behind neural drafts, in the order of `Matches`; length 0 if there is none."""
 
     length: Ints

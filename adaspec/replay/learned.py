@@ -27,8 +27,8 @@ from adaspec.predict.features import (
     FEATURES,
     SPLICE,
     TAIL,
-    BehindMatches,
     RowFacts,
+    SpliceMatches,
 )
 from adaspec.replay.closed_loop import (
     ClosedLoop,
@@ -225,7 +225,7 @@ def _drafts(
 @compiled
 def _behind(
     arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, neural_len: Ints, cap: int
-) -> BehindMatches:
+) -> SpliceMatches:
     """The matches behind so many drafted tokens per row; true ones where none are recorded.
 
     A policy that reads drafts sees which token would be copied.
@@ -251,7 +251,7 @@ def _behind(
                     copied[row] = copied_token(arrays, r, begin, 0)
                 else:
                     copied[row] = arrays.drafted[i, begin - known]
-    return BehindMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
+    return SpliceMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
 
 
 @compiled

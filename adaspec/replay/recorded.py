@@ -12,7 +12,7 @@ from adaspec.draft.match import AVAILABLE, START, Matches
 from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.protocol import Drafts
-from adaspec.policy.step import Step, lengths_behind
+from adaspec.policy.step import Step, splice_lengths
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.trace.schema import CONFIDENCES
 
@@ -44,13 +44,13 @@ class RecordedDrafts:
 
     def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
         """What the index says; where the output ends, the sequence is over, and nothing is paid."""
-        match = self._index.lookup_behind(self._slots, self._tokens, neural_len)
+        match = self._index.splice_match(self._slots, self._tokens, neural_len)
         ended = (self._accepted >= neural_len) & (neural_len >= self._left)
         return match.start, np.where(ended, 0, match.available)
 
     def _splice_match(self, count: int, neural_len: Ints) -> Matches:
-        lengths = lengths_behind(neural_len, count, self._holds)
-        return self._index.lookup_behind(self._slots, self._tokens, lengths)
+        lengths = splice_lengths(neural_len, count, self._holds)
+        return self._index.splice_match(self._slots, self._tokens, lengths)
 
 
 class HiddenDrafts:

@@ -12,7 +12,7 @@ from naive_scan import FACTS, MAX_MATCH, look_up, vllm_match
 
 from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import Matches
-from adaspec.draft.positions import match_positions, matches_behind_drafts, vllm_positions
+from adaspec.draft.positions import match_positions, splice_matches, vllm_positions
 
 MOST_TOKENS = 140
 
@@ -103,7 +103,7 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
     found, _, _ = index.survey(slots, 0, 0)
     before = [facts_of(found, row) for row in range(len(slots))]
 
-    behind = index.lookup_behind(slots, tails, lengths)
+    behind = index.splice_match(slots, tails, lengths)
     drafts = index.propose(slots, behind.start, np.full(len(slots), 20), tails, lengths)
 
     again, _, _ = index.survey(slots, 0, 0)
@@ -176,7 +176,7 @@ def test_offline_rows_are_what_the_running_index_says(
 
     rows = match_positions(prompt, output)
     starts, lengths = vllm_positions(prompt, output, min_n, max_n)
-    behind = matches_behind_drafts(prompt, output, drafted)
+    behind = splice_matches(prompt, output, drafted)
 
     for position in range(len(output)):
         known = context[: split + position]

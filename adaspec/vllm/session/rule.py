@@ -71,10 +71,10 @@ class RulePredictor:
             unlikely = confidence[:, LOGPROB] < log(rule.least_percent / 100)
             ends |= drafts & unlikely
             self._neural[:, depth + 1 :].masked_fill_(unlikely[:, None], 0.0)
-        spliced = ends & (expected.behind_length[:, depth - 1] >= rule.splice_match)
+        spliced = ends & (expected.splice_match_length[:, depth - 1] >= rule.splice_match)
         _certain(self._splice[:, depth], spliced, rule.splice_len)
         column = torch.arange(self._splice.shape[2], device=token.device)
-        beyond = column > expected.behind_available[:, depth - 1, None]
+        beyond = column > expected.splice_match_available[:, depth - 1, None]
         self._splice[:, depth].masked_fill_(beyond, 0.0)
 
     def _write(self, expected: Expected) -> None:

@@ -55,6 +55,6 @@ def test_out_of_range_questions_are_refused() -> None:
     with pytest.raises(DraftError, match="max_n=33"):
         index.match_vllm([slot], 1, 33)
     with pytest.raises(DraftError, match="tail lengths from 3 to 3"):
-        index.lookup_behind([slot], [[1, 2]], [3])
+        index.splice_match([slot], [[1, 2]], [3])
     with pytest.raises(DraftError, match="shape"):
         index.tail([[slot]], 1)

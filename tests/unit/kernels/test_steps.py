@@ -17,7 +17,6 @@ from adaspec.draft.match import FACTS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
     AGREED,
-    BEHIND,
     CONTEXT,
     EXPECTED_AT,
     FIRST,
@@ -29,6 +28,7 @@ from adaspec.kernels.layout import (
     POSITION,
     SPLICE_AT,
     SPLICE_LANES,
+    SPLICE_MATCHES,
 )
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.policy.learned import load_policy
@@ -93,7 +93,7 @@ class Pair:
         self.host.revise(ours, tokens, confidences)
         self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
         for depth in range(1, len(drafts) + 1):
-            behind = self._facts(BEHIND.value + (depth - 1) * MATCH_FACTS.value, FACTS)
+            behind = self._facts(SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, FACTS)
             self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
         self._compare_curves(len(drafts))
         worth = self._memory.splice_value[: self.count].copy()
