@@ -53,7 +53,7 @@ IN_ANSWERS = 1 << 30
 AHEAD = 3
 """A match among the answers must be longer than one in the own text by more than so many tokens, if
 its occurrences do not agree. If they do, it need only be longer."""
-AGREEING = 2
+LEAST_VOTES = 2
 """The fewest occurrences that agree: they do if three quarters of them say the same next token."""
 
 CAPACITY, HEAD, STORED = range(3)
@@ -421,5 +421,5 @@ def copy_tokens(text: Ints, answers: int, start: int, tokens: Ints) -> None:
 @compiled
 def is_better(own: int, length: int, agree: int, seen: int) -> bool:
     """Whether a match among the answers is taken where the own text's has so many tokens."""
-    agreed = seen >= AGREEING and 4 * agree >= 3 * seen
-    return length > (own if agreed or own == 0 else own + AHEAD)
+    is_settled = seen >= LEAST_VOTES and 4 * agree >= 3 * seen
+    return length > (own if is_settled or own == 0 else own + AHEAD)

@@ -12,7 +12,6 @@ import triton.language as tl
 from adaspec.kernels.answers import IN_ANSWERS, best_match, token_in_either
 from adaspec.kernels.curves import recalibrated, survival
 from adaspec.kernels.layout import (
-    AGREED,
     CANDIDATE,
     CONTEXT,
     CURVES,
@@ -25,6 +24,7 @@ from adaspec.kernels.layout import (
     LEAST_AT,
     LONGEST_SPLICE,
     MATCH,
+    MATCHING_TOKENS,
     NEURAL_AT,
     NEURAL_LANES,
     NGRAM_AT,
@@ -113,7 +113,7 @@ def begin(
     tl.store(facts + POSITION, position)
     noted(facts + MATCH, length, start, agree, seen, available, follower)
     tl.store(facts + FIRST + lanes, candidate)
-    tl.store(facts + AGREED, 0)
+    tl.store(facts + MATCHING_TOKENS, 0)
     tl.store(rows.holds + row, may_draft)
     tl.store(rows.decides + row, sampled > 0)
     column = tl.arange(0, emitted_lanes)

@@ -122,7 +122,7 @@ def with_earlier(
 @triton.jit
 def revised_ngram(
     curve: tl.tensor,
-    agreed: tl.tensor,
+    matching_tokens: tl.tensor,
     depth: tl.tensor,
     first: tl.tensor,
     reached: tl.tensor,
@@ -143,7 +143,8 @@ def revised_ngram(
     parted = tl.maximum(reached - drafted, 0.0)
     lowered = tl.where(lanes >= depth, in_proportion(curve, parted, before), curve)
     lowered = tl.where(parted < before, lowered, curve)
-    return tl.where(agreed == depth, raised, tl.where(agreed == depth - 1, lowered, curve))
+    curve = tl.where(matching_tokens == depth - 1, lowered, curve)
+    return tl.where(matching_tokens == depth, raised, curve)
 
 
 @triton.jit

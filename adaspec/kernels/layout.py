@@ -42,7 +42,7 @@ MATCH = tl.constexpr(2)
 """The match, by the fields below."""
 FIRST = tl.constexpr(8)
 """The candidate's tokens."""
-AGREED = tl.constexpr(16)
+MATCHING_TOKENS = tl.constexpr(16)
 SPLICE_MATCHES = tl.constexpr(17)
 """The matches behind drafted tokens, one behind another."""
 FACTS = tl.constexpr(65)

@@ -18,7 +18,6 @@ from adaspec.kernels.curves import (
     with_earlier,
 )
 from adaspec.kernels.layout import (
-    AGREED,
     CANDIDATE,
     CONTEXT,
     CURVES,
@@ -30,6 +29,7 @@ from adaspec.kernels.layout import (
     LONGEST_NEURAL,
     MATCH,
     MATCH_FACTS,
+    MATCHING_TOKENS,
     NEURAL_AT,
     NEURAL_LANES,
     NGRAM_AT,
@@ -127,10 +127,11 @@ def revise(
         before = lane(neural, depth, NEURAL_LANES)
         match_length = tl.load(facts + MATCH)
 
-        agreed = tl.load(facts + AGREED)
+        matching_tokens = tl.load(facts + MATCHING_TOKENS)
         at = tl.minimum(depth, CANDIDATE) - 1
-        agrees = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
-        agreed_now = tl.where(agrees & (agreed == depth - 1), depth, agreed)
+        matches_copy = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
+        goes_on = matches_copy & (matching_tokens == depth - 1)
+        matching_now = tl.where(goes_on, depth, matching_tokens)
         least = curves + LEAST_AT
         least_logprob, least_margin = tl.load(least), tl.load(least + 1)
         confidence = confidences + row * row_stride
@@ -143,8 +144,8 @@ def revise(
         x = placed(x, LOGPROB, logprob)
         x = placed(x, MARGIN, margin)
         x = placed(x, ENTROPY, tl.load(confidence + 2 * column_stride))
-        x = placed(x, AGREES, tl.where(found, (agreed_now >= depth).to(tl.float64), float("nan")))
-        x = placed(x, AGREED_TOKENS, tl.where(found, agreed_now.to(tl.float64), float("nan")))
+        x = placed(x, AGREES, tl.where(found, (matching_now >= depth).to(tl.float64), float("nan")))
+        x = placed(x, AGREED_TOKENS, tl.where(found, matching_now.to(tl.float64), float("nan")))
         x = placed(x, NGRAM_LENGTH, match_length)
         x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
         x = placed(x, SURVIVAL_SO_FAR, reached)
@@ -173,11 +174,11 @@ def revise(
         )
         drafted_now = lane(neural, depth, NEURAL_LANES)
         reached_now = lane(neural, depth - 1, NEURAL_LANES)
-        revised = revised_ngram(ngram, agreed_now, depth, first, reached_now, drafted_now)
+        revised = revised_ngram(ngram, matching_now, depth, first, reached_now, drafted_now)
         ngram = tl.where(holds & found, revised, ngram)
         tl.store(curves + NEURAL_AT + depths, neural)
         tl.store(curves + NGRAM_AT + copies, ngram)
-        tl.store(facts + AGREED, agreed_now, mask=holds)
+        tl.store(facts + MATCHING_TOKENS, matching_now, mask=holds)
         lower = tl.where(logprob >= least_logprob, least_logprob, logprob)
         tl.store(least, lower, mask=holds)
         lower = tl.where(margin >= least_margin, least_margin, margin)

@@ -89,7 +89,7 @@ class LearnedPolicy:
         planner: Planner = self._pinned.value
         return planner
 
-    def came(self) -> list[float]:
+    def acceptance_ratios(self) -> list[float]:
         """Accepted over expected tokens of drafts of each source, lately; NaN where few are known.
 
         The sources are n-gram, neural and splice.

@@ -146,7 +146,11 @@ FORMS = {
         ),
         Form("hybrid-memory", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, memory=True)),
         # hybrid-splice, but n-gram only where the first drafted neural token agrees.
-        Form("hybrid-agree", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, agree=True)),
+        Form(
+            "hybrid-agree",
+            (_M, _KN, _KE, _MX, _KX),
+            partial(StaticRule, needs_matching_draft=True),
+        ),
     )
 }
 

@@ -22,7 +22,7 @@ ROW = (
     "neural_len",
     "splice_match",
     "splice_len",
-    "agree",
+    "needs_matching_draft",
     "least_percent",
 )
 """The fields of a rule that compiled code takes, in their order."""
@@ -37,11 +37,11 @@ class StaticRule:
 
     Where the match is at least `min_match` long, `ngram_len` tokens are copied; elsewhere
     `neural_len` tokens are drafted, and where the match behind them is at least `splice_match`
-    long, `splice_len` copied tokens follow. With `agree`, copying also needs the first drafted
-    neural token to be the candidate's. With `least_percent`, a row drafts on only while the last
-    drafted token's probability is so many percent or more. `vllm_match` = (min, max) takes n-gram
-    drafts from vLLM's own look-up instead of the default one. With `memory`, matches in earlier
-    answers count as well.
+    long, `splice_len` copied tokens follow. With `needs_matching_draft`, copying also needs the
+    first drafted neural token to be the candidate's. With `least_percent`, a row drafts on only
+    while the last drafted token's probability is so many percent or more. `vllm_match` = (min, max)
+    takes n-gram drafts from vLLM's own look-up instead of the default one. With `memory`, matches
+    in earlier answers count as well.
     """
 
     min_match: int = NEVER
@@ -49,7 +49,7 @@ class StaticRule:
     neural_len: int = 0
     splice_match: int = NEVER
     splice_len: int = 0
-    agree: bool = False
+    needs_matching_draft: bool = False
     least_percent: int = 0
     vllm_match: tuple[int, int] | None = None
     memory: bool = False
@@ -74,7 +74,7 @@ class StaticRule:
             drafter=self.neural_len > 0,
             neural_len=self.neural_len,
             draft_len=max(1, self.longest_draft),
-            tokens=self.agree,
+            tokens=self.needs_matching_draft,
             probabilities=self.least_percent > 0,
             memory=self.memory,
         )

@@ -203,7 +203,7 @@ def fill_evidence(
     depth: int,
     expected: float,
     confidence: Floats,
-    agreed: int,
+    matching_tokens: int,
     match_length: float,
     ngram_expected: float,
     survival: float,
@@ -213,15 +213,15 @@ def fill_evidence(
     behind_seen: int,
     out: Floats,
 ) -> None:
-    """Fill one row of features; the first `agreed` drafted tokens are the candidate's.
+    """Fill one row of features; the first `matching_tokens` drafted tokens are the candidate's.
 
     `least` has the least log-probability and margin of the earlier tokens, NaN at the first.
     """
     out[DEPTH] = depth
     out[EXPECTED] = expected
     out[LOGPROB : ENTROPY + 1] = confidence
-    out[AGREES] = agreed >= depth if match_length > 0 else np.nan
-    out[AGREED_TOKENS] = agreed if match_length > 0 else np.nan
+    out[AGREES] = matching_tokens >= depth if match_length > 0 else np.nan
+    out[AGREED_TOKENS] = matching_tokens if match_length > 0 else np.nan
     out[NGRAM_LENGTH] = match_length
     out[NGRAM_EXPECTED] = ngram_expected
     out[SURVIVAL_SO_FAR] = survival

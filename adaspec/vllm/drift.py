@@ -32,9 +32,9 @@ class Drift:
         self._steps += 1
         if self._policy is None or self._steps % PERIOD:
             return
-        came = self._policy.came()
-        self._observers.notify("recalibrated", came)
-        for source, share in zip(SOURCES[1:], came, strict=True):
+        ratios = self._policy.acceptance_ratios()
+        self._observers.notify("recalibrated", ratios)
+        for source, share in zip(SOURCES[1:], ratios, strict=True):
             if share < DRIFTED and source not in self._drifted:
                 self._drifted.add(source)
                 log.warning(

@@ -91,7 +91,7 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
         for k in range(LONGEST_NEURAL + 1):
             splice_value[k] = neural[k] * spliced
         memory.splice_len[row] = 0
-        memory.agreed[row] = 0
+        memory.matching_tokens[row] = 0
         memory.least_confidence[row] = np.nan
 
 
@@ -172,16 +172,16 @@ def _observe_draft(
             continue
         # Behind the candidate's end both may be -1, and that is no agreement.
         drafted = tokens[row, j] >= 0
-        agrees = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
-        if agrees and memory.agreed[row] == j:
-            memory.agreed[row] = depth
+        matches_copy = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
+        if matches_copy and memory.matching_tokens[row] == j:
+            memory.matching_tokens[row] = depth
         reached = memory.neural[row, j]
         expected = memory.neural[row, depth] / reached if reached > 0 else 0.0
         fill_evidence(
             depth,
             expected,
             confidences[row, j],
-            memory.agreed[row],
+            memory.matching_tokens[row],
             float(rows.length[row]),
             memory.ngram[row, 1],
             reached,
@@ -225,11 +225,11 @@ def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
         scaled = ngram[k] * scale
         ngram[k] = scaled if scaled < 1.0 else 1.0
     # Tokens that both propose are right together, and where they part one of them is wrong.
-    agreed = min(memory.agreed[row], depth)
-    if agreed == depth:
-        _raise_to(ngram, agreed, neural[agreed])
-    elif agreed == depth - 1:
-        _lower_to(ngram, depth, max(neural[agreed] - neural[depth], 0.0))
+    matching_tokens = min(memory.matching_tokens[row], depth)
+    if matching_tokens == depth:
+        _raise_to(ngram, matching_tokens, neural[matching_tokens])
+    elif matching_tokens == depth - 1:
+        _lower_to(ngram, depth, max(neural[matching_tokens] - neural[depth], 0.0))
 
 
 @compiled

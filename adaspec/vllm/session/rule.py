@@ -38,7 +38,7 @@ class RulePredictor:
         self._ngram, self._neural, self._splice = map(torch.zeros_like, expected[-3:])
         copies = expected.match_length >= rule.min_match
         copies &= rule.ngram_len > 0
-        if rule.agree:  # that is known behind the first forward
+        if rule.needs_matching_draft:  # that is known behind the first forward
             copies.zero_()
         _certain(self._ngram, copies, rule.ngram_len)
         _certain(self._neural, step.holds & ~copies, self._neural_len)
@@ -60,7 +60,7 @@ class RulePredictor:
     def _revise(self, depth: int, expected: Expected, token: Tensor, confidence: Tensor) -> None:
         rule = self._rule
         drafts = self._neural[:, depth] > 0
-        if rule.agree and depth == 1:
+        if rule.needs_matching_draft and depth == 1:
             agrees = drafts & (expected.match_length >= rule.min_match)
             agrees &= expected.candidate[:, 0] == token
             drafts &= ~agrees

@@ -35,7 +35,7 @@ def said(
     rows = host.planner.rows
     copies = rows.length[row] >= rule.min_match and rule.ngram_len > 0
     holds = rows.holds_neural[row] and bool(drafts)
-    if rule.agree:
+    if rule.needs_matching_draft:
         copies &= holds and drafts[0][0][row] == rows.candidate[row][0]
     if copies:
         return 0, min(rule.ngram_len, rows.available[row], CAP)

@@ -16,13 +16,13 @@ from adaspec.draft.answers import HEAD, AnswerIndex
 from adaspec.draft.match import FACTS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
-    AGREED,
     CONTEXT,
     EXPECTED_AT,
     FIRST,
     LEAST_AT,
     MATCH,
     MATCH_FACTS,
+    MATCHING_TOKENS,
     NEURAL_AT,
     NGRAM_AT,
     POSITION,
@@ -144,8 +144,8 @@ class Pair:
             found = self._curves(SPLICE_AT.value + lanes, depth * lanes)
             found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
             self._close("splice", found, spliced)
-            agreed = memory.agreed[: self.count, None]
-            self._same("agreed", self._facts(AGREED.value, 1), agreed)
+            matching_tokens = memory.matching_tokens[: self.count, None]
+            self._same("matching_tokens", self._facts(MATCHING_TOKENS.value, 1), matching_tokens)
             least = memory.least_confidence[: self.count]
             self._same("least", self._curves(LEAST_AT.value, 2), least)
 

@@ -26,7 +26,7 @@ RULES = {
     "hybrid:5:12:0": StaticRule(min_match=5, ngram_len=12),
     "hybrid:4:16:3": StaticRule(min_match=4, ngram_len=16, neural_len=3),
     "hybrid-splice:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5),
-    "hybrid-agree:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5, agree=True),
+    "hybrid-agree:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5, needs_matching_draft=True),
 }
 
 MALFORMED = {
