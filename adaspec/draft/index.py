@@ -21,14 +21,7 @@ from adaspec.draft.chains import (
     take_back,
     text_at,
 )
-from adaspec.draft.match import (
-    FACTS,
-    LONGEST_MATCH,
-    START,
-    Ints,
-    Matches,
-    earliest_match,
-)
+from adaspec.draft.match import FACTS, START, Ints, Matches
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
 
@@ -167,19 +160,6 @@ class NgramIndex:
         tail = np.empty((len(rows), k), np.int32)
         _tail_rows(self._requests, rows, tail)
         return tail
-
-    def match_vllm(self, slots: ArrayLike, min_n: int, max_n: int) -> tuple[Ints, Ints]:
-        """(start, length) of `earliest_match` per slot."""
-        if not 1 <= min_n <= max_n <= LONGEST_MATCH:
-            raise DraftError(
-                f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
-                f" 1 <= min_n <= max_n <= {LONGEST_MATCH} is needed"
-            )
-        rows = _rows(slots)
-        self._prepare(rows)
-        found = np.empty((2, len(rows)), np.int32)
-        _match_vllm_rows(self._requests, rows, min_n, max_n, found)
-        return found[0], found[1]
 
     def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
         """The tails and their lengths, checked, with room for them behind the texts."""
@@ -396,11 +376,3 @@ def _propose_rows(
         copy_tokens(
             tokens[: known + length], request[ANSWERS], starts[row], drafts[row, : counts[row]]
         )
-
-
-@compiled
-def _match_vllm_rows(requests: Longs, slots: Longs, min_n: int, max_n: int, found: Ints) -> None:
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        text = _text_of(request).tokens[: request[KNOWN]]
-        found[0, row], found[1, row] = earliest_match(text, min_n, max_n)

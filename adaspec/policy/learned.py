@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import pinned_planner
+from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
 from adaspec.policy.protocol import Setup
@@ -67,19 +67,7 @@ class LearnedPolicy:
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
-        self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
-        self.reads_drafts = self.model.reads_evidence and setup.shows_tokens
-        """Whether drafted tokens change what is expected."""
-        self._pinned = pinned_planner(
-            [self.model],
-            costs_of(self, setup),
-            setup.slots,
-            min(self.cap, setup.cap),
-            self._neural_cap,
-            reads_drafts=self.reads_drafts,
-            is_async=setup.engine == ASYNC,
-            forwards=self.forwards_by_load,
-        )
+        self._pinned = planner_for((self,), setup)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
 
@@ -103,6 +91,22 @@ class LearnedPolicy:
     def holds_drafter(self, load: int) -> bool:
         """Where the drafter runs at such a load."""
         return bool(stages.holds_drafter(self.address, load))
+
+
+def planner_for(policies: Sequence[LearnedPolicy], setup: Setup) -> Pinned:
+    """A planner of these policies' models, in whose caps and tables of forwards they are alike."""
+    first = policies[0]
+    cap = min(first.cap, setup.cap)
+    return pinned_planner(
+        [each.model for each in policies],
+        costs_of(first, setup),
+        setup.slots,
+        cap,
+        min(first.neural_cap, setup.neural_cap, cap),
+        reads_drafts=first.model.reads_evidence and setup.shows_tokens,
+        is_async=setup.engine == ASYNC,
+        forwards=first.forwards_by_load,
+    )
 
 
 ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy

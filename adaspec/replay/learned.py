@@ -5,22 +5,21 @@ Training looks at every position of a recording once: see `survey`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, Costs, StepShape, batch_shape, line, step_s
+from adaspec.cost.engine import SYNC
+from adaspec.cost.model import CostModel, StepShape, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.jit import compiled
-from adaspec.policy.base import deciding_of
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned, pinned_planner, planner_at
+from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.memory import Planner, rows_of
+from adaspec.policy.protocol import Setup
 from adaspec.predict.features import (
     CANDIDATE,
     EVIDENCE,
@@ -297,11 +296,8 @@ def run_learned(
         policies, model_of_request = policy.policies, policy.policy_of_request
     else:
         policies, model_of_request = (policy,), np.zeros(len(recording), np.int32)
-    first = policies[0]
-    costs = cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants()
-    run_cap, cap = cap, min(first.cap, cap)
-    kept = planner_for(policies, recording, costs, concurrency, cap, engine)
-    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, run_cap)
+    kept = planner_for(policies, setup_for(recording, cost, concurrency, cap, engine))
+    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, cap)
     del kept  # the compiled loop knows an address only: what lies there must outlive it
     return result_of(loop)
 
@@ -313,8 +309,8 @@ def survey(
 
     That is before drafting or, with `drafts`, behind drafts of all lengths there.
     """
-    columns, costs = recording.columns, line("none", 1.0, 0.0).constants()
-    kept = planner_for((policy,), recording, costs, together, policy.cap, SYNC)
+    columns, cost = recording.columns, line("none", 1.0, 0.0)
+    kept = planner_for((policy,), setup_for(recording, cost, together, policy.cap))
     limits = kept.value.limits[0]
     # The first token of an output is there before anything is decided.
     counts = columns.length[requests] - 1
@@ -343,23 +339,9 @@ def survey(
     )
 
 
-def planner_for(
-    policies: Sequence[LearnedPolicy],
-    recording: Recording,
-    costs: Costs,
-    slots: int,
-    cap: int,
-    engine: str,
-) -> Pinned:
-    """A planner of these policies' models."""
-    first = policies[0]
-    return pinned_planner(
-        [each.model for each in policies],
-        costs,
-        slots,
-        cap,
-        min(first.neural_cap, recording.neural_cap, cap),
-        reads_drafts=first.model.reads_evidence and recording.shows_tokens,
-        is_async=engine == ASYNC,
-        forwards=first.forwards_by_load,
-    )
+def setup_for(
+    recording: Recording, cost: CostModel, slots: int, cap: int, engine: str = SYNC
+) -> Setup:
+    """What holds for a run over this recording."""
+    shows = recording.shows_tokens, recording.shows_confidences
+    return Setup(cost, cap, recording.neural_cap, slots, *shows, engine)

@@ -32,8 +32,7 @@ from written_report import write_report
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
-from adaspec.cost.model import CostModel
-from adaspec.cost.plain import plain_seconds
+from adaspec.cost.model import CostModel, plain_seconds
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.guard import HOLD, PROBE, Guard, Said
 from adaspec.policy.learned import ServedPolicy, load_policy

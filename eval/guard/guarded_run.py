@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel, Deciding, StepShape, batch_shape
 from adaspec.policy.base import deciding_of
 from adaspec.policy.guard import HOLD, Guard
-from adaspec.policy.learned import LearnedPolicy, ServedPolicy
+from adaspec.policy.learned import LearnedPolicy, ServedPolicy, planner_for
 from adaspec.policy.planner import stages
 from adaspec.policy.static import StaticRule
 from adaspec.replay.closed_loop import (
@@ -20,7 +19,7 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
-from adaspec.replay.learned import decide_step, planner_for
+from adaspec.replay.learned import decide_step, setup_for
 from adaspec.replay.recording import Recording
 from adaspec.replay.result import Result
 
@@ -48,8 +47,7 @@ class GuardedRun:
         self.plain_costs = true_cost.charged_to(Deciding.NOTHING).constants()
         self.recording, self.policy, self.cap, self.guard = recording, policy, cap, guard
         if isinstance(policy, LearnedPolicy):
-            believed, most = cost.charged_to(deciding).constants(), min(policy.cap, cap)
-            self.planner = planner_for((policy,), recording, believed, concurrency, most, SYNC)
+            self.planner = planner_for((policy,), setup_for(recording, cost, concurrency, cap))
             self.holds = bool(stages.holds_drafter(self.planner.address, concurrency))
         else:
             self.holds = policy.rule.neural_len > 0

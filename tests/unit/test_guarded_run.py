@@ -14,7 +14,7 @@ from guarded_run import GuardedRun  # noqa: E402
 from random_recordings import random_requests, recording_of  # noqa: E402
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST  # noqa: E402
-from adaspec.cost.plain import plain_seconds  # noqa: E402
+from adaspec.cost.model import plain_seconds  # noqa: E402
 from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard  # noqa: E402
 from adaspec.policy.learned import load_policy  # noqa: E402
 from adaspec.policy.spec import parse_policy  # noqa: E402

@@ -1,8 +1,7 @@
 """The stages of a decision, in the order in which a step takes them; compiled.
 
-Objective: emitted tokens per second of the whole batch. The policy's class calls one stage at a
-time, on what an engine or a replay shows it; the replay's compiled loop calls the very same
-stages. All of them work on the planner behind an address, whose `limits` and `rows` say what runs:
+Objective: emitted tokens per second of the whole batch. Servers and replays call the same stages.
+All of them work on the planner behind an address, whose `limits` and `rows` say what runs:
 
     holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
@@ -103,15 +102,6 @@ def revise(
     planner = planner_at(address)
     for number in range(planner.models.shape[0]):
         revise_by_draft(planner, number, tokens, confidences, depth, matches)
-
-
-@compiled
-def predicts_numbers(address: int) -> bool:
-    """Whether all predictions are numbers: by others, nothing would be chosen ever again."""
-    planner = planner_at(address)
-    rows, memory = planner.limits[0].rows, planner.memory
-    total = memory.predictions[:rows].sum() + memory.evidence_predictions[:rows].sum()
-    return not np.isnan(total)
 
 
 @compiled

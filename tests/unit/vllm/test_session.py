@@ -25,11 +25,10 @@ from scripted_engine import (  # noqa: E402
     session_of,
 )
 
-from adaspec.cost.engine import SYNC  # noqa: E402
-from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.policy.learned import LearnedPolicy, planner_for  # noqa: E402
 from adaspec.policy.spec import parse_policy  # noqa: E402
 from adaspec.replay.closed_loop import finish_step, goes_on, start  # noqa: E402
-from adaspec.replay.learned import decide_step, planner_for  # noqa: E402
+from adaspec.replay.learned import decide_step, setup_for  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.events import source_of  # noqa: E402
@@ -77,7 +76,7 @@ def replayed_rule(recording, rule):
 def replayed_policy(recording, policy):
     """What a learned policy decides step by step, until the first request ends."""
     costs = COST.charged_to(policy.deciding).constants()
-    planner = planner_for((policy,), recording, costs, 5, CAP, SYNC)
+    planner = planner_for((policy,), setup_for(recording, COST, 5, CAP))
     none, decisions = np.zeros(5, np.int32), []
     loop = start(recording.columns, np.arange(5, dtype=np.int32), 5, True)
     while goes_on(loop):
