@@ -100,18 +100,6 @@ class NgramIndex:
         _survey_rows(self._requests, rows, facts, tails, copied)
         return Matches(*facts), tails, copied
 
-    def splice_match(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
-        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
-
-        There is none where that is no token, or -1 the last one.
-        """
-        rows = _rows(slots)
-        behind, lengths = self._tails(rows, tails, tail_lengths)
-        facts = np.zeros((FACTS, len(rows)), np.int32)
-        facts[START] = -1
-        _splice_match_rows(self._requests, rows, behind, lengths, facts)
-        return Matches(*facts)
-
     def splice_matches(
         self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike
     ) -> tuple[Ints, Ints]:
@@ -127,6 +115,19 @@ class NgramIndex:
         facts[:, START] = -1
         _splice_matches(self._requests, rows, behind, lengths, facts, copied)
         return facts, copied
+
+    def splice_match(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
+        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
+
+        There is none where that is no token, or -1 the last one.
+        """
+        lengths = _rows(tail_lengths)
+        every, _ = self.splice_matches(slots, tails, lengths)
+        facts = np.zeros((FACTS, len(lengths)), np.int32)
+        facts[START] = -1
+        drafted = np.flatnonzero(lengths)
+        facts[:, drafted] = every[lengths[drafted] - 1, :, drafted].T
+        return Matches(*facts)
 
     def propose(
         self,
@@ -321,22 +322,6 @@ def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied:
     _find_rows(requests, slots, facts)
     _tail_rows(requests, slots, tail)
     _copy_rows(requests, slots, facts[START], copied)
-
-
-@compiled
-def _splice_match_rows(
-    requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints
-) -> None:
-    for row in range(len(slots)):
-        _fetch(requests[slots[row]], tails[row, : lengths[row]])
-    for row in range(len(slots)):
-        _append_all(requests[slots[row]], tails[row, : lengths[row]])
-    _find_rows(requests, slots, facts)
-    for row in range(len(slots)):
-        if lengths[row] == 0 or tails[row, lengths[row] - 1] < 0:
-            facts[:, row] = 0
-            facts[START, row] = -1
-    _take_back_rows(requests, slots, lengths)
 
 
 @compiled
