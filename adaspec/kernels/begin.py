@@ -33,29 +33,15 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match, token_at
-from adaspec.kernels.tables import values_of
+from adaspec.kernels.tables import LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import memory
-from adaspec.predict import features, model
-from adaspec.predict import tables as token_tables
+from adaspec.predict import model
 
-(
-    MATCH_LENGTH,
-    MATCH_AGREE,
-    MATCH_SEEN,
-    MATCH_LOG_DISTANCE,
-    MATCH_AVAILABLE,
-    MATCH_IN_PROMPT,
-    POSITION_AT,
-    LOG_CONTEXT_TOKENS,
-    PROMPT_TOKENS,
-    TABLES_AT,
-) = (tl.constexpr(column) for column in range(features.TABLES_AT + 1))
+MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
+MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
+LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
 """The columns of `features.BEFORE`."""
-MEAN, LOG_COUNT, VALUES_PER_LEVEL = (
-    tl.constexpr(each)
-    for each in (token_tables.MEAN, token_tables.LOG_COUNT, token_tables.VALUES_PER_LEVEL)
-)
 NGRAM, NEURAL, SPLICE = (
     tl.constexpr(source) for source in (memory.NGRAM, memory.NEURAL, memory.SPLICE)
 )

@@ -28,24 +28,15 @@ from adaspec.kernels.network import predict
 from adaspec.kernels.tables import BEHIND_LAST, FIRST, values_of
 from adaspec.kernels.vectors import lane, placed
 from adaspec.policy.planner import memory
-from adaspec.predict import features, model
+from adaspec.predict import model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
-(
-    SPLICE_LENGTH,
-    SPLICE_AGREE,
-    SPLICE_SEEN,
-    SPLICE_AVAILABLE,
-    SPLICE_DEPTH,
-    SPLICE_REACHED,
-    SPLICE_NGRAM_LENGTH,
-    SPLICE_POSITION,
-    COPY_RIGHT,
-    COPY_RIGHT_BEHIND,
-    COPY_COUNT,
-) = (tl.constexpr(column) for column in range(len(features.SPLICE)))
+SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = map(tl.constexpr, range(4))
+SPLICE_DEPTH, SPLICE_REACHED = map(tl.constexpr, range(4, 6))
+SPLICE_NGRAM_LENGTH, SPLICE_POSITION = map(tl.constexpr, range(6, 8))
+COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = map(tl.constexpr, range(8, 11))
 """The columns of `features.SPLICE`."""
 
 

@@ -8,17 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-(
-    CONTEXT,
-    SAMPLED,
-    REJECTED,
-    WANTED,
-    NEURAL,
-    LENGTH,
-    AVAILABLE,
-    REMEMBERED,
-    NUMBERS,
-) = (tl.constexpr(column) for column in range(9))
+CONTEXT, SAMPLED, REJECTED, WANTED = map(tl.constexpr, range(4))
+NEURAL, LENGTH, AVAILABLE, REMEMBERED, NUMBERS = map(tl.constexpr, range(4, 9))
 """The facts that are one number per row, and how many these are; see
 `adaspec.vllm.session.report.SINGLE`."""
 

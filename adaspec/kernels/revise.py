@@ -41,28 +41,15 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match
 from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.predict import features, model
+from adaspec.predict import model
 
 ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
-(
-    DEPTH,
-    EXPECTED,
-    LOGPROB,
-    MARGIN,
-    ENTROPY,
-    AGREES,
-    AGREED_TOKENS,
-    NGRAM_LENGTH,
-    NGRAM_EXPECTED,
-    SURVIVAL_SO_FAR,
-    LEAST_LOGPROB,
-    LEAST_MARGIN,
-    BEHIND_LENGTH,
-    BEHIND_AGREE,
-    BEHIND_SEEN,
-) = (tl.constexpr(column) for column in range(len(features.EVIDENCE)))
+DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = map(tl.constexpr, range(5))
+AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
+SURVIVAL_SO_FAR, LEAST_LOGPROB, LEAST_MARGIN = map(tl.constexpr, range(9, 12))
+BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = map(tl.constexpr, range(12, 15))
 """The columns of `features.EVIDENCE`."""
 
 

@@ -16,20 +16,11 @@ from adaspec.kernels.vectors import shifted
 from adaspec.predict import tables as token_tables
 from adaspec.predict.tables import Tables, mixed
 
-(
-    AFTER_1,
-    AFTER_2,
-    AFTER_3,
-    FIRST,
-    BEHIND_LAST,
-    FIRST_TWO,
-    AT_CANDIDATE,
-    LEVELS,
-) = (tl.constexpr(level) for level in range(token_tables.LEVELS + 1))
+AFTER_1, AFTER_2, AFTER_3, FIRST = map(tl.constexpr, range(4))
+BEHIND_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = map(tl.constexpr, range(4, 8))
 NGRAM = tl.constexpr(token_tables.NGRAM)
-MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = (
-    tl.constexpr(value) for value in range(token_tables.VALUES_PER_LEVEL + 1)
-)
+MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = map(tl.constexpr, range(4))
+"""As in `predict.tables`."""
 _ADDED, _FIRST_FACTOR, _SECOND_FACTOR = (
     tl.constexpr(number - (1 << 64))
     for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)

@@ -64,18 +64,9 @@ begins in the prompt are -1. All but the length are NaN without a match. The res
 prompt tokens known, and the token tables' mean, log count and depth per key.
 """
 
-(
-    MATCH_LENGTH,
-    MATCH_AGREE,
-    MATCH_SEEN,
-    MATCH_LOG_DISTANCE,
-    MATCH_AVAILABLE,
-    MATCH_IN_PROMPT,
-    POSITION,
-    LOG_CONTEXT_TOKENS,
-    PROMPT_TOKENS,
-    TABLES_AT,
-) = range(10)
+MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = range(4)
+MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION, LOG_CONTEXT_TOKENS, PROMPT_TOKENS = range(4, 9)
+TABLES_AT = 9
 """The columns of the first of them, and where those of the token tables begin."""
 FEATURES = len(BEFORE)
 
@@ -178,23 +169,9 @@ those before it, NaN at the first; behind_*: the match behind this token, which 
 context's match and the draft together if all of it was seen before.
 """
 
-(
-    DEPTH,
-    EXPECTED,
-    LOGPROB,
-    MARGIN,
-    ENTROPY,
-    AGREES,
-    AGREED_TOKENS,
-    NGRAM_LENGTH,
-    NGRAM_EXPECTED,
-    SURVIVAL_SO_FAR,
-    LEAST_LOGPROB,
-    LEAST_MARGIN,
-    BEHIND_LENGTH,
-    BEHIND_AGREE,
-    BEHIND_SEEN,
-) = range(15)
+DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = range(5)
+AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
+LEAST_LOGPROB, LEAST_MARGIN, BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = range(10, 15)
 """Their columns."""
 
 
@@ -247,19 +224,9 @@ SPLICE = (
 """The features of a splice, in order. None depends on the match's position, because traces without
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
 the first token to copy, NaN in such traces."""
-(
-    SPLICE_LENGTH,
-    SPLICE_AGREE,
-    SPLICE_SEEN,
-    SPLICE_AVAILABLE,
-    SPLICE_DEPTH,
-    SPLICE_REACHED,
-    SPLICE_NGRAM_LENGTH,
-    SPLICE_POSITION,
-    COPY_RIGHT,
-    COPY_RIGHT_BEHIND,
-    COPY_COUNT,
-) = range(11)
+SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = range(4)
+SPLICE_DEPTH, SPLICE_REACHED, SPLICE_NGRAM_LENGTH, SPLICE_POSITION = range(4, 8)
+COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = range(8, 11)
 """Their columns."""
 
 
