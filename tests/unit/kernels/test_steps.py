@@ -10,7 +10,6 @@ from learned_recordings import random_recording
 from made_answers import OWNERS, empty_index, random_answers
 from random_models import random_model
 from recorded_states import Recorded, recorded_requests
-from session_fakes import no_tables
 
 from adaspec.draft.answers import HEAD, AnswerIndex
 from adaspec.draft.match import FACTS
@@ -40,6 +39,7 @@ from adaspec.policy.planner.memory import (
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import constant_network
 from adaspec.predict.survival import Curves
+from adaspec.predict.tables import no_tables
 from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
 
