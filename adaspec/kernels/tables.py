@@ -33,7 +33,7 @@ class TableBuffers(NamedTuple):
 
     keys: Tensor
     """(slots,) int64, 0 in free ones."""
-    values: Tensor
+    entries: Tensor
     """(slots, 3) float32 means, log counts and depths."""
     base: Tensor
     """(4,) float32."""
@@ -103,9 +103,9 @@ def values_of(
     stored = tl.load(tables.keys + slots, mask=known[:, None], other=0)
     slot = tl.max(tl.where(stored == h[:, None], slots, -1), 1)
     found = slot >= 0
-    mean = tl.load(tables.values + slot * VALUES_PER_LEVEL + MEAN, mask=found, other=0.0)
-    count = tl.load(tables.values + slot * VALUES_PER_LEVEL + LOG_COUNT, mask=found, other=0.0)
-    depth = tl.load(tables.values + slot * VALUES_PER_LEVEL + DEPTH, mask=found, other=0.0)
+    mean = tl.load(tables.entries + slot * VALUES_PER_LEVEL + MEAN, mask=found, other=0.0)
+    count = tl.load(tables.entries + slot * VALUES_PER_LEVEL + LOG_COUNT, mask=found, other=0.0)
+    depth = tl.load(tables.entries + slot * VALUES_PER_LEVEL + DEPTH, mask=found, other=0.0)
     # These levels have no parent but the base, of neural and of n-gram drafts.
     root = (level == AFTER_1) | (level == FIRST)
     source = tl.where(level == FIRST, NGRAM, 0)
