@@ -13,7 +13,7 @@ interpolated. Every reader of a cost model asks `step_s`, with the `StepShape` o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -362,3 +362,18 @@ def deciding_s(costs: Costs, shape: StepShape) -> float:
 def step_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of one full step."""
     return verify_s(costs, shape) + plan_s(costs, shape.rows) + drafting_s(costs, shape)
+
+
+def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
+    """(rows, context tokens, prompt tokens read) -> the seconds of a step without drafts.
+
+    It is for whoever asks in every step of an engine.
+    """
+    costs = cost.constants()
+
+    def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:
+        shape = StepShape(rows, context_tokens, prompt_tokens=prompt_tokens)
+        return float(verify_s(costs, StepShape(*shape)))
+
+    seconds(1, 1, 1)  # compiled now, and not when the first request waits
+    return seconds

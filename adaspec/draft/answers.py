@@ -53,7 +53,7 @@ IN_ANSWERS = 1 << 30
 AHEAD = 3
 """A match among the answers must be longer than one in the own text by more than so many tokens, if
 its occurrences do not agree. If they do, it need only be longer."""
-AGREEING = 2
+LEAST_VOTES = 2
 """The fewest occurrences that agree: they do if three quarters of them say the same next token."""
 
 CAPACITY, HEAD, STORED = range(3)
@@ -98,8 +98,9 @@ class AnswerIndex:
         if nbytes > MOST_BYTES:
             raise DraftError(f"{nbytes} bytes of answers: give at most {MOST_BYTES}")
         # Zeros are not touched before they are written, so an empty index takes no memory.
-        self._words = np.zeros(HEADER_WORDS + capacity * BYTES_PER_TOKEN // 4, np.int32)
-        self._words[CAPACITY] = capacity
+        self.words = np.zeros(HEADER_WORDS + capacity * BYTES_PER_TOKEN // 4, np.int32)
+        """All of it, laid out as the module says; not to be written to."""
+        self.words[CAPACITY] = capacity
         self._owners: dict[object, int] = {}
         self._keys: dict[int, object] = {}
         self._last_owner = 0
@@ -108,7 +109,7 @@ class AnswerIndex:
     @property
     def address(self) -> int:
         """Where it lies, for compiled code."""
-        return self._words.ctypes.data
+        return self.words.ctypes.data
 
     @property
     def _ring(self) -> _Ring:
@@ -117,22 +118,12 @@ class AnswerIndex:
     @property
     def capacity(self) -> int:
         """The tokens that fit, with one between answers."""
-        return int(self._words[CAPACITY])
+        return int(self.words[CAPACITY])
 
     @property
     def tokens(self) -> int:
         """The tokens that are stored."""
-        return int(self._words[STORED])
-
-    @property
-    def words(self) -> Ints:
-        """All of it, laid out as the module says; not to be written to."""
-        return self._words
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes when it is full."""
-        return self._words.nbytes
+        return int(self.words[STORED])
 
     def owner(self, key: object) -> int:
         """The number of whoever `key` stands for: answers are found under the same key alone."""
@@ -158,9 +149,9 @@ class AnswerIndex:
             raise DraftError("an answer is a row of tokens >= 0, of an owner >= 1")
         if len(answer) <= SIZES[0]:  # nothing follows what is hashed
             return None
-        head = int(self._words[HEAD])
+        head = int(self.words[HEAD])
         _add(self._ring, answer, owner)
-        first = int(self._words[HEAD]) - len(answer) - 1
+        first = int(self.words[HEAD]) - len(answer) - 1
         self._round += first != head
         return Stored(self._round, first, len(answer))
 
@@ -168,10 +159,10 @@ class AnswerIndex:
         """Let no look-up find an answer any more; what was overwritten is gone already."""
         first, end = stored.first, stored.first + stored.tokens
         if stored.round < self._round:  # what lies before the head is younger
-            first = max(first, int(self._words[HEAD]))
+            first = max(first, int(self.words[HEAD]))
         if first < end and stored.round >= self._round - 1:
             forgotten = self._ring.owners[first:end]
-            self._words[STORED] -= np.count_nonzero(forgotten)
+            self.words[STORED] -= np.count_nonzero(forgotten)
             forgotten[:] = 0
 
     def changed(self, head: int, stored: Stored) -> Longs:
@@ -421,5 +412,5 @@ def copy_tokens(text: Ints, answers: int, start: int, tokens: Ints) -> None:
 @compiled
 def is_better(own: int, length: int, agree: int, seen: int) -> bool:
     """Whether a match among the answers is taken where the own text's has so many tokens."""
-    agreed = seen >= AGREEING and 4 * agree >= 3 * seen
-    return length > (own if agreed or own == 0 else own + AHEAD)
+    is_settled = seen >= LEAST_VOTES and 4 * agree >= 3 * seen
+    return length > (own if is_settled or own == 0 else own + AHEAD)

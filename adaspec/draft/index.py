@@ -21,14 +21,7 @@ from adaspec.draft.chains import (
     take_back,
     text_at,
 )
-from adaspec.draft.match import (
-    FACTS,
-    LONGEST_MATCH,
-    START,
-    Ints,
-    Matches,
-    earliest_match,
-)
+from adaspec.draft.match import FACTS, START, Ints, Matches
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
 
@@ -107,19 +100,7 @@ class NgramIndex:
         _survey_rows(self._requests, rows, facts, tails, copied)
         return Matches(*facts), tails, copied
 
-    def lookup_behind(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
-        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
-
-        There is none where that is no token, or -1 the last one.
-        """
-        rows = _rows(slots)
-        behind, lengths = self._tails(rows, tails, tail_lengths)
-        facts = np.zeros((FACTS, len(rows)), np.int32)
-        facts[START] = -1
-        _look_behind_rows(self._requests, rows, behind, lengths, facts)
-        return Matches(*facts)
-
-    def lookup_behind_every(
+    def splice_matches(
         self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike
     ) -> tuple[Ints, Ints]:
         """The facts of the matches behind the first 1, 2, .. tokens of tails, and what they copy.
@@ -132,8 +113,21 @@ class NgramIndex:
         facts = np.zeros((behind.shape[1], FACTS, len(rows)), np.int32)
         copied = np.full((behind.shape[1], len(rows)), -1, np.int32)
         facts[:, START] = -1
-        _look_behind_every(self._requests, rows, behind, lengths, facts, copied)
+        _splice_matches(self._requests, rows, behind, lengths, facts, copied)
         return facts, copied
+
+    def splice_match(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
+        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
+
+        There is none where that is no token, or -1 the last one.
+        """
+        lengths = _rows(tail_lengths)
+        every, _ = self.splice_matches(slots, tails, lengths)
+        facts = np.zeros((FACTS, len(lengths)), np.int32)
+        facts[START] = -1
+        drafted = np.flatnonzero(lengths)
+        facts[:, drafted] = every[lengths[drafted] - 1, :, drafted].T
+        return Matches(*facts)
 
     def propose(
         self,
@@ -167,19 +161,6 @@ class NgramIndex:
         tail = np.empty((len(rows), k), np.int32)
         _tail_rows(self._requests, rows, tail)
         return tail
-
-    def match_vllm(self, slots: ArrayLike, min_n: int, max_n: int) -> tuple[Ints, Ints]:
-        """(start, length) of `earliest_match` per slot."""
-        if not 1 <= min_n <= max_n <= LONGEST_MATCH:
-            raise DraftError(
-                f"vLLM's look-up was asked for min_n={min_n}, max_n={max_n}:"
-                f" 1 <= min_n <= max_n <= {LONGEST_MATCH} is needed"
-            )
-        rows = _rows(slots)
-        self._prepare(rows)
-        found = np.empty((2, len(rows)), np.int32)
-        _match_vllm_rows(self._requests, rows, min_n, max_n, found)
-        return found[0], found[1]
 
     def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
         """The tails and their lengths, checked, with room for them behind the texts."""
@@ -344,23 +325,7 @@ def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied:
 
 
 @compiled
-def _look_behind_rows(
-    requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints
-) -> None:
-    for row in range(len(slots)):
-        _fetch(requests[slots[row]], tails[row, : lengths[row]])
-    for row in range(len(slots)):
-        _append_all(requests[slots[row]], tails[row, : lengths[row]])
-    _find_rows(requests, slots, facts)
-    for row in range(len(slots)):
-        if lengths[row] == 0 or tails[row, lengths[row] - 1] < 0:
-            facts[:, row] = 0
-            facts[START, row] = -1
-    _take_back_rows(requests, slots, lengths)
-
-
-@compiled
-def _look_behind_every(
+def _splice_matches(
     requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints, copied: Ints
 ) -> None:
     for row in range(len(slots)):
@@ -396,11 +361,3 @@ def _propose_rows(
         copy_tokens(
             tokens[: known + length], request[ANSWERS], starts[row], drafts[row, : counts[row]]
         )
-
-
-@compiled
-def _match_vllm_rows(requests: Longs, slots: Longs, min_n: int, max_n: int, found: Ints) -> None:
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        text = _text_of(request).tokens[: request[KNOWN]]
-        found[0, row], found[1, row] = earliest_match(text, min_n, max_n)

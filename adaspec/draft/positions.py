@@ -33,7 +33,7 @@ def vllm_positions(
     return found[0], found[1]
 
 
-def matches_behind_drafts(
+def splice_matches(
     prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, answers: AnswerIndex | None = None
 ) -> Matches:
     """The look-ups behind drafts; entry [p, K-1] is behind the first K drafted tokens at p.

@@ -31,7 +31,6 @@ from adaspec.evaluate.grids import (
 )
 from adaspec.evaluate.options import Cell, Options, Progress, silent
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Policy
 from adaspec.policy.spec import BUDGET, parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
@@ -182,7 +181,7 @@ def memory_winners(
     return winners, len(tried)
 
 
-def _replayable(player: Player, specs: Sequence[str]) -> list[Policy]:
+def _replayable(player: Player, specs: Sequence[str]) -> list[Contender]:
     """The policies of these specs for which the recording holds what they draft."""
     return [policy for policy in map(parse_policy, specs) if player.refusal(policy) is None]
 

@@ -139,7 +139,7 @@ def _rule_of(policy: Contender) -> StaticRule:
     why = "it decides by what came before, which on its own path would have been something else"
     if isinstance(policy, StaticPolicy):
         rule = policy.rule
-        if not (rule.agree or rule.least_percent or rule.memory):
+        if not (rule.needs_matching_draft or rule.least_percent or rule.memory):
             return rule
         why = "it reads drafts or earlier answers, of which a log holds few"
     raise EvaluationError(

@@ -88,9 +88,9 @@ class Expected(NamedTuple):
     """(rows,) how many tokens the row's text repeats."""
     candidate: Tensor
     """(rows, ..) the tokens that followed there."""
-    behind_length: Tensor
+    splice_match_length: Tensor
     """(rows, depths) the same as `match_length` behind so many drafted tokens, from one on."""
-    behind_available: Tensor
+    splice_match_available: Tensor
     """(rows, depths) how many tokens there are to copy there."""
     ngram: Tensor
     """(rows, ..) P(the first j copied tokens are accepted)."""

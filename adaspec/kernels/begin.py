@@ -12,7 +12,6 @@ import triton.language as tl
 from adaspec.kernels.answers import IN_ANSWERS, best_match, token_in_either
 from adaspec.kernels.curves import recalibrated, survival
 from adaspec.kernels.layout import (
-    AGREED,
     CANDIDATE,
     CONTEXT,
     CURVES,
@@ -25,6 +24,7 @@ from adaspec.kernels.layout import (
     LEAST_AT,
     LONGEST_SPLICE,
     MATCH,
+    MATCHING_TOKENS,
     NEURAL_AT,
     NEURAL_LANES,
     NGRAM_AT,
@@ -33,13 +33,15 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match, token_at
-from adaspec.kernels.tables import figures_of
+from adaspec.kernels.tables import LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import memory
-from adaspec.predict import features, model
-from adaspec.predict.tables import TOLD as _TOLD
+from adaspec.predict import model
 
-TABLES_AT, TOLD = tl.constexpr(features.TABLES_AT), tl.constexpr(_TOLD)
+MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
+MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
+LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
+"""The columns of `features.BEFORE`."""
 NGRAM, NEURAL, SPLICE = (
     tl.constexpr(source) for source in (memory.NGRAM, memory.NEURAL, memory.SPLICE)
 )
@@ -97,7 +99,7 @@ def begin(
     tl.store(facts + POSITION, position)
     noted(facts + MATCH, length, start, agree, seen, available, follower)
     tl.store(facts + FIRST + lanes, candidate)
-    tl.store(facts + AGREED, 0)
+    tl.store(facts + MATCHING_TOKENS, 0)
     tl.store(rows.holds + row, may_draft)
     tl.store(rows.decides + row, sampled > 0)
     column = tl.arange(0, emitted_lanes)
@@ -111,23 +113,25 @@ def begin(
     back, in_prompt = tl.where(own, back, -1.0), (start < prompt).to(tl.float64)
     first = tl.sum(tl.where(lanes == 0, candidate, 0), 0)
     after = tl.sum(tl.where(lanes == 1, candidate, 0), 0)
-    mean, count, depth = figures_of(tables, last, second, third, first, after)
+    mean, count, depth = values_of(tables, last, second, third, first, after)
     at = tl.arange(0, FEATURE_LANES)
     of_tables = (at >= TABLES_AT) & (at < FEATURES)
-    told = tl.where(of_tables, at - TABLES_AT, 0)
-    level, figure = told // TOLD, told % TOLD
-    x = tl.where(figure == 0, tl.gather(mean, level, 0), tl.gather(depth, level, 0))
-    x = tl.where(figure == 1, tl.gather(count, level, 0), x)
+    place = tl.where(of_tables, at - TABLES_AT, 0)
+    level, value = place // VALUES_PER_LEVEL, place % VALUES_PER_LEVEL
+    x = tl.where(value == MEAN, tl.gather(mean, level, 0), tl.gather(depth, level, 0))
+    x = tl.where(value == LOG_COUNT, tl.gather(count, level, 0), x)
     x = tl.where(of_tables, x, 0.0)
-    x = placed(x, 0, length)
-    x = placed(x, 1, tl.where(found, agree.to(tl.float64), float("nan")))
-    x = placed(x, 2, tl.where(found, seen.to(tl.float64), float("nan")))
-    x = placed(x, 3, tl.where(found, back, float("nan")))
-    x = placed(x, 4, tl.where(found, tl.minimum(available, 64).to(tl.float64), float("nan")))
-    x = placed(x, 5, tl.where(found, tl.where(own, in_prompt, -1.0), float("nan")))
-    x = placed(x, 6, position)
-    x = placed(x, 7, tl.log(known.to(tl.float64)))
-    x = placed(x, 8, prompt)
+    x = placed(x, MATCH_LENGTH, length)
+    x = placed(x, MATCH_AGREE, tl.where(found, agree.to(tl.float64), float("nan")))
+    x = placed(x, MATCH_SEEN, tl.where(found, seen.to(tl.float64), float("nan")))
+    x = placed(x, MATCH_LOG_DISTANCE, tl.where(found, back, float("nan")))
+    copied = tl.minimum(available, 64).to(tl.float64)
+    x = placed(x, MATCH_AVAILABLE, tl.where(found, copied, float("nan")))
+    in_prompt = tl.where(own, in_prompt, -1.0)
+    x = placed(x, MATCH_IN_PROMPT, tl.where(found, in_prompt, float("nan")))
+    x = placed(x, POSITION_AT, position)
+    x = placed(x, LOG_CONTEXT_TOKENS, tl.log(known.to(tl.float64)))
+    x = placed(x, PROMPT_TOKENS, prompt)
 
     predicted = predict(model.network, x)
     chance = recalibrated(

@@ -25,7 +25,7 @@ from adaspec.kernels.layout import (
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.tables import figures_of
+from adaspec.kernels.tables import BEHIND_LAST, FIRST, values_of
 from adaspec.kernels.vectors import lane, placed
 from adaspec.policy.planner import memory
 from adaspec.predict import model
@@ -33,6 +33,11 @@ from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
+SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = map(tl.constexpr, range(4))
+SPLICE_DEPTH, SPLICE_REACHED = map(tl.constexpr, range(4, 6))
+SPLICE_NGRAM_LENGTH, SPLICE_POSITION = map(tl.constexpr, range(6, 8))
+COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = map(tl.constexpr, range(8, 11))
+"""The columns of `features.SPLICE`."""
 
 
 class CurveBuffers(NamedTuple):
@@ -108,7 +113,7 @@ def with_earlier(
 @triton.jit
 def revised_ngram(
     curve: tl.tensor,
-    agreed: tl.tensor,
+    matching_tokens: tl.tensor,
     depth: tl.tensor,
     first: tl.tensor,
     reached: tl.tensor,
@@ -129,7 +134,8 @@ def revised_ngram(
     parted = tl.maximum(reached - drafted, 0.0)
     lowered = tl.where(lanes >= depth, in_proportion(curve, parted, before), curve)
     lowered = tl.where(parted < before, lowered, curve)
-    return tl.where(agreed == depth, raised, tl.where(agreed == depth - 1, lowered, curve))
+    curve = tl.where(matching_tokens == depth - 1, lowered, curve)
+    return tl.where(matching_tokens == depth, raised, curve)
 
 
 @triton.jit
@@ -150,7 +156,7 @@ def splice_survival(
     model: tl.tuple,
     facts: tl.tensor,
     holds: tl.tensor,
-    behind: tl.tuple,
+    splice_match: tl.tuple,
     depth: tl.tensor,
     reached: tl.tensor,
     before: tl.tensor,
@@ -161,25 +167,27 @@ def splice_survival(
 ) -> tl.tensor:
     """The curve of a splice behind `depth` neural tokens, of which `before` is the last.
 
-    `behind` is the match there, by its fields, and `copied` the first token it would copy, -1
+    `splice_match` is the match there, by its fields, and `copied` the first token it would copy, -1
     where it is not known.
     """
-    length, agree, seen, available = behind
+    length, agree, seen, available = splice_match
     none = tl.full((), -1, tl.int64)
-    mean, count, _ = figures_of(model.tables, before, none, none, copied, none)
+    mean, count, _ = values_of(model.tables, before, none, none, copied, none)
     known = copied >= 0
     x = tl.zeros((FEATURE_LANES,), tl.float32)
-    x = placed(x, 0, length)
-    x = placed(x, 1, agree)
-    x = placed(x, 2, seen)
-    x = placed(x, 3, tl.minimum(available, 32))
-    x = placed(x, 4, depth)
-    x = placed(x, 5, reached)
-    x = placed(x, 6, tl.load(facts + MATCH + LENGTH))
-    x = placed(x, 7, tl.load(facts + POSITION))
-    x = placed(x, 8, tl.where(known, lane(mean, 3, LEVEL_LANES), float("nan")))
-    x = placed(x, 9, tl.where(known, lane(mean, 4, LEVEL_LANES), float("nan")))
-    x = placed(x, 10, tl.where(known, lane(count, 4, LEVEL_LANES), float("nan")))
+    x = placed(x, SPLICE_LENGTH, length)
+    x = placed(x, SPLICE_AGREE, agree)
+    x = placed(x, SPLICE_SEEN, seen)
+    x = placed(x, SPLICE_AVAILABLE, tl.minimum(available, 32))
+    x = placed(x, SPLICE_DEPTH, depth)
+    x = placed(x, SPLICE_REACHED, reached)
+    x = placed(x, SPLICE_NGRAM_LENGTH, tl.load(facts + MATCH + LENGTH))
+    x = placed(x, SPLICE_POSITION, tl.load(facts + POSITION))
+    x = placed(x, COPY_RIGHT, tl.where(known, lane(mean, FIRST, LEVEL_LANES), float("nan")))
+    x = placed(
+        x, COPY_RIGHT_BEHIND, tl.where(known, lane(mean, BEHIND_LAST, LEVEL_LANES), float("nan"))
+    )
+    x = placed(x, COPY_COUNT, tl.where(known, lane(count, BEHIND_LAST, LEVEL_LANES), float("nan")))
     predicted = predict(model.splice, x)
     factor = tl.load(factors + SPLICE)
     first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)

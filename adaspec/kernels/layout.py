@@ -42,8 +42,8 @@ MATCH = tl.constexpr(2)
 """The match, by the fields below."""
 FIRST = tl.constexpr(8)
 """The candidate's tokens."""
-AGREED = tl.constexpr(16)
-BEHIND = tl.constexpr(17)
+MATCHING_TOKENS = tl.constexpr(16)
+SPLICE_MATCHES = tl.constexpr(17)
 """The matches behind drafted tokens, one behind another."""
 FACTS = tl.constexpr(65)
 """The int64 facts of a row."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NUMBERS = tl.constexpr(8)
-"""The facts that are one number per row; see `adaspec.vllm.session.report.SINGLE`."""
+CONTEXT, SAMPLED, REJECTED, WANTED = map(tl.constexpr, range(4))
+NEURAL, LENGTH, AVAILABLE, REMEMBERED, NUMBERS = map(tl.constexpr, range(4, 9))
+"""The facts that are one number per row, and how many these are; see
+`adaspec.vllm.session.report.SINGLE`."""
 
 
 _ANY = (
@@ -65,14 +67,14 @@ def pack(
 
     worth = tl.load(made.worth_neural + row) + tl.load(made.worth_ngram + row)
     line = report + row * width
-    tl.store(line, tl.load(made.context + row * context_stride).to(tl.float32))
-    tl.store(line + 1, tl.load(made.sampled + row).to(tl.float32))
-    tl.store(line + 2, tl.load(made.rejected + row).to(tl.float32))
-    tl.store(line + 3, tl.minimum(worth, length).to(tl.float32))
-    tl.store(line + 4, tl.minimum(neural, length).to(tl.float32))
-    tl.store(line + 5, length.to(tl.float32))
-    tl.store(line + 6, tl.load(made.available + row * available_stride).to(tl.float32))
-    tl.store(line + 7, tl.load(made.remembered + row).to(tl.float32))
+    tl.store(line + CONTEXT, tl.load(made.context + row * context_stride).to(tl.float32))
+    tl.store(line + SAMPLED, tl.load(made.sampled + row).to(tl.float32))
+    tl.store(line + REJECTED, tl.load(made.rejected + row).to(tl.float32))
+    tl.store(line + WANTED, tl.minimum(worth, length).to(tl.float32))
+    tl.store(line + NEURAL, tl.minimum(neural, length).to(tl.float32))
+    tl.store(line + LENGTH, length.to(tl.float32))
+    tl.store(line + AVAILABLE, tl.load(made.available + row * available_stride).to(tl.float32))
+    tl.store(line + REMEMBERED, tl.load(made.remembered + row).to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap

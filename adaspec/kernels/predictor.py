@@ -24,7 +24,6 @@ from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, S
 from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
-    BEHIND,
     CANDIDATE,
     CONTEXT,
     FIRST,
@@ -37,6 +36,7 @@ from adaspec.kernels.layout import (
     NGRAM_LANES,
     SPLICE_AT,
     SPLICE_LANES,
+    SPLICE_MATCHES,
     Rows,
 )
 from adaspec.kernels.network import NetworkBuffers
@@ -60,7 +60,7 @@ class Before(NamedTuple):
     neural: CurveBuffers
 
 
-class Behind(NamedTuple):
+class Drafting(NamedTuple):
     """What predicts behind drafted tokens."""
 
     evidence: NetworkBuffers
@@ -73,7 +73,7 @@ class ModelBuffers(NamedTuple):
     """The networks, curves and token tables of a model, apart by the kernels that read them."""
 
     before: Before
-    behind: Behind
+    drafting: Drafting
     tables: TableBuffers
 
     @classmethod
@@ -86,13 +86,13 @@ class ModelBuffers(NamedTuple):
             ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
             neural=CurveBuffers.of(curves["neural"], LONGEST_NEURAL, NEURAL_LANES.value, device),
         )
-        behind = Behind(
+        drafting = Drafting(
             evidence=networks.get("evidence", networks["splice"]),
             splice=networks["splice"],
             spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
             tables=tables,
         )
-        return cls(before, behind, tables)
+        return cls(before, drafting, tables)
 
 
 class _Views(NamedTuple):
@@ -173,11 +173,12 @@ class FusedPredictor:
         neural = curves[:, NEURAL_AT.value : NEURAL_AT.value + LONGEST_NEURAL + 1]
         ngram = curves[:, NGRAM_AT.value : NGRAM_AT.value + LONGEST_NGRAM + 1]
         splice = curves[:, SPLICE_AT.value : NEURAL_AT.value]
+        matches, each = SPLICE_MATCHES.value, MATCH_FACTS.value
         return Expected(
             match_length=facts[:, MATCH.value + LENGTH.value],
             candidate=facts[:, FIRST.value : FIRST.value + CANDIDATE.value],
-            behind_length=facts[:, BEHIND.value + LENGTH.value :: MATCH_FACTS.value],
-            behind_available=facts[:, BEHIND.value + AVAILABLE.value :: MATCH_FACTS.value],
+            splice_match_length=facts[:, matches + LENGTH.value :: each],
+            splice_match_available=facts[:, matches + AVAILABLE.value :: each],
             ngram=ngram,
             neural=neural,
             splice=splice.view(count, NEURAL_LANES.value, SPLICE_LANES.value),
@@ -245,7 +246,7 @@ class FusedPredictor:
             step.forwards,
             rows,
             self._memory,
-            self.model.behind,
+            self.model.drafting,
             step.factors,
             step.price,
             self.cap,
@@ -267,7 +268,7 @@ class FusedPredictor:
             rows.holds,
             rows.drafts,
             self._memory,
-            None if self.reads_drafts else self.model.behind,
+            None if self.reads_drafts else self.model.drafting,
             step.price,
             step.factors,
             step.forwards,

@@ -10,7 +10,6 @@ from adaspec.kernels.curves import best_ngram, splice_survival, weighed
 from adaspec.kernels.layout import (
     AGREE,
     AVAILABLE,
-    BEHIND,
     CONTEXT,
     CURVES,
     EXPECTED_AT,
@@ -28,6 +27,7 @@ from adaspec.kernels.layout import (
     SEEN,
     SPLICE_AT,
     SPLICE_LANES,
+    SPLICE_MATCHES,
     START,
 )
 from adaspec.kernels.scan import token_at
@@ -112,17 +112,17 @@ def propose(
     if not reads_drafts:
         # The match behind the drafted tokens is looked at only now.
         curve = tl.load(curves + NEURAL_AT + depths)
-        behind = facts + BEHIND + tl.maximum(neural - 1, 0) * MATCH_FACTS
+        splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
         unknown = tl.full((), -1, tl.int64)
         splice = splice_survival(
             model,
             facts,
             tl.load(all_holds + row),
             (
-                tl.load(behind + LENGTH),
-                tl.load(behind + AGREE),
-                tl.load(behind + SEEN),
-                tl.load(behind + AVAILABLE),
+                tl.load(splice_match + LENGTH),
+                tl.load(splice_match + AGREE),
+                tl.load(splice_match + SEEN),
+                tl.load(splice_match + AVAILABLE),
             ),
             neural,
             lane(curve, neural, NEURAL_LANES),
@@ -156,8 +156,8 @@ def propose(
     tl.store(lengths + 3 * slots + row, ngram)
 
     drafted = (neural > 0) & (count > 0)
-    behind = facts + BEHIND + tl.maximum(neural - 1, 0) * MATCH_FACTS
-    start = tl.where(drafted, tl.load(behind + START, mask=drafted, other=0), start)
+    splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
+    start = tl.where(drafted, tl.load(splice_match + START, mask=drafted, other=0), start)
     column = tl.arange(0, cap_lanes)
     places = tl.where(column < neural, known + column, start + column - neural)
     newest = tl.load(drafts + tl.maximum(count - 1, 0))

@@ -18,8 +18,6 @@ from adaspec.kernels.curves import (
     with_earlier,
 )
 from adaspec.kernels.layout import (
-    AGREED,
-    BEHIND,
     CANDIDATE,
     CONTEXT,
     CURVES,
@@ -31,12 +29,14 @@ from adaspec.kernels.layout import (
     LONGEST_NEURAL,
     MATCH,
     MATCH_FACTS,
+    MATCHING_TOKENS,
     NEURAL_AT,
     NEURAL_LANES,
     NGRAM_AT,
     NGRAM_LANES,
     SPLICE_AT,
     SPLICE_LANES,
+    SPLICE_MATCHES,
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match
@@ -46,6 +46,11 @@ from adaspec.predict import model
 ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
+DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = map(tl.constexpr, range(5))
+AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
+SURVIVAL_SO_FAR, LEAST_LOGPROB, LEAST_MARGIN = map(tl.constexpr, range(9, 12))
+BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = map(tl.constexpr, range(12, 15))
+"""The columns of `features.EVIDENCE`."""
 
 
 @triton.jit(
@@ -97,8 +102,8 @@ def revise(
     agree, seen = tl.where(drafted, agree, 0), tl.where(drafted, seen, 0)
     available = tl.where(drafted, available, 0)
     follower = tl.where(drafted, follower, -1)
-    behind = facts + BEHIND + (depth - 1) * MATCH_FACTS
-    noted(behind, length, tl.where(drafted, start, -1), agree, seen, available, follower)
+    splice_match = facts + SPLICE_MATCHES + (depth - 1) * MATCH_FACTS
+    noted(splice_match, length, tl.where(drafted, start, -1), agree, seen, available, follower)
     tl.store(drafts + depth - 1, token)
     if reads_drafts:
         depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
@@ -109,10 +114,11 @@ def revise(
         before = lane(neural, depth, NEURAL_LANES)
         match_length = tl.load(facts + MATCH)
 
-        agreed = tl.load(facts + AGREED)
+        matching_tokens = tl.load(facts + MATCHING_TOKENS)
         at = tl.minimum(depth, CANDIDATE) - 1
-        agrees = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
-        agreed_now = tl.where(agrees & (agreed == depth - 1), depth, agreed)
+        matches_copy = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
+        goes_on = matches_copy & (matching_tokens == depth - 1)
+        matching_now = tl.where(goes_on, depth, matching_tokens)
         least = curves + LEAST_AT
         least_logprob, least_margin = tl.load(least), tl.load(least + 1)
         confidence = confidences + row * row_stride
@@ -120,21 +126,21 @@ def revise(
         found, behind_found = match_length > 0, length > 0
         expected = tl.where(reached > 0, before / tl.where(reached > 0, reached, 1.0), 0.0)
         x = tl.zeros((FEATURE_LANES,), tl.float32)
-        x = placed(x, 0, depth)
-        x = placed(x, 1, expected)
-        x = placed(x, 2, logprob)
-        x = placed(x, 3, margin)
-        x = placed(x, 4, tl.load(confidence + 2 * column_stride))
-        x = placed(x, 5, tl.where(found, (agreed_now >= depth).to(tl.float64), float("nan")))
-        x = placed(x, 6, tl.where(found, agreed_now.to(tl.float64), float("nan")))
-        x = placed(x, 7, match_length)
-        x = placed(x, 8, lane(ngram, 1, NGRAM_LANES))
-        x = placed(x, 9, reached)
-        x = placed(x, 10, least_logprob)
-        x = placed(x, 11, least_margin)
-        x = placed(x, 12, length)
-        x = placed(x, 13, tl.where(behind_found, agree.to(tl.float64), float("nan")))
-        x = placed(x, 14, tl.where(behind_found, seen.to(tl.float64), float("nan")))
+        x = placed(x, DEPTH, depth)
+        x = placed(x, EXPECTED, expected)
+        x = placed(x, LOGPROB, logprob)
+        x = placed(x, MARGIN, margin)
+        x = placed(x, ENTROPY, tl.load(confidence + 2 * column_stride))
+        x = placed(x, AGREES, tl.where(found, (matching_now >= depth).to(tl.float64), float("nan")))
+        x = placed(x, AGREED_TOKENS, tl.where(found, matching_now.to(tl.float64), float("nan")))
+        x = placed(x, NGRAM_LENGTH, match_length)
+        x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
+        x = placed(x, SURVIVAL_SO_FAR, reached)
+        x = placed(x, LEAST_LOGPROB, least_logprob)
+        x = placed(x, LEAST_MARGIN, least_margin)
+        x = placed(x, BEHIND_LENGTH, length)
+        x = placed(x, BEHIND_AGREE, tl.where(behind_found, agree.to(tl.float64), float("nan")))
+        x = placed(x, BEHIND_SEEN, tl.where(behind_found, seen.to(tl.float64), float("nan")))
         predicted = predict(model.evidence, x)
         accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)
         earlier = lane(predicted, ACCEPTED_BEFORE, HEAD_LANES)
@@ -155,11 +161,11 @@ def revise(
         )
         drafted_now = lane(neural, depth, NEURAL_LANES)
         reached_now = lane(neural, depth - 1, NEURAL_LANES)
-        revised = revised_ngram(ngram, agreed_now, depth, first, reached_now, drafted_now)
+        revised = revised_ngram(ngram, matching_now, depth, first, reached_now, drafted_now)
         ngram = tl.where(holds & found, revised, ngram)
         tl.store(curves + NEURAL_AT + depths, neural)
         tl.store(curves + NGRAM_AT + copies, ngram)
-        tl.store(facts + AGREED, agreed_now, mask=holds)
+        tl.store(facts + MATCHING_TOKENS, matching_now, mask=holds)
         lower = tl.where(logprob >= least_logprob, least_logprob, logprob)
         tl.store(least, lower, mask=holds)
         lower = tl.where(margin >= least_margin, least_margin, margin)

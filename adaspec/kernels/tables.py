@@ -13,10 +13,14 @@ from torch import Tensor
 
 from adaspec.kernels.layout import LEVEL_LANES
 from adaspec.kernels.vectors import shifted
-from adaspec.predict.tables import LEVELS as _COUNT
+from adaspec.predict import tables as token_tables
 from adaspec.predict.tables import Tables, mixed
 
-LEVELS = tl.constexpr(_COUNT)
+AFTER_1, AFTER_2, AFTER_3, FIRST = map(tl.constexpr, range(4))
+BEHIND_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = map(tl.constexpr, range(4, 8))
+NGRAM = tl.constexpr(token_tables.NGRAM)
+MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = map(tl.constexpr, range(4))
+"""As in `predict.tables`."""
 _ADDED, _FIRST_FACTOR, _SECOND_FACTOR = (
     tl.constexpr(number - (1 << 64))
     for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -29,7 +33,7 @@ class TableBuffers(NamedTuple):
 
     keys: Tensor
     """(slots,) int64, 0 in free ones."""
-    figures: Tensor
+    entries: Tensor
     """(slots, 3) float32 means, log counts and depths."""
     base: Tensor
     """(4,) float32."""
@@ -44,12 +48,12 @@ class TableBuffers(NamedTuple):
     def of(cls, given: Tables, device: torch.device) -> TableBuffers:
         """The tables on a device."""
         salted = np.zeros(LEVEL_LANES.value, np.uint64)
-        for level in range(_COUNT):
+        for level in range(LEVELS.value):
             salted[level] = mixed(given.salt[0], np.uint64(level + 1))
-        figures = np.stack([given.means, given.counts, given.depths], axis=1)
+        values = np.stack([given.means, given.counts, given.depths], axis=1)
         return cls(
             torch.from_numpy(given.keys.view(np.int64)).to(device),
-            torch.from_numpy(figures).to(device),
+            torch.from_numpy(values).to(device),
             torch.from_numpy(given.base.astype(np.float32)).to(device),
             torch.from_numpy(salted.view(np.int64)).to(device),
             len(given.keys) - 1,
@@ -73,7 +77,7 @@ def _mixed(h: tl.tensor, value: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def figures_of(
+def values_of(
     tables: tl.tuple, t1: tl.tensor, t2: tl.tensor, t3: tl.tensor, c1: tl.tensor, c2: tl.tensor
 ) -> tl.tuple:
     """By level, what the tables say behind the last tokens t and at a candidate c, as float32.
@@ -81,13 +85,14 @@ def figures_of(
     An unseen key gets its parent's mean and depth, and count 0.
     """
     level = tl.arange(0, LEVEL_LANES)
-    of_last, of_pair = level < 3, (level == 4) | (level == 6)
+    of_last = level < FIRST
+    of_pair = (level == BEHIND_LAST) | (level == AT_CANDIDATE)
     first = tl.where(of_last, t1, c1)
-    second = tl.where(of_pair, t1, tl.where(level == 5, c2, -1))
-    second = tl.where((level == 1) | (level == 2), t2, second)
-    third = tl.where(level == 2, t3, -1)
-    needed = tl.where(level == 1, t2, tl.where(level == 2, t3, first))
-    partner = tl.where(of_pair, t1, tl.where(level == 5, c2, 0))
+    second = tl.where(of_pair, t1, tl.where(level == FIRST_TWO, c2, -1))
+    second = tl.where((level == AFTER_2) | (level == AFTER_3), t2, second)
+    third = tl.where(level == AFTER_3, t3, -1)
+    needed = tl.where(level == AFTER_2, t2, tl.where(level == AFTER_3, t3, first))
+    partner = tl.where(of_pair, t1, tl.where(level == FIRST_TWO, c2, 0))
     known = (level < LEVELS) & (needed >= 0) & (partner >= 0)
     h = tl.load(tables.salted + level)
     h = _mixed(h, first.to(tl.int64) + 2)
@@ -98,15 +103,16 @@ def figures_of(
     stored = tl.load(tables.keys + slots, mask=known[:, None], other=0)
     slot = tl.max(tl.where(stored == h[:, None], slots, -1), 1)
     found = slot >= 0
-    mean = tl.load(tables.figures + slot * 3, mask=found, other=0.0)
-    count = tl.load(tables.figures + slot * 3 + 1, mask=found, other=0.0)
-    depth = tl.load(tables.figures + slot * 3 + 2, mask=found, other=0.0)
-    # The levels 0 and 3 have no parent but the base, of neural and of n-gram drafts.
-    root = (level == 0) | (level == 3)
-    source = tl.where(level == 3, 1, 0)
+    mean = tl.load(tables.entries + slot * VALUES_PER_LEVEL + MEAN, mask=found, other=0.0)
+    count = tl.load(tables.entries + slot * VALUES_PER_LEVEL + LOG_COUNT, mask=found, other=0.0)
+    depth = tl.load(tables.entries + slot * VALUES_PER_LEVEL + DEPTH, mask=found, other=0.0)
+    # These levels have no parent but the base, of neural and of n-gram drafts.
+    root = (level == AFTER_1) | (level == FIRST)
+    source = tl.where(level == FIRST, NGRAM, 0)
     mean = tl.where(root & (slot < 0), tl.load(tables.base + source), mean)
     depth = tl.where(root & (slot < 0), tl.load(tables.base + 2 + source), depth)
-    parent = tl.where((level == 4) | (level == 5), 3, tl.where(level == 2, 1, 0))
+    of_first = (level == BEHIND_LAST) | (level == FIRST_TWO)
+    parent = tl.where(of_first, FIRST, tl.where(level == AFTER_3, AFTER_2, AFTER_1))
     settled = found | root
     for _ in tl.static_range(2):
         mean = tl.where(settled, mean, tl.gather(mean, parent, 0))

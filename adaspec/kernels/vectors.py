@@ -5,7 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.layout import FEATURE_LANES
+from adaspec.kernels.layout import (
+    AGREE,
+    AVAILABLE,
+    FEATURE_LANES,
+    FOLLOWER,
+    LENGTH,
+    SEEN,
+    START,
+)
 
 
 @triton.jit
@@ -36,13 +44,13 @@ def noted(
     available: tl.tensor,
     follower: tl.tensor,
 ) -> None:
-    """Store a match, in the order of its fields in `layout`."""
-    tl.store(fields, length)
-    tl.store(fields + 1, start)
-    tl.store(fields + 2, agree)
-    tl.store(fields + 3, seen)
-    tl.store(fields + 4, available)
-    tl.store(fields + 5, follower)
+    """Store a match by its fields."""
+    tl.store(fields + LENGTH, length)
+    tl.store(fields + START, start)
+    tl.store(fields + AGREE, agree)
+    tl.store(fields + SEEN, seen)
+    tl.store(fields + AVAILABLE, available)
+    tl.store(fields + FOLLOWER, follower)
 
 
 @triton.jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +10,10 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, Deciding, StepShape, decoding_shape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.base import BasePolicy, Needs, costs_of
-from adaspec.policy.protocol import Batch, Ints, Proposal, Report, Setup
-from adaspec.policy.static import ranking
+from adaspec.policy.base import Needs
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int32]
 
 _MEMORY, _RATE, _BUCKETS, _INTERVAL = 0.999, 0.3, 16, 5
 _TRIED, _HIT, _BIAS, _SLOPE, _GRADIENT, _EMA, _TIER, _WAITED = range(8)
@@ -109,12 +109,12 @@ def _move(rival: Rival, state: Array, bucket: int, mean: float) -> None:
             state[_TIER, bucket] = tier - 1
 
 
-class Adaptive(BasePolicy):
-    """A rival as a policy."""
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """A rival by the name of its spec."""
 
-    def __init__(self, name: str, rival: Rival) -> None:
-        self.name, self.rival = name, rival
-        self.deciding = Deciding.LOOKUP if rival.is_budget else Deciding.NOTHING
+    name: str
+    rival: Rival
 
     @property
     def needs(self) -> Needs:
@@ -122,33 +122,7 @@ class Adaptive(BasePolicy):
         longest = int(self.rival.tiers[-1])
         return Needs(drafter=True, neural_len=longest, draft_len=longest)
 
-    def start(self, setup: Setup) -> None:
-        """Forget everything."""
-        self._capped, self._state = begin(self.rival, setup.cap)
-        self._costs, self._confidence = costs_of(self, setup), np.empty((0, 0))
-        self._ranks = setup.shows_confidences and self.rival.is_budget
-
-    def forwards(self, batch: Batch) -> int:
-        """K, or the cap."""
-        holds = bool(batch.holds_neural.any())
-        return int(forwards_of(self._capped, self._state, len(batch))) if holds else 0
-
-    def decide(self, batch: Batch) -> Proposal:
-        """What `choose` says, for the rows that hold the drafter."""
-        drafts = batch.drafts
-        if self._ranks:
-            self._confidence = ranking(drafts.confidences)
-            self._confidence[~batch.holds_neural] = -30.0  # nobody has drafted these
-        shape = StepShape(len(batch), int(batch.context_tokens.sum()), forwards=drafts.count)
-        lengths = choose(self._capped, self._state, shape, self._confidence, self._costs)
-        lengths[~batch.holds_neural] = 0
-        return Proposal(lengths, np.zeros_like(lengths))
-
-    def learn(self, report: Report) -> None:
-        """Learn what became of the rows that hold the drafter."""
-        batch = report.batch
-        told = batch.holds_neural
-        if told.any():
-            seen = self._confidence[told] if self._ranks else self._confidence
-            lengths, accepted = report.neural_drafted[told], report.accepted[told]
-            learn(self._capped, self._state, len(batch), seen, lengths, accepted)
+    @property
+    def deciding(self) -> Deciding:
+        """A budget looks up what it may verify."""
+        return Deciding.LOOKUP if self.rival.is_budget else Deciding.NOTHING

@@ -32,7 +32,6 @@ class BasePolicy:
     """Every method of the `Policy` protocol, answered so that nothing happens."""
 
     name = "base"
-    stops_early = False
 
     @property
     def needs(self) -> Needs:

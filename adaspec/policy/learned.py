@@ -1,46 +1,37 @@
-"""The learned policy behind the `Policy` protocol."""
+"""The learned policy, and how it comes from its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import Deciding
-from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, SEEN
-from adaspec.errors import PolicyError, PolicyFault, SpecError
+from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import pinned_planner
+from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import forwards_table
 from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
-from adaspec.policy.protocol import Batch, Proposal, Report, Setup
+from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.policy.text import BehindDrafts
-from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.model import Model, model_from
-
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float32]
 
 KNOWN_TOKENS = 200.0
 """So many tokens expected lately, of the most that are remembered, say whether they come."""
 
 
 class LearnedPolicy:
-    """Chooses by what a trained model expects; every stage is a compiled function."""
-
-    stops_early = False
+    """Chooses by what a trained model expects; `planner.stages` has the stages."""
 
     def __init__(
         self,
@@ -76,19 +67,7 @@ class LearnedPolicy:
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
-        self._neural_cap = min(self.neural_cap, setup.neural_cap, self.cap, setup.cap)
-        self.reads_drafts = self.model.reads_evidence and setup.shows_tokens
-        """Whether drafted tokens change what is expected."""
-        self._pinned = pinned_planner(
-            [self.model],
-            costs_of(self, setup),
-            setup.slots,
-            min(self.cap, setup.cap),
-            self._neural_cap,
-            reads_drafts=self.reads_drafts,
-            is_async=setup.engine == ASYNC,
-            forwards=self.forwards_by_load,
-        )
+        self._pinned = planner_for((self,), setup)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
 
@@ -98,7 +77,7 @@ class LearnedPolicy:
         planner: Planner = self._pinned.value
         return planner
 
-    def came(self) -> list[float]:
+    def acceptance_ratios(self) -> list[float]:
         """Accepted over expected tokens of drafts of each source, lately; NaN where few are known.
 
         The sources are n-gram, neural and splice.
@@ -113,47 +92,24 @@ class LearnedPolicy:
         """Where the drafter runs at such a load."""
         return bool(stages.holds_drafter(self.address, load))
 
-    def forwards(self, batch: Batch) -> int:
-        """Predict, and run as many forwards as the load has."""
-        planner, matches, count = self.planner, batch.matches, len(batch)
-        planner.limits["rows"], planner.limits["prompt_tokens"] = count, batch.reading
-        for name in ("slots", "prompt_tokens", "position", "holds_neural"):
-            getattr(planner.rows, name)[:count] = getattr(batch, name)
-        for name in ("length", "start", "agree", "seen", "available"):
-            getattr(planner.rows, name)[:count] = getattr(matches, name)
-        planner.rows.tail[:count] = batch.context.tail(TAIL)
-        planner.rows.candidate[:count] = batch.context.candidate(CANDIDATE)
-        forwards: int = stages.plan(self.address)
-        return forwards
 
-    def decide(self, batch: Batch) -> Proposal:
-        """Choose per row by all that is now known, splices included."""
-        drafts, behind = batch.drafts, batch.drafts.behind
-        neural_len, ngram_len = np.zeros((2, len(batch)), np.int32)
-        if self.reads_drafts and drafts.count:
-            assert isinstance(behind, BehindDrafts)
-            for at, (facts, copied) in enumerate(zip(*behind.every(), strict=True)):
-                length, agree, seen, available = facts[[LENGTH, AGREE, SEEN, AVAILABLE]]
-                found = BehindMatches(length, agree, seen, available, copied)
-                stages.revise(self.address, at + 1, drafts.tokens, drafts.confidences, found)
-        if not stages.predicts_numbers(self.address):
-            raise PolicyFault(f"policy '{self.name}' predicts what is no number")
-        if stages.choose(self.address, drafts.count, neural_len, ngram_len):
-            match, unknown = behind(neural_len), np.full_like(neural_len, -1)
-            found = BehindMatches(match.length, match.agree, match.seen, match.available, unknown)
-            stages.splice(self.address, neural_len, found, ngram_len)
-        return Proposal(neural_len, ngram_len)
+def planner_for(policies: Sequence[LearnedPolicy], setup: Setup) -> Pinned:
+    """A planner of these policies' models, in whose caps and tables of forwards they are alike."""
+    first = policies[0]
+    cap = min(first.cap, setup.cap)
+    return pinned_planner(
+        [each.model for each in policies],
+        costs_of(first, setup),
+        setup.slots,
+        cap,
+        min(first.neural_cap, setup.neural_cap, cap),
+        reads_drafts=first.model.reads_evidence and setup.shows_tokens,
+        is_async=setup.engine == ASYNC,
+        forwards=first.forwards_by_load,
+    )
 
-    def learn(self, report: Report) -> None:
-        """Take in what came of a step."""
-        stages.learn(
-            self.address,
-            report.emitted_tokens,
-            report.drafted,
-            report.neural_drafted,
-            report.accepted,
-            report.step_s,
-        )
+
+ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy
 
 
 def load_policy(name_or_path: str | Path) -> LearnedPolicy:

@@ -12,12 +12,12 @@ import numpy as np
 
 from adaspec.errors import AdaspecError, PolicyFault, SpecError, nearest
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
+from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 
 _DEFAULTS = BasePolicy()
 
 
-def own_policy(text: str) -> Policy:
+def own_policy(text: str) -> OwnPolicy:
     """The policy that `python:MODULE:NAME` makes; modules of the working folder count."""
     module_name, _, name = text.partition(":")[2].partition(":")
     if not module_name or not name:
@@ -37,7 +37,7 @@ def own_policy(text: str) -> Policy:
     return guarded(text, policy)
 
 
-def guarded(name: str, policy: Any) -> Policy:
+def guarded(name: str, policy: Any) -> OwnPolicy:
     """The policy under this name, its faults as its own; a `SpecError` where it decides nothing."""
     if not callable(getattr(policy, "decide", None)):
         raise SpecError(
@@ -55,7 +55,6 @@ class OwnPolicy:
 
     def __init__(self, name: str, policy: Any) -> None:
         self.name = name
-        self.stops_early = bool(getattr(policy, "stops_early", False))
         self._policy = policy
 
     def start(self, setup: Setup) -> None:

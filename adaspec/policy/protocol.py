@@ -1,6 +1,6 @@
-"""The protocol behind which every policy stands that is asked step by step.
+"""The protocol of a policy of one's own, which a replay asks step by step.
 
-A policy is a class with two methods, and three more where the defaults of `BasePolicy` do not do:
+A policy is a class with a method `decide`, and others where the defaults of `BasePolicy` do not do:
 
     start(setup)            a run begins: forget all
     holds_drafter(load)     whether requests hold the neural drafter where so many run
@@ -43,7 +43,8 @@ class Setup:
     slots: int
     """Slot numbers are below this."""
     shows_tokens: bool
-    """Whether drafted neural tokens are handed over (a trace may lack them)."""
+    """Whether drafted neural tokens are handed over. Where a trace lacks them, a splice is what the
+    match behind as many true tokens would copy."""
     shows_confidences: bool
     engine: str = SYNC
     """One of `cost.engine.ENGINES`."""
@@ -58,27 +59,22 @@ class Context(Protocol):
     def candidate(self, count: int) -> Ints:
         """What every row's most recent match would copy, padded with -1."""
 
-    def vllm_match(self, min_match: int, max_match: int) -> tuple[Ints, Ints]:
-        """vLLM's own look-up per row: where copying starts (-1: nowhere), the match's length."""
-
 
 @dataclass(slots=True)
 class Drafts:
-    """What the neural drafter has drafted so far in this step."""
+    """What the neural drafter has drafted in this step."""
 
     count: int
-    """Forwards run so far: tokens drafted per row that holds the drafter. At 0 the arrays below
-    have no columns."""
+    """Forwards run: tokens drafted per row that holds the drafter. At 0 the arrays below have no
+    columns."""
     tokens: Ints
     """(rows, count) drafted tokens, -1 where not drafted or not known."""
     confidences: Floats
     """(rows, count, 3) in the order of `trace.schema.CONFIDENCES`; NaN where not known."""
-    behind: Callable[[Ints], Matches]
+    splice_match: Callable[[Ints], Matches]
     """(lengths) -> the match behind row i's first lengths[i] drafted tokens; none where that is 0.
 
-    Where `Setup.shows_tokens` is false the true tokens stand in for the drafted ones. A row may
-    then be looked up at one length only, once drafting is over, and must verify just that many
-    neural tokens; `start` is -1. All else is refused."""
+    Refused where `Setup.shows_tokens` is false."""
 
 
 @dataclass(slots=True)
@@ -150,8 +146,6 @@ class Policy(Protocol):
     """
 
     name: str
-    stops_early: bool
-    """Whether `forwards` is asked again after each forward, as fewer than it first said may do."""
 
     def start(self, setup: Setup) -> None:
         """Forget everything and prepare for a run."""

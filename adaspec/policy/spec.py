@@ -1,8 +1,8 @@
 """The specs of policies, such as `hybrid-splice:4:20:2:2:5`: `KINDS` has every kind there is.
 
 A static rule is an entry of `FORMS`; a baseline is an entry of `KINDS` that says how it is parsed.
-What a policy needs of an engine or a trace it says itself (`Needs`). A new kind is replayed by the
-loop for any policy, unless `adaspec/replay/player.py` names a faster one.
+What a policy needs of an engine or a trace it says itself (`Needs`). How a kind is replayed, says
+`adaspec/replay/player.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from adaspec.errors import SpecError, nearest
 from adaspec.policy.adaptive import Adaptive, Rival
 from adaspec.policy.protocol import Policy
 from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
+
+Baseline: TypeAlias = StaticPolicy | Adaptive | Policy
 
 LONGEST_DRAFT = 1000
 _LONGEST_SPEC = 1000
@@ -44,7 +46,7 @@ class Kind:
     """The spec with its fields' names."""
     default: str
     """The spec that the bare head means."""
-    parse: Callable[[str, list[str]], Policy]
+    parse: Callable[[str, list[str]], Baseline]
     """(the whole text, the words behind the head) -> the policy, named by the text."""
 
 
@@ -57,7 +59,7 @@ class Form:
     fields: tuple[Field, ...]
     build: Callable[..., Any]
     """The fields' values -> the rule, or rival."""
-    policy: Callable[[str, Any], Policy] = StaticPolicy
+    policy: Callable[[str, Any], Baseline] = StaticPolicy
     """(the spec, the rule) -> the policy."""
 
     @property
@@ -70,7 +72,7 @@ class Form:
         """As of any kind."""
         return rule_spec(self.head, *(field.default for field in self.fields))
 
-    def parse(self, text: str, words: list[str]) -> Policy:
+    def parse(self, text: str, words: list[str]) -> Baseline:
         """As of any kind."""
         known = len(self.fields)
         if len(words) > known:
@@ -144,7 +146,11 @@ FORMS = {
         ),
         Form("hybrid-memory", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, memory=True)),
         # hybrid-splice, but n-gram only where the first drafted neural token agrees.
-        Form("hybrid-agree", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, agree=True)),
+        Form(
+            "hybrid-agree",
+            (_M, _KN, _KE, _MX, _KX),
+            partial(StaticRule, needs_matching_draft=True),
+        ),
     )
 }
 
@@ -152,7 +158,7 @@ BUDGET = Field("K", 5, 1, 8)
 _EMA = ("1,3,5", "0.2")
 
 
-def parse_policy(text: str) -> Policy:
+def parse_policy(text: str) -> Baseline:
     """The policy that a spec names; its name is the spec as given."""
     check_legible(text)
     words = text.strip().split(":")

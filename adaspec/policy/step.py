@@ -1,16 +1,13 @@
-"""Takes a policy through steps; knows neither engine nor recording.
+"""Takes a policy of one's own through the steps of a replay.
 
     enter                       a request enters: does it hold the neural drafter?
     begin(rows) -> Step         looks up what the running requests' text says
-    keep(step)                  do those that hold the drafter go on holding it?
-    plan(step)                  how many forwards of the drafter
-    forward_ran(step)           after each of them: another one?
+    draft(step)                 how many forwards of the drafter run
     settle(step) -> Cut         what is verified, checked and cut
-    report(step, ..), learn     what the target made of it
+    learn(step, ..)             what the target made of it
 
 Its caller owns the requests: their places in the index, how far each is, who holds the drafter. It
-also sets `Step.source`, where drafted tokens come from, before the first forward, and has drafts
-verified.
+also sets `Step.source`, where drafted tokens come from, before `draft`, and has drafts verified.
 
 A policy that breaks a rule raises a `PolicyFault`; what else a policy raises passes through.
 """
@@ -18,28 +15,23 @@ A policy that breaks a rule raises a `PolicyFault`; what else a policy raises pa
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.cost.model import StepShape, batch_shape, step_s
 from adaspec.draft.index import NgramIndex
 from adaspec.errors import PolicyFault
 from adaspec.policy.base import costs_of
-from adaspec.policy.protocol import (
-    Batch,
-    Bools,
-    Drafts,
-    Floats,
-    Ints,
-    Policy,
-    Proposal,
-    Report,
-    Setup,
-)
-from adaspec.policy.text import BehindDrafts, KnownText, Longs, whole_numbers
-from adaspec.predict.features import CANDIDATE, TAIL
+from adaspec.policy.protocol import Batch, Bools, Drafts, Ints, Policy, Proposal, Report, Setup
+
+Longs = NDArray[np.int64]
+
+MAX_TOKENS = 1 << 12
+"""Most tokens of the known text that a policy may ask for at once."""
+_HUGE = 1 << 30
 
 
 class Cut(NamedTuple):
@@ -52,21 +44,18 @@ class Cut(NamedTuple):
 
 
 class DraftSource(Protocol):
-    """Where one step's drafted tokens come from: a recording, or an engine's drafter."""
+    """Where one step's drafted tokens come from."""
 
     def drafts(self, count: int) -> Drafts:
         """What a policy is shown after `count` forwards; its arrays are the policy's to spoil."""
 
-    def check(self, neural_len: Ints) -> None:
-        """Raise a `PolicyFault` where what the policy has looked at rules these lengths out."""
-
-    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
-        """Where copying behind `neural_len` of `count` drafted tokens starts, how much there is."""
+    def copies(self, neural_len: Ints) -> tuple[Ints, Ints]:
+        """Where copying behind `neural_len` drafted tokens starts, how much there is."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One engine step of some requests, from the known text to what is verified."""
+    """One step of some requests, from the known text to what is verified."""
 
     slots: Longs
     context_tokens: Ints
@@ -79,47 +68,24 @@ class Step:
     batch: Batch
     """What the policy is shown, made of copies: it may write into it."""
     source: DraftSource | None = None
-    shown_forwards: int = 0
-    """After how many forwards the policy was shown drafts last."""
-    planned: int = 0
-    """The most forwards that the policy asked for."""
     forwards: int = 0
-    """Forwards run that the policy asked for."""
     proposal: Proposal | None = None
-    cut: Cut | None = None
-    shape: StepShape | None = None
-    """What the step did, as far as its duration depends on it."""
 
 
-class ShownDrafts:
-    """A source whose drafted tokens are known: what follows them is looked up in the index."""
+class KnownText:
+    """The `Context` of a batch: look-ups in the text as far as it is known."""
 
-    def __init__(self, index: NgramIndex, step: Step, tokens: Ints, confidences: Floats) -> None:
-        """(rows, most forwards) tokens and (.., 3) confidences, filled at least as far as asked."""
-        self._index, self._slots, self._holds = index, step.slots, step.holds_neural
-        self.tokens, self.confidences = tokens, confidences
+    def __init__(self, index: NgramIndex, slots: Longs, start: Ints) -> None:
+        """`start` says where the matches lie; no policy may hold these arrays."""
+        self._index, self._slots, self._start = index, slots, start
 
-    def drafts(self, count: int) -> Drafts:
-        """What a policy is shown after `count` forwards.
+    def tail(self, count: int) -> Ints:
+        """The last `count` known tokens of every row, padded with -1 on the left."""
+        return self._index.tail(self._slots, _checked_count(count))
 
-        Compiled policies are compiled for contiguous arrays: another layout is another compile.
-        """
-        self._behind = BehindDrafts(self._index, self._slots, self.tokens, count, self._holds)
-        tokens, confidences = self.tokens[:, :count].copy(), self.confidences[:, :count].copy()
-        return Drafts(count, tokens, confidences, self._behind)
-
-    def check(self, neural_len: Ints) -> None:
-        """A policy may look behind any lengths before it chooses others."""
-
-    def copies(self, count: int, neural_len: Ints) -> tuple[Ints, Ints]:
-        """What the index says behind the tokens of the last `drafts`."""
-        start, available = self._behind.copies(neural_len)
-        ended = self.ended(neural_len)
-        return start, available if ended is None else np.where(ended, 0, available)
-
-    def ended(self, neural_len: Ints) -> Bools | None:
-        """The rows of which so many drafted tokens end the text: no copy follows; None: no row."""
-        return None
+    def candidate(self, count: int) -> Ints:
+        """What every row's most recent match would copy, padded with -1."""
+        return self._index.copies(self._slots, self._start, _checked_count(count))
 
 
 class Executor:
@@ -128,7 +94,7 @@ class Executor:
     def __init__(self, policy: Policy, setup: Setup, index: NgramIndex) -> None:
         """Starts the policy; `index` holds the text of the running requests."""
         self.policy, self.setup, self.index = policy, setup, index
-        self._costs = costs_of(policy, setup)
+        self.costs = costs_of(policy, setup)
         self._is_new = np.zeros(setup.slots, np.bool_)
         policy.start(setup)
 
@@ -138,19 +104,17 @@ class Executor:
         return self.setup.neural_cap > 0 and bool(self.policy.holds_drafter(running))
 
     def begin(
-        self,
-        slots: Ints,
-        prompt_tokens: Ints,
-        position: Ints,
-        holds_neural: Bools,
-        reading: int = 0,
+        self, slots: Ints, prompt_tokens: Ints, position: Ints, holds_neural: Bools, reading: int
     ) -> Step:
         """A step of the requests in these slots of the index, as far as their text is known.
 
-        It reads so many tokens of prompts besides.
+        It reads so many tokens of prompts besides. Rows hold the drafter as long as the policy
+        says so of the load.
         """
         rows, holds = slots.astype(np.int64), holds_neural.copy()
-        matches, *known = self.index.survey(rows, TAIL, CANDIDATE)
+        if holds.any() and not self.policy.holds_drafter(len(rows)):
+            holds[:] = False
+        matches = self.index.survey(rows, 0, 0)[0]
         start, available = matches.start.copy(), matches.available.copy()
         batch = Batch(
             slots.astype(np.int32),
@@ -159,122 +123,74 @@ class Executor:
             holds.copy(),
             self._is_new[rows],
             matches,
-            KnownText(self.index, rows, start, *known),
+            KnownText(self.index, rows, start),
             reading,
         )
         self._is_new[rows] = False
-        context = prompt_tokens + position
-        return Step(rows, context, position, holds, start, available, batch)
+        return Step(rows, prompt_tokens + position, position, holds, start, available, batch)
 
-    def keep(self, step: Step) -> bool:
-        """Whether requests go on holding the drafter; if not, no row holds it any more."""
-        if not np.count_nonzero(step.holds_neural):
-            return True
-        if self.policy.holds_drafter(len(step.slots)):
-            return True
-        step.holds_neural[:] = False
-        return False
-
-    def plan(self, step: Step) -> int:
-        """The most forwards of the drafter that the policy asks for."""
+    def draft(self, step: Step) -> None:
+        """Run as many forwards of the drafter as the policy asks for."""
         assert step.source is not None
-        step.batch.holds_neural[:] = step.holds_neural
         step.batch.drafts = step.source.drafts(0)
-        step.planned = self._asked(step.batch)
-        return step.planned
-
-    def _asked(self, batch: Batch) -> int:
         name, limit = self.policy.name, self.setup.neural_cap
-        holds = np.count_nonzero(batch.holds_neural)  # the policy may write into it
-        asked = self.policy.forwards(batch)
+        asked = self.policy.forwards(step.batch)
         try:
-            most = operator.index(asked)
+            step.forwards = operator.index(asked)
         except TypeError:
             raise PolicyFault(
                 f"policy '{name}' asks for {asked!r:.60} forwards, not a whole number"
             ) from None
-        if not 0 <= most <= limit:
-            raise PolicyFault(f"policy '{name}' asks for {most} forwards; 0 to {limit} can be run")
-        if most > 0 and not holds:
+        if not 0 <= step.forwards <= limit:
+            raise PolicyFault(
+                f"policy '{name}' asks for {step.forwards} forwards; 0 to {limit} can be run"
+            )
+        if step.forwards > 0 and not step.holds_neural.any():
             raise PolicyFault(f"policy '{name}' drafts where no request holds the neural drafter")
-        return int(most)
-
-    def forward_ran(self, step: Step) -> bool:
-        """Count a forward whose tokens the source holds; whether the policy wants another."""
-        step.forwards += 1
-        if step.forwards >= step.planned:
-            return False
-        if not self.policy.stops_early:
-            return True
-        step.planned = min(step.planned, self._asked(self._shown(step)))
-        return step.forwards < step.planned
+        step.batch.drafts = step.source.drafts(step.forwards)
 
     def settle(self, step: Step) -> Cut:
         """What is verified: the policy's proposal, cut to what can be."""
-        proposal = self.policy.decide(self._shown(step))
-        name, source = self.policy.name, step.source
+        proposal = step.proposal = self.policy.decide(step.batch)
+        name, source, cap = self.policy.name, step.source, self.setup.cap
         assert source is not None
         neural_len, ngram_len = _checked_lengths(proposal, step.holds_neural, step.forwards, name)
         start, available = step.start, step.available
-        source.check(neural_len)
         if proposal.ngram_start is not None:
             start, available = _named_starts(
                 proposal.ngram_start, step.context_tokens, neural_len, start, available, name
             )
         drafted = neural_len > 0
         if (drafted & (ngram_len > 0)).any():
-            behind_start, behind_available = source.copies(step.forwards, neural_len)
-            start = np.where(drafted, behind_start, start)
-            available = np.where(drafted, behind_available, available)
-        step.proposal, step.cut = proposal, Cut(neural_len, ngram_len, start)
-        _cut_to(step.cut, available, self.setup.cap)
-        return step.cut
+            splice_start, splice_available = source.copies(neural_len)
+            start = np.where(drafted, splice_start, start)
+            available = np.where(drafted, splice_available, available)
+        room = np.minimum(available, np.maximum(cap - neural_len, 0))
+        return Cut(np.minimum(neural_len, cap), np.minimum(ngram_len, room), start)
 
-    def report(
-        self,
-        step: Step,
-        drafted: Ints,
-        neural_drafted: Ints,
-        accepted: Ints,
-        emitted: Ints,
-        emitted_tokens: Ints,
-        forwards: int,
-    ) -> Report:
-        """What a policy learns of a step that ran so many forwards, with what it is charged."""
+    def learn(
+        self, step: Step, cut: Cut, accepted: Ints, emitted: Ints, emitted_tokens: Ints
+    ) -> StepShape:
+        """Tell the policy what came of a step, with what it is charged; what the step did."""
         assert step.proposal is not None
         context, holds, rows = step.context_tokens, step.holds_neural, len(step.slots)
-        step.shape = batch_shape(rows, int(context.sum()), drafted, forwards, bool(holds.any()))
-        return Report(
+        drafted = cut.neural_len + cut.ngram_len
+        shape: StepShape = batch_shape(
+            rows, int(context.sum()), drafted, step.forwards, bool(holds.any())
+        )
+        # It may write into the arrays, so they are copies.
+        report = Report(
             step.batch,
             step.proposal,
             drafted,
-            neural_drafted,
-            accepted,
-            emitted,
-            emitted_tokens,
-            float(step_s(self._costs, step.shape)),
+            cut.neural_len.copy(),
+            accepted.copy(),
+            emitted.copy(),
+            emitted_tokens.copy(),
+            float(step_s(self.costs, shape)),
         )
-
-    def learn(self, report: Report) -> None:
-        """Tell the policy what came of a step; it may write into the arrays of its copy."""
-        self.policy.learn(
-            replace(
-                report,
-                drafted=report.drafted.copy(),
-                neural_drafted=report.neural_drafted.copy(),
-                accepted=report.accepted.copy(),
-                emitted=report.emitted.copy(),
-                emitted_tokens=report.emitted_tokens.copy(),
-            )
-        )
-
-    def _shown(self, step: Step) -> Batch:
-        """What the policy is shown, with what was drafted so far."""
-        assert step.source is not None
-        if step.shown_forwards != step.forwards:
-            step.batch.drafts = step.source.drafts(step.forwards)
-            step.shown_forwards = step.forwards
-        return step.batch
+        self.policy.learn(report)
+        return shape
 
 
 def _checked_lengths(proposal: object, holds: Bools, forwards: int, name: str) -> tuple[Ints, Ints]:
@@ -311,8 +227,31 @@ def _named_starts(
     )
 
 
-def _cut_to(cut: Cut, available: Ints, cap: int) -> None:
-    """Shorten to what there is to copy, and to the cap."""
-    behind = np.minimum(available, np.maximum(cap - cut.neural_len, 0))
-    np.minimum(cut.ngram_len, behind, out=cut.ngram_len)
-    np.minimum(cut.neural_len, cap, out=cut.neural_len)
+def splice_lengths(neural_len: object, drafted: int, holds: Bools) -> Ints:
+    """The lengths that a policy asks to look behind, as our own array; a `PolicyFault` if not."""
+    lengths = whole_numbers(neural_len, len(holds), "a look-up behind lengths")
+    if (lengths < 0).any() or (lengths > drafted * holds).any():
+        raise PolicyFault(
+            f"a look-up behind {lengths.tolist()} neural tokens: {drafted} are drafted "
+            f"for each of {int(holds.sum())} rows that hold the drafter"
+        )
+    return lengths
+
+
+def whole_numbers(values: object, rows: int, what: str) -> Ints:
+    """One whole number per row, as our own array; a `PolicyFault` otherwise."""
+    numbers = np.array(values)
+    if numbers.shape != (rows,) or numbers.dtype.kind not in "iu":
+        raise PolicyFault(
+            f"{what} of shape {numbers.shape} and type {numbers.dtype}: "
+            f"one whole number for each of {rows} running rows is needed"
+        )
+    return numbers.clip(-_HUGE, _HUGE).astype(np.int32)
+
+
+def _checked_count(count: object) -> int:
+    if not isinstance(count, int | np.integer) or not 0 <= count <= MAX_TOKENS:
+        raise PolicyFault(
+            f"{count!r:.60} tokens of the known text: 0..{MAX_TOKENS} may be asked for"
+        )
+    return int(count)

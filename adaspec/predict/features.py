@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.jit import compiled
-from adaspec.predict.tables import LEVELS, TOLD, Tables, fill_copy_figures, fill_figures
+from adaspec.predict.tables import LEVELS, VALUES_PER_LEVEL, Tables, fill_copy_values, fill_values
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -64,7 +64,10 @@ begins in the prompt are -1. All but the length are NaN without a match. The res
 prompt tokens known, and the token tables' mean, log count and depth per key.
 """
 
-TABLES_AT = BEFORE.index("neural_after_1")
+MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = range(4)
+MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION, LOG_CONTEXT_TOKENS, PROMPT_TOKENS = range(4, 9)
+TABLES_AT = 9
+"""The columns of the first of them, and where those of the token tables begin."""
 FEATURES = len(BEFORE)
 
 
@@ -86,7 +89,7 @@ class RowFacts(NamedTuple):
     """The tokens that the match would copy as (rows, CANDIDATE), with -1 past its end."""
 
 
-class BehindMatches(NamedTuple):
+class SpliceMatches(NamedTuple):
     """The matches behind neural drafts, in the order of `Matches`; length 0 if there is none."""
 
     length: Ints
@@ -111,22 +114,22 @@ def fill_features(
         x = out[place]
         context = rows.prompt_tokens[row] + rows.position[row]
         if rows.length[row] > 0:
-            x[0] = rows.length[row]
-            x[1] = rows.agree[row]
-            x[2] = rows.seen[row]
+            x[MATCH_LENGTH] = rows.length[row]
+            x[MATCH_AGREE] = rows.agree[row]
+            x[MATCH_SEEN] = rows.seen[row]
             if rows.start[row] >= IN_ANSWERS:
-                x[3] = x[5] = -1.0
+                x[MATCH_LOG_DISTANCE] = x[MATCH_IN_PROMPT] = -1.0
             else:
-                x[3] = np.log(context - rows.start[row] + 0.0)
-                x[5] = rows.start[row] < rows.prompt_tokens[row]
-            x[4] = min(rows.available[row], 64)
+                x[MATCH_LOG_DISTANCE] = np.log(context - rows.start[row] + 0.0)
+                x[MATCH_IN_PROMPT] = rows.start[row] < rows.prompt_tokens[row]
+            x[MATCH_AVAILABLE] = min(rows.available[row], 64)
         else:
-            x[:6] = np.nan
-            x[0] = 0.0
-        x[6] = rows.position[row]
-        x[7] = np.log(context + 0.0)
-        x[8] = rows.prompt_tokens[row]
-        fill_figures(
+            x[: MATCH_IN_PROMPT + 1] = np.nan
+            x[MATCH_LENGTH] = 0.0
+        x[POSITION] = rows.position[row]
+        x[LOG_CONTEXT_TOKENS] = np.log(context + 0.0)
+        x[PROMPT_TOKENS] = rows.prompt_tokens[row]
+        fill_values(
             tables,
             rows.tail[row, TAIL - 1],
             rows.tail[row, TAIL - 2],
@@ -134,7 +137,7 @@ def fill_features(
             rows.candidate[row, 0],
             rows.candidate[row, 1],
             keys,
-            x[TABLES_AT : TABLES_AT + TOLD * LEVELS],
+            x[TABLES_AT : TABLES_AT + VALUES_PER_LEVEL * LEVELS],
         )
 
 
@@ -166,7 +169,10 @@ those before it, NaN at the first; behind_*: the match behind this token, which 
 context's match and the draft together if all of it was seen before.
 """
 
-EXPECTED = EVIDENCE.index("expected")
+DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = range(5)
+AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
+LEAST_LOGPROB, LEAST_MARGIN, BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = range(10, 15)
+"""Their columns."""
 
 
 @compiled
@@ -174,7 +180,7 @@ def fill_evidence(
     depth: int,
     expected: float,
     confidence: Floats,
-    agreed: int,
+    matching_tokens: int,
     match_length: float,
     ngram_expected: float,
     survival: float,
@@ -184,25 +190,22 @@ def fill_evidence(
     behind_seen: int,
     out: Floats,
 ) -> None:
-    """Fill one row of features; the first `agreed` drafted tokens are the candidate's.
+    """Fill one row of features; the first `matching_tokens` drafted tokens are the candidate's.
 
     `least` has the least log-probability and margin of the earlier tokens, NaN at the first.
     """
-    out[0] = depth
-    out[1] = expected
-    out[2] = confidence[0]
-    out[3] = confidence[1]
-    out[4] = confidence[2]
-    out[5] = agreed >= depth if match_length > 0 else np.nan
-    out[6] = agreed if match_length > 0 else np.nan
-    out[7] = match_length
-    out[8] = ngram_expected
-    out[9] = survival
-    out[10] = least[0]
-    out[11] = least[1]
-    out[12] = behind_length
-    out[13] = behind_agree if behind_length > 0 else np.nan
-    out[14] = behind_seen if behind_length > 0 else np.nan
+    out[DEPTH] = depth
+    out[EXPECTED] = expected
+    out[LOGPROB : ENTROPY + 1] = confidence
+    out[AGREES] = matching_tokens >= depth if match_length > 0 else np.nan
+    out[AGREED_TOKENS] = matching_tokens if match_length > 0 else np.nan
+    out[NGRAM_LENGTH] = match_length
+    out[NGRAM_EXPECTED] = ngram_expected
+    out[SURVIVAL_SO_FAR] = survival
+    out[LEAST_LOGPROB : LEAST_MARGIN + 1] = least
+    out[BEHIND_LENGTH] = behind_length
+    out[BEHIND_AGREE] = behind_agree if behind_length > 0 else np.nan
+    out[BEHIND_SEEN] = behind_seen if behind_length > 0 else np.nan
 
 
 SPLICE = (
@@ -221,7 +224,10 @@ SPLICE = (
 """The features of a splice, in order. None depends on the match's position, because traces without
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
 the first token to copy, NaN in such traces."""
-COPY_AT = SPLICE.index("copy_right")
+SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = range(4)
+SPLICE_DEPTH, SPLICE_REACHED, SPLICE_NGRAM_LENGTH, SPLICE_POSITION = range(4, 8)
+COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = range(8, 11)
+"""Their columns."""
 
 
 @compiled
@@ -241,12 +247,12 @@ def fill_splice(
     out: Floats,
 ) -> None:
     """Fill one row of features; `before` is the last neural token."""
-    out[0] = length
-    out[1] = agree
-    out[2] = seen
-    out[3] = min(available, 32)
-    out[4] = tokens
-    out[5] = survival
-    out[6] = match_length
-    out[7] = position
-    fill_copy_figures(tables, before, copied, keys, out[COPY_AT:])
+    out[SPLICE_LENGTH] = length
+    out[SPLICE_AGREE] = agree
+    out[SPLICE_SEEN] = seen
+    out[SPLICE_AVAILABLE] = min(available, 32)
+    out[SPLICE_DEPTH] = tokens
+    out[SPLICE_REACHED] = survival
+    out[SPLICE_NGRAM_LENGTH] = match_length
+    out[SPLICE_POSITION] = position
+    fill_copy_values(tables, before, copied, keys, out[COPY_RIGHT:])

@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError
 from adaspec.jit import compiled, inlined
 
-LEVELS = 7
+AFTER_1, AFTER_2, AFTER_3, FIRST, BEHIND_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
+"""The levels, in the order of the features, and how many there are."""
 NEURAL, NGRAM = 0, 1
 SOURCE = (NEURAL, NEURAL, NEURAL, NGRAM, NGRAM, NGRAM, NEURAL)
 """The source whose acceptance each level describes."""
-PARENT = (-1, 0, 1, -1, 3, 3, 0)
-"""The level that each level's means are shrunk towards; -1 is the base."""
-TOLD = 3
-"""The number of figures per level: mean, log count, depth."""
+BASE = -1
+PARENT = (BASE, AFTER_1, AFTER_2, BASE, FIRST, FIRST, AFTER_1)
+"""The level that each level's means are shrunk towards."""
+MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = range(4)
+"""The values of each level, and how many there are."""
 
 
 class Tables(NamedTuple):
@@ -84,17 +86,24 @@ def level_keys(
     salt: np.uint64, t1: int, t2: int, t3: int, c1: int, c2: int, keys: NDArray[np.uint64]
 ) -> None:
     """Fill in all levels' keys at a position; 0 if a token that the key needs is unknown (-1)."""
-    keys[0] = key_of(salt, 0, t1, -1, -1) if t1 >= 0 else np.uint64(0)
-    keys[1] = key_of(salt, 1, t1, t2, -1) if t2 >= 0 else np.uint64(0)
-    keys[2] = key_of(salt, 2, t1, t2, t3) if t3 >= 0 else np.uint64(0)
-    keys[3] = key_of(salt, 3, c1, -1, -1) if c1 >= 0 else np.uint64(0)
-    keys[4] = key_of(salt, 4, c1, t1, -1) if c1 >= 0 and t1 >= 0 else np.uint64(0)
-    keys[5] = key_of(salt, 5, c1, c2, -1) if c1 >= 0 and c2 >= 0 else np.uint64(0)
-    keys[6] = key_of(salt, 6, c1, t1, -1) if c1 >= 0 and t1 >= 0 else np.uint64(0)
+    keys[:] = 0
+    if t1 >= 0:
+        keys[AFTER_1] = key_of(salt, AFTER_1, t1, -1, -1)
+    if t2 >= 0:
+        keys[AFTER_2] = key_of(salt, AFTER_2, t1, t2, -1)
+    if t3 >= 0:
+        keys[AFTER_3] = key_of(salt, AFTER_3, t1, t2, t3)
+    if c1 >= 0:
+        keys[FIRST] = key_of(salt, FIRST, c1, -1, -1)
+    if c1 >= 0 and t1 >= 0:
+        keys[BEHIND_LAST] = key_of(salt, BEHIND_LAST, c1, t1, -1)
+        keys[AT_CANDIDATE] = key_of(salt, AT_CANDIDATE, c1, t1, -1)
+    if c1 >= 0 and c2 >= 0:
+        keys[FIRST_TWO] = key_of(salt, FIRST_TWO, c1, c2, -1)
 
 
 @compiled
-def fill_figures(
+def fill_values(
     tables: Tables,
     t1: int,
     t2: int,
@@ -104,30 +113,30 @@ def fill_figures(
     keys: NDArray[np.uint64],
     out: NDArray[np.float32],
 ) -> None:
-    """Fill `out` with TOLD numbers per level; an unseen key gets its parent's, and count 0."""
+    """Fill `out` with every level's values; an unseen key gets its parent's, and count 0."""
     level_keys(tables.salt[0], t1, t2, t3, c1, c2, keys)
     for level in range(LEVELS):
         slot = find(tables, keys[level]) if keys[level] != 0 else -1
-        offset = TOLD * level
+        at, parent = VALUES_PER_LEVEL * level, PARENT[level]
         if slot >= 0:
-            out[offset] = tables.means[slot]
-            out[offset + 1] = tables.counts[slot]
-            out[offset + 2] = tables.depths[slot]
+            out[at + MEAN] = tables.means[slot]
+            out[at + LOG_COUNT] = tables.counts[slot]
+            out[at + DEPTH] = tables.depths[slot]
             continue
-        parent = PARENT[level]
-        if parent >= 0:
-            out[offset], out[offset + 2] = out[TOLD * parent], out[TOLD * parent + 2]
-        else:
+        if parent == BASE:
             source = SOURCE[level]
-            out[offset], out[offset + 2] = tables.base[source], tables.base[2 + source]
-        out[offset + 1] = 0.0
+            out[at + MEAN], out[at + DEPTH] = tables.base[source], tables.base[2 + source]
+        else:
+            inherited = VALUES_PER_LEVEL * parent
+            out[at + MEAN], out[at + DEPTH] = out[inherited + MEAN], out[inherited + DEPTH]
+        out[at + LOG_COUNT] = 0.0
 
 
 @compiled
-def fill_copy_figures(
+def fill_copy_values(
     tables: Tables, before: int, token: int, keys: NDArray[np.uint64], out: NDArray[np.float32]
 ) -> None:
-    """Fill in the tables' figures for a token copied behind `before`; NaN if it is not known.
+    """Fill in the tables' values for a token copied behind `before`; NaN if it is not known.
 
     They are how often copies that begin with the token are right, in general and behind `before`,
     and the log count of the latter.
@@ -136,9 +145,9 @@ def fill_copy_figures(
         out[:3] = np.nan
         return
     level_keys(tables.salt[0], before, -1, -1, token, -1, keys)
-    slot = find(tables, keys[3])
+    slot = find(tables, keys[FIRST])
     out[0] = tables.means[slot] if slot >= 0 else tables.base[NGRAM]
-    slot = find(tables, keys[4]) if keys[4] != 0 else -1
+    slot = find(tables, keys[BEHIND_LAST]) if keys[BEHIND_LAST] != 0 else -1
     out[1] = tables.means[slot] if slot >= 0 else out[0]
     out[2] = tables.counts[slot] if slot >= 0 else 0.0
 

@@ -7,8 +7,7 @@ import numpy as np
 from adaspec.cost.model import CostModel, Costs, decoding_shape
 from adaspec.jit import compiled
 from adaspec.policy import adaptive
-from adaspec.policy.adaptive import Adaptive, Array, Rival
-from adaspec.policy.protocol import Ints
+from adaspec.policy.adaptive import Adaptive, Array, Ints, Rival
 from adaspec.replay import closed_loop
 from adaspec.replay.recording import Columns, Recording
 from adaspec.replay.result import Result
@@ -40,7 +39,7 @@ def _run(
 def run_adaptive(
     recording: Recording, policy: Adaptive, order: Ints, concurrency: int, cost: CostModel, cap: int
 ) -> Result:
-    """What the loop for any policy would say of this policy, compiled."""
+    """One run of the closed loop under a rival that adapts."""
     (rival, state), costs = adaptive.begin(policy.rival, cap), cost.charged_to(policy.deciding)
     loop = _run(recording.columns, order, concurrency, rival, state, costs.constants())
     return closed_loop.result_of(loop)

@@ -5,30 +5,29 @@ Training looks at every position of a recording once: see `survey`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import CostModel, Costs, batch_shape, line, step_s
+from adaspec.cost.engine import SYNC
+from adaspec.cost.model import CostModel, StepShape, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
 from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
 from adaspec.jit import compiled
-from adaspec.policy.base import deciding_of
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned, pinned_planner, planner_at
+from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.memory import Planner, rows_of
+from adaspec.policy.protocol import Setup
 from adaspec.predict.features import (
     CANDIDATE,
     EVIDENCE,
     FEATURES,
     SPLICE,
     TAIL,
-    BehindMatches,
     RowFacts,
+    SpliceMatches,
 )
 from adaspec.replay.closed_loop import (
     ClosedLoop,
@@ -63,6 +62,53 @@ class Seen(NamedTuple):
     drafted: Floats
 
 
+class Decided(NamedTuple):
+    """A step of a closed loop, as it was decided, before it is charged."""
+
+    neural_len: Ints
+    ngram_len: Ints
+    shape: StepShape
+    accepted: int
+    """Drafted tokens that the target accepted, of all rows."""
+
+
+@compiled
+def decide_step(
+    arrays: RecordedArrays, loop: ClosedLoop, address: int, model_of_request: Ints, cap: int
+) -> Decided:
+    """Take all running requests through a step of the planner at this address, and have it learn.
+
+    `loop.emitted` is filled in. `cap` is the run's own, to which look-ups on the true path are cut.
+    """
+    planner = planner_at(address)
+    limits, count = planner.limits[0], loop.request.shape[0]
+    reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
+    limits.rows = count
+    context = context_tokens(loop)
+    _take_in(arrays, loop, planner, model_of_request)
+    rows = rows_of(planner)
+    limits.prompt_tokens = read_beside(loop)
+    forwards = stages.plan(address)
+    if reads_drafts and forwards > 0:
+        tokens, confidences = _drafts(arrays, loop, planner, forwards)
+        for depth in range(1, forwards + 1):
+            # Nothing is looked up on the true path, and so nothing is cut.
+            depths = np.full(count, depth, np.int32)
+            behind = _behind(arrays, loop, planner, depths, 0)
+            stages.revise(address, depth, tokens, confidences, behind)
+    neural_len, ngram_len = np.zeros((2, count), np.int32)
+    if stages.choose(address, forwards, neural_len, ngram_len):
+        behind = _behind(arrays, loop, planner, neural_len, cap)
+        stages.splice(address, neural_len, behind, ngram_len)
+    accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
+    drafted = neural_len + ngram_len
+    budget = stages.budget(address) if is_async else 0
+    shape = batch_shape(count, context, drafted, forwards, loop.holds_neural.any(), budget)
+    seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
+    stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
+    return Decided(neural_len, ngram_len, shape, taken)
+
+
 @compiled
 def _run(
     arrays: RecordedArrays,
@@ -72,40 +118,13 @@ def _run(
     model_of_request: Ints,
     cap: int,
 ) -> ClosedLoop:
-    """The closed loop, run to its end, under the planner at this address.
-
-    `cap` is the run's own, to which look-ups on the true path are cut.
-    """
-    planner = planner_at(address)
-    limits = planner.limits[0]
-    reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
+    """The closed loop, run to its end, under the planner at this address."""
     # How many run, and so whether requests hold the drafter, stays the same.
-    limits.rows, holds = concurrency, stages.holds_drafter(address, concurrency)
+    holds = stages.holds_drafter(address, concurrency)
     loop = start(arrays.columns, order, concurrency, holds)
     while goes_on(loop):
-        context = context_tokens(loop)
-        _take_in(arrays, loop, planner, model_of_request)
-        rows = rows_of(planner)
-        limits.prompt_tokens = read_beside(loop)
-        forwards = stages.plan(address)
-        if reads_drafts and forwards > 0:
-            tokens, confidences = _drafts(arrays, loop, planner, forwards)
-            for depth in range(1, forwards + 1):
-                # Nothing is looked up on the true path, and so nothing is cut.
-                depths = np.full(concurrency, depth, np.int32)
-                behind = _behind(arrays, loop, planner, depths, 0)
-                stages.revise(address, depth, tokens, confidences, behind)
-        neural_len, ngram_len = np.zeros((2, concurrency), np.int32)
-        if stages.choose(address, forwards, neural_len, ngram_len):
-            behind = _behind(arrays, loop, planner, neural_len, cap)
-            stages.splice(address, neural_len, behind, ngram_len)
-        accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
-        drafted = neural_len + ngram_len
-        budget = stages.budget(address) if is_async else 0
-        shape = batch_shape(concurrency, context, drafted, forwards, holds, budget)
-        seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
-        stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
-        finish_step(loop, planner.costs, shape, taken)
+        decided = decide_step(arrays, loop, address, model_of_request, cap)
+        finish_step(loop, planner_at(address).costs, decided.shape, decided.accepted)
     return loop
 
 
@@ -205,7 +224,7 @@ def _drafts(
 @compiled
 def _behind(
     arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, neural_len: Ints, cap: int
-) -> BehindMatches:
+) -> SpliceMatches:
     """The matches behind so many drafted tokens per row; true ones where none are recorded.
 
     A policy that reads drafts sees which token would be copied.
@@ -231,7 +250,7 @@ def _behind(
                     copied[row] = copied_token(arrays, r, begin, 0)
                 else:
                     copied[row] = arrays.drafted[i, begin - known]
-    return BehindMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
+    return SpliceMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
 
 
 @compiled
@@ -272,16 +291,13 @@ def run_learned(
     cap: int,
     engine: str = SYNC,
 ) -> Result:
-    """What the loop for any policy would say of this policy, compiled."""
+    """One run of the closed loop, decided by the compiled stages."""
     if isinstance(policy, CrossfitPolicy):
         policies, model_of_request = policy.policies, policy.policy_of_request
     else:
         policies, model_of_request = (policy,), np.zeros(len(recording), np.int32)
-    first = policies[0]
-    costs = cost.under(engine).charged_to(deciding_of(first, recording.shows_tokens)).constants()
-    run_cap, cap = cap, min(first.cap, cap)
-    kept = _planner(policies, recording, costs, concurrency, cap, engine)
-    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, run_cap)
+    kept = planner_for(policies, setup_for(recording, cost, concurrency, cap, engine))
+    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, cap)
     del kept  # the compiled loop knows an address only: what lies there must outlive it
     return result_of(loop)
 
@@ -293,8 +309,8 @@ def survey(
 
     That is before drafting or, with `drafts`, behind drafts of all lengths there.
     """
-    columns, costs = recording.columns, line("none", 1.0, 0.0).constants()
-    kept = _planner((policy,), recording, costs, together, policy.cap, SYNC)
+    columns, cost = recording.columns, line("none", 1.0, 0.0)
+    kept = planner_for((policy,), setup_for(recording, cost, together, policy.cap))
     limits = kept.value.limits[0]
     # The first token of an output is there before anything is decided.
     counts = columns.length[requests] - 1
@@ -323,23 +339,9 @@ def survey(
     )
 
 
-def _planner(
-    policies: Sequence[LearnedPolicy],
-    recording: Recording,
-    costs: Costs,
-    slots: int,
-    cap: int,
-    engine: str,
-) -> Pinned:
-    """A planner of these policies' models."""
-    first = policies[0]
-    return pinned_planner(
-        [each.model for each in policies],
-        costs,
-        slots,
-        cap,
-        min(first.neural_cap, recording.neural_cap, cap),
-        reads_drafts=first.model.reads_evidence and recording.shows_tokens,
-        is_async=engine == ASYNC,
-        forwards=first.forwards_by_load,
-    )
+def setup_for(
+    recording: Recording, cost: CostModel, slots: int, cap: int, engine: str = SYNC
+) -> Setup:
+    """What holds for a run over this recording."""
+    shows = recording.shows_tokens, recording.shows_confidences
+    return Setup(cost, cap, recording.neural_cap, slots, *shows, engine)

@@ -1,7 +1,4 @@
-"""Replays whatever can be named in an evaluation, each kind in the fastest way there is.
-
-A policy needs no way of its own: the loop for any policy replays it, one step at a time.
-"""
+"""Replays whatever can be named in an evaluation, each kind in the fastest way there is."""
 
 from __future__ import annotations
 
@@ -55,10 +52,6 @@ class UndelayedRule:
         return self.rule.needs
 
 
-Contender: TypeAlias = (
-    Policy | Oracle | CrossfitPolicy | CrossfitRule | UndelayedRule | SuffixDecoding
-)
-
 _COMPILED = (
     StaticPolicy,
     CrossfitRule,
@@ -67,6 +60,17 @@ _COMPILED = (
     CrossfitPolicy,
     Adaptive,
     Oracle,
+)
+Contender: TypeAlias = (
+    StaticPolicy
+    | CrossfitRule
+    | UndelayedRule
+    | LearnedPolicy
+    | CrossfitPolicy
+    | Adaptive
+    | Oracle
+    | SuffixDecoding
+    | Policy
 )
 
 

@@ -14,7 +14,7 @@ from adaspec.draft.match import AVAILABLE, FACTS, LENGTH, START, Matches
 from adaspec.draft.positions import (
     accepted_runs,
     match_positions,
-    matches_behind_drafts,
+    splice_matches,
     vllm_positions,
 )
 from adaspec.errors import EvaluationError
@@ -185,7 +185,7 @@ def build_recording(
         prompt, output = chosen[number].prompt_tokens, chosen[number].output_tokens
         matches[number] = match_positions(prompt, output, known)
         if drafted:
-            behind[number] = matches_behind_drafts(prompt, output, drafted[number], known)
+            behind[number] = splice_matches(prompt, output, drafted[number], known)
         if known is not None:  # one may know less, but a place means the same in all of them
             answers = max(answers, known.stored, key=len)
     facts = _facts(matches)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Policy
+from adaspec.policy.learned import LearnedPolicy, ServedPolicy
 from adaspec.vllm.events import SOURCES, Observers
 
 log = logging.getLogger("vllm.adaspec")
@@ -22,7 +21,7 @@ DRIFTED = 0.7
 class Drift:
     """What comes of a started policy's drafts, told to observers and, once, to the log."""
 
-    def __init__(self, policy: Policy, observers: Observers) -> None:
+    def __init__(self, policy: ServedPolicy, observers: Observers) -> None:
         self._policy = policy if isinstance(policy, LearnedPolicy) else None
         self._observers = observers
         self._steps = 0
@@ -33,9 +32,9 @@ class Drift:
         self._steps += 1
         if self._policy is None or self._steps % PERIOD:
             return
-        came = self._policy.came()
-        self._observers.notify("recalibrated", came)
-        for source, share in zip(SOURCES[1:], came, strict=True):
+        ratios = self._policy.acceptance_ratios()
+        self._observers.notify("recalibrated", ratios)
+        for source, share in zip(SOURCES[1:], ratios, strict=True):
             if share < DRIFTED and source not in self._drifted:
                 self._drifted.add(source)
                 log.warning(

@@ -242,8 +242,8 @@ class Observer:
     def guarded(self, guarded: Guarded) -> None:
         """Called with the guard's word for the next step, where there is a guard."""
 
-    def recalibrated(self, came: list[float]) -> None:
-        """Called now and then with what came of drafts by source, as in `LearnedPolicy.came`."""
+    def recalibrated(self, acceptance_ratios: list[float]) -> None:
+        """Called now and then with `LearnedPolicy.acceptance_ratios`."""
 
     def fault(self, fault: Fault) -> None:
         """Called when something failed."""

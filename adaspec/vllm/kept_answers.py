@@ -25,7 +25,8 @@ from numpy.typing import ArrayLike
 
 from adaspec.draft.answers import AnswerIndex, Stored
 from adaspec.policy.base import needs_of
-from adaspec.policy.protocol import Ints, Policy
+from adaspec.policy.learned import ServedPolicy
+from adaspec.policy.protocol import Ints
 from adaspec.vllm.events import Serving
 from adaspec.vllm.patching import in_one_line
 
@@ -133,7 +134,7 @@ class KeptIndex(AnswerIndex):
         return key, tokens.astype(np.int32)
 
 
-def answers_of(serving: Serving, policy: Policy) -> AnswerIndex | None:
+def answers_of(serving: Serving, policy: ServedPolicy) -> AnswerIndex | None:
     """The memory that a policy copies from, with what files have of it; None if it needs none."""
     if not serving.memory_bytes or not needs_of(policy).memory:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
-from adaspec.cost.plain import plain_seconds
+from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
 from adaspec.vllm.guarding import LAGS, send_guard, word_of

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 from adaspec.cost.model import CostModel
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.learned import LearnedPolicy, ServedPolicy
+from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
@@ -43,7 +43,7 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
     recording, has_head = options.mode == "record", options.model is not None
     target = target_of(config.model_config, options.vocabulary_hash)
     choice = choose(options, target, has_head)
-    policy: Policy = recording_policy() if recording else choice.policy
+    policy: ServedPolicy = recording_policy() if recording else choice.policy
     setup = Setup(
         cost=choice.cost,
         cap=choice.cap,
@@ -139,7 +139,7 @@ def announce(config: Any, choice: Choice, serving: Serving, options: Options) ->
         log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
 
 
-def weighs_costs(options: Options, policy: Policy) -> bool:
+def weighs_costs(options: Options, policy: ServedPolicy) -> bool:
     """Whether a server of this policy decides by what steps cost."""
     return options.mode != "record" and not isinstance(policy, StaticPolicy)
 
@@ -151,7 +151,7 @@ def memory_file(folder: str | None, replica: int | None) -> Path | None:
     return Path(folder) / ("answers.jsonl" if replica is None else f"answers-{replica}.jsonl")
 
 
-def _version(policy: Policy) -> str:
+def _version(policy: ServedPolicy) -> str:
     """An identifier that tells one training of a policy from another."""
     if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
         return ""

@@ -32,13 +32,12 @@ from made_up import IN_TURN, WORKLOADS, made_up
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
-from adaspec.cost.model import CostModel
-from adaspec.cost.plain import plain_seconds
+from adaspec.cost.model import CostModel, plain_seconds
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.guard import HOLD, PROBE, Guard, Said
-from adaspec.policy.learned import load_policy
-from adaspec.policy.protocol import Policy
+from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.spec import FIRST_WORDS, parse_policy
+from adaspec.policy.static import StaticPolicy
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
@@ -130,9 +129,13 @@ def wrong(cost: CostModel, by: float) -> CostModel:
 
 
 @cache
-def policy_of(name: str) -> Policy:
+def policy_of(name: str) -> ServedPolicy:
     """A spec's policy, or a shipped one."""
-    return parse_policy(name) if name.partition(":")[0] in FIRST_WORDS else load_policy(name)
+    if name.partition(":")[0] not in FIRST_WORDS:
+        return load_policy(name)
+    policy = parse_policy(name)
+    assert isinstance(policy, StaticPolicy)
+    return policy
 
 
 def play(

@@ -1,33 +1,40 @@
-"""The replay of any policy, with the guard of servers over it and costs that it does not know."""
+"""A replay in a sync engine with the guard of servers over it, and costs that it does not know."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Deciding, StepShape
+from adaspec.cost.model import CostModel, Deciding, StepShape, batch_shape
 from adaspec.policy.base import deciding_of
-from adaspec.policy.guard import HOLD, Guard, Said
-from adaspec.policy.protocol import Policy
-from adaspec.replay.closed_loop import context_tokens
-from adaspec.replay.loop import Run
+from adaspec.policy.guard import HOLD, Guard
+from adaspec.policy.learned import LearnedPolicy, ServedPolicy, planner_for
+from adaspec.policy.planner import stages
+from adaspec.policy.static import StaticRule
+from adaspec.replay.closed_loop import (
+    ClosedLoop,
+    context_tokens,
+    finish_step,
+    goes_on,
+    result_of,
+    start,
+)
+from adaspec.replay.learned import decide_step, setup_for
 from adaspec.replay.recording import Recording
+from adaspec.replay.result import Result
 
 
-class GuardedRun(Run):
+class GuardedRun:
     """One run in which a guard sees what steps take and emit, and says which of them speculate.
 
-    Steps take what `true_cost` says; the policy weighs the run's cost all the same. Without a
-    guard all of them speculate.
+    Steps take what `true_cost` says; the policy weighs `cost` all the same. Without a guard all of
+    them speculate.
     """
-
-    held_off = False
-    """Whether the last step was held off: the policy knows nothing of the running requests."""
 
     def __init__(
         self,
         recording: Recording,
-        policy: Policy,
+        policy: ServedPolicy,
         order: NDArray[np.int32],
         concurrency: int,
         cost: CostModel,
@@ -35,49 +42,82 @@ class GuardedRun(Run):
         guard: Guard | None,
         true_cost: CostModel,
     ) -> None:
-        super().__init__(recording, policy, order, concurrency, cost, cap)
         deciding = deciding_of(policy, recording.shows_tokens)
         self.costs = true_cost.charged_to(deciding).constants()
         self.plain_costs = true_cost.charged_to(Deciding.NOTHING).constants()
-        self.guard = guard
-        self._noted_s = 0.0
-        """Until when the guard was told of."""
+        self.recording, self.policy, self.cap, self.guard = recording, policy, cap, guard
+        if isinstance(policy, LearnedPolicy):
+            self.planner = planner_for((policy,), setup_for(recording, cost, concurrency, cap))
+            self.holds = bool(stages.holds_drafter(self.planner.address, concurrency))
+        else:
+            self.holds = policy.rule.neural_len > 0
+        self.loop = start(recording.columns, order, concurrency, self.holds)
 
-    def step(self) -> None:
+    def result(self) -> Result:
+        """Run to the end."""
+        while goes_on(self.loop):
+            self._step()
+        return result_of(self.loop)
+
+    def _step(self) -> None:
         """Take all running requests one step on, as the guard says."""
         guard, loop = self.guard, self.loop
+        totals, rows = loop.totals[0], len(loop.slot)
         if guard is None:
-            super().step()
+            self._speculate()
             return
-        rows, tokens_before = len(loop.slot), float(loop.totals["tokens"][0])
+        time_s, tokens = float(totals["time_s"]), float(totals["tokens"])
         prompt_tokens = int(loop.state["prompt_tokens"][0])
         said = guard.decide(rows, int(context_tokens(loop)), prompt_tokens)
         if said.speculates:
-            if self.held_off:
-                self._readmit()
-            super().step()
+            # Those that ran without the drafter stay so: it has not read what they emitted.
+            loop.state["gives_drafter"] = self.holds
+            self._speculate()
         else:
-            self._go_without(said)
-        now_s, tokens = float(loop.totals["time_s"][0]), float(loop.totals["tokens"][0])
-        guard.note(said, now_s - self._noted_s, round(tokens - tokens_before), rows)
-        self._noted_s = now_s
+            if said.word == HOLD:
+                loop.state["gives_drafter"], loop.holds_neural[:] = False, False
+            loop.emitted[:] = 1
+            shape = StepShape(rows, int(context_tokens(loop)), 0, 0, False, 0, 0, 0)
+            finish_step(loop, self.plain_costs, shape, 0)
+        took_s, emitted = float(totals["time_s"]) - time_s, float(totals["tokens"]) - tokens
+        guard.note(said, took_s, round(emitted), rows)
 
-    def gets_drafter(self, slot: int) -> bool:
-        """None enters while the policy is held off."""
-        return not self.held_off and super().gets_drafter(slot)
+    def _speculate(self) -> None:
+        if isinstance(self.policy, LearnedPolicy):
+            model_of_request = np.zeros(len(self.recording), np.int32)
+            decided = decide_step(
+                self.recording.arrays, self.loop, self.planner.address, model_of_request, self.cap
+            )
+            finish_step(self.loop, self.costs, decided.shape, decided.accepted)
+        else:
+            shape, accepted = _rule_step(self.loop, self.policy.rule, self.cap)
+            finish_step(self.loop, self.costs, shape, accepted)
 
-    def _readmit(self) -> None:
-        """Let the policy know of requests again that ran while it was held off."""
-        self.held_off = False
-        slots = self.loop.slot.tolist()
-        for slot in slots:  # none holds the drafter: it has not read what they emitted
-            self.executor.enter(slot, len(slots))
 
-    def _go_without(self, said: Said) -> None:
-        """Take all running requests one token on, as an engine without speculation does."""
-        rows = len(self.loop.slot)
-        if said.word == HOLD and not self.held_off:
-            self.held_off, self.loop.holds_neural[:] = True, False
-        nothing = np.zeros(rows, np.int32)
-        shape = StepShape(rows, int(context_tokens(self.loop)), 0, 0, False, 0, 0, 0)
-        self.finish(shape, self.plain_costs, self.verify(nothing, nothing, nothing))
+def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape, int]:
+    """A step under a rule that copies or drafts and splices: its shape, and what was accepted."""
+    assert not rule.needs_matching_draft and not rule.least_percent and rule.vllm_match is None
+    columns, holds = loop.columns, loop.holds_neural
+    at, left = columns.offset[loop.request] + loop.position, columns.length[loop.request]
+    left = left - loop.position
+    copies = columns.match[at] >= rule.min_match
+    copied = np.where(copies, np.minimum(columns.available[at], min(rule.ngram_len, cap)), 0)
+    neural = np.where(holds & ~copies, min(rule.neural_len, cap), 0)
+    right = np.minimum(columns.neural[at], neural)
+    # Behind a wrong draft the text goes where the output never went, as far as that is recorded.
+    behind = np.where((neural > 0) & (neural < left), at + neural, 0)
+    match, available = columns.match[behind], columns.available[behind]
+    known_wrong = (right < neural) & (columns.behind_match.shape[1] > 0)
+    wrong = known_wrong.nonzero()[0]
+    match[wrong] = columns.behind_match[at[wrong], neural[wrong] - 1]
+    available[wrong] = columns.behind_available[at[wrong], neural[wrong] - 1]
+    splices = (neural > 0) & ((neural < left) | known_wrong) & (match >= rule.splice_match)
+    spliced = np.where(splices, np.minimum(available, np.minimum(rule.splice_len, cap - neural)), 0)
+    accepted = right + np.minimum(copied, np.where(copies, columns.run[at], 0))
+    whole = splices & (right == neural)
+    accepted += np.where(whole, np.minimum(spliced, columns.run[behind]), 0)
+    loop.emitted[:] = np.minimum(accepted + 1, left)
+    drafted = (copied + neural + spliced).astype(np.int32)
+    context, forwards = int(context_tokens(loop)), int(neural.max())
+    shape = batch_shape(len(at), context, drafted, forwards, bool(holds.any()))
+    return shape, int(np.minimum(accepted, left).sum())

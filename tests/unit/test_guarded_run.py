@@ -14,8 +14,9 @@ from guarded_run import GuardedRun  # noqa: E402
 from random_recordings import random_requests, recording_of  # noqa: E402
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST  # noqa: E402
-from adaspec.cost.plain import plain_seconds  # noqa: E402
+from adaspec.cost.model import plain_seconds  # noqa: E402
 from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard  # noqa: E402
+from adaspec.policy.learned import load_policy  # noqa: E402
 from adaspec.policy.spec import parse_policy  # noqa: E402
 from adaspec.replay.player import Player  # noqa: E402
 
@@ -55,6 +56,20 @@ def order(recording):
 def run(recording, order, guard=None, true_cost=COST):
     run = GuardedRun(recording, parse_policy(RULE), order, LOAD, COST, CAP, guard, true_cost)
     return run.result()
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
+@pytest.mark.parametrize("name", [RULE, "fixed:neural:3", "fixed:ngram:4", "reference-pair-cpu"])
+def test_without_a_guard_it_is_the_replay(name, tokens):
+    recording = recording_of(random_requests(3, 12, tokens=tokens, output_tokens=(20, 40)), seed=1)
+    order = np.arange(12, dtype=np.int32)
+    policy = load_policy(name) if name == "reference-pair-cpu" else parse_policy(name)
+    played = Player(recording, COST, CAP).play(policy, order, LOAD)
+    found = GuardedRun(recording, policy, order, LOAD, COST, CAP, None, COST).result()
+    assert found.time_s == pytest.approx(played.time_s)
+    assert (found.tokens, found.drafted, found.accepted, found.neural_steps) == (
+        *(played.tokens, played.drafted, played.accepted, played.neural_steps),
+    )
 
 
 @pytest.mark.parametrize("word", [HOLD, PROBE])

@@ -31,8 +31,8 @@ from adaspec.policy.planner.memory import (
 )
 from adaspec.predict.features import (
     CANDIDATE,
-    BehindMatches,
     RowFacts,
+    SpliceMatches,
     fill_evidence,
     fill_features,
     fill_splice,
@@ -91,7 +91,7 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
         for k in range(LONGEST_NEURAL + 1):
             splice_value[k] = neural[k] * spliced
         memory.splice_len[row] = 0
-        memory.agreed[row] = 0
+        memory.matching_tokens[row] = 0
         memory.least_confidence[row] = np.nan
 
 
@@ -102,16 +102,16 @@ def revise_by_draft(
     tokens: Ints,
     confidences: Floats,
     depth: int,
-    behind: BehindMatches,
+    matches: SpliceMatches,
 ) -> None:
     """Revise the curves of a model's rows that hold the drafter by its token at this depth.
 
-    `behind` is the match behind that token: it tells whether the draft was seen before, and what
+    `matches` are those behind that token: they tell whether the draft was seen before, and what
     could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
     model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
-    count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, behind)
+    count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, matches)
     predict_rows(
         model.evidence,
         memory.evidence_features,
@@ -151,7 +151,7 @@ def revise_by_draft(
             first = recalibrated(predicted[NGRAM_AFTER], NGRAM_EXPONENT, ngram_factor)
             _revise_ngram(memory, row, depth, first)
     depths = np.full(rows.slots.shape[0], depth, np.int32)
-    predict_splices(planner, number, depths, tokens, behind)
+    predict_splices(planner, number, depths, tokens, matches)
 
 
 @compiled
@@ -162,7 +162,7 @@ def _observe_draft(
     tokens: Ints,
     confidences: Floats,
     depth: int,
-    behind: BehindMatches,
+    matches: SpliceMatches,
 ) -> int:
     """Fill the features of the tokens drafted at this depth; how many there are."""
     count = 0
@@ -172,23 +172,23 @@ def _observe_draft(
             continue
         # Behind the candidate's end both may be -1, and that is no agreement.
         drafted = tokens[row, j] >= 0
-        agrees = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
-        if agrees and memory.agreed[row] == j:
-            memory.agreed[row] = depth
+        matches_copy = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
+        if matches_copy and memory.matching_tokens[row] == j:
+            memory.matching_tokens[row] = depth
         reached = memory.neural[row, j]
         expected = memory.neural[row, depth] / reached if reached > 0 else 0.0
         fill_evidence(
             depth,
             expected,
             confidences[row, j],
-            memory.agreed[row],
+            memory.matching_tokens[row],
             float(rows.length[row]),
             memory.ngram[row, 1],
             reached,
             memory.least_confidence[row],
-            behind.length[row],
-            behind.agree[row],
-            behind.seen[row],
+            matches.length[row],
+            matches.agree[row],
+            matches.seen[row],
             memory.evidence_features[count],
         )
         count += 1
@@ -225,11 +225,11 @@ def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
         scaled = ngram[k] * scale
         ngram[k] = scaled if scaled < 1.0 else 1.0
     # Tokens that both propose are right together, and where they part one of them is wrong.
-    agreed = min(memory.agreed[row], depth)
-    if agreed == depth:
-        _raise_to(ngram, agreed, neural[agreed])
-    elif agreed == depth - 1:
-        _lower_to(ngram, depth, max(neural[agreed] - neural[depth], 0.0))
+    matching_tokens = min(memory.matching_tokens[row], depth)
+    if matching_tokens == depth:
+        _raise_to(ngram, matching_tokens, neural[matching_tokens])
+    elif matching_tokens == depth - 1:
+        _lower_to(ngram, depth, max(neural[matching_tokens] - neural[depth], 0.0))
 
 
 @compiled
@@ -240,13 +240,13 @@ def may_splice(holds: bool, length: int, depth: int, reached: float, price: floa
 
 @compiled
 def predict_splices(
-    planner: Planner, number: int, depths: Ints, tokens: Ints, behind: BehindMatches
+    planner: Planner, number: int, depths: Ints, tokens: Ints, matches: SpliceMatches
 ) -> None:
     """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
     model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
-    holds, neural, length = rows.holds_neural, memory.neural, behind.length
+    holds, neural, length = rows.holds_neural, memory.neural, matches.length
     count = 0
     for row in chosen:
         depth = depths[row]
@@ -257,17 +257,17 @@ def predict_splices(
         if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
             continue
         fill_splice(
-            behind.length[row],
-            behind.agree[row],
-            behind.seen[row],
-            behind.available[row],
+            matches.length[row],
+            matches.agree[row],
+            matches.seen[row],
+            matches.available[row],
             depth,
             memory.neural[row, depth],
             float(rows.length[row]),
             rows.position[row],
             model.tables,
             tokens[row, depth - 1] if tokens.shape[1] >= depth else -1,
-            behind.copied[row],
+            matches.copied[row],
             memory.keys,
             memory.splice_features[count],
         )
@@ -290,7 +290,7 @@ def predict_splices(
         first = recalibrated(predicted[SPLICE_FIRST], 1.0, factor)
         survival = memory.splice[row, depth]
         fill_survival(first, predicted[SPLICE_MORE], model.spliced, survival)
-        room = max(min(behind.available[row], planner.limits[0].cap - depth), 0)
+        room = max(min(matches.available[row], planner.limits[0].cap - depth), 0)
         for j in range(room + 1, LONGEST_SPLICE + 1):
             survival[j] = 0.0
         weigh_splice(memory, row, depth, price)

@@ -73,7 +73,7 @@ class Memory(NamedTuple):
     many neural tokens that are all accepted."""
     evidence_features: Floats
     evidence_predictions: Array
-    agreed: Ints
+    matching_tokens: Ints
     """How many leading drafted tokens are the n-gram candidate's."""
     least_confidence: Floats
     """(rows, 2) the least log-probability and margin of the tokens drafted so far."""
@@ -107,7 +107,7 @@ def new_memory(models: Sequence[Model], slots: int) -> Memory:
         splice=np.zeros((slots, neural, splice)),
         evidence_features=np.zeros((slots, len(EVIDENCE)), np.float32),
         evidence_predictions=np.zeros((slots, len(HEADS["evidence"]))),
-        agreed=np.zeros(slots, np.int32),
+        matching_tokens=np.zeros(slots, np.int32),
         least_confidence=np.zeros((slots, 2), np.float32),
         offered=np.zeros((slots, LONGEST_NGRAM)),
         expected=np.zeros((slots, 3)),

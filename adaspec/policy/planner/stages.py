@@ -1,8 +1,7 @@
 """The stages of a decision, in the order in which a step takes them; compiled.
 
-Objective: emitted tokens per second of the whole batch. The policy's class calls one stage at a
-time, on what an engine or a replay shows it; the replay's compiled loop calls the very same
-stages. All of them work on the planner behind an address, whose `limits` and `rows` say what runs:
+Objective: emitted tokens per second of the whole batch. Servers and replays call the same stages.
+All of them work on the planner behind an address, whose `limits` and `rows` say what runs:
 
     holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
@@ -47,7 +46,7 @@ from adaspec.policy.planner.learning import (
     update_record,
 )
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner, rows_of
-from adaspec.predict.features import BehindMatches
+from adaspec.predict.features import SpliceMatches
 
 __all__ = ["extended", "offer", "wanted"]  # stages, too
 
@@ -97,21 +96,12 @@ def budget(address: int) -> int:
 
 @compiled
 def revise(
-    address: int, depth: int, tokens: Ints, confidences: Floats, behind: BehindMatches
+    address: int, depth: int, tokens: Ints, confidences: Floats, matches: SpliceMatches
 ) -> None:
     """Revise what is expected of every row by its token at this depth, and the match behind it."""
     planner = planner_at(address)
     for number in range(planner.models.shape[0]):
-        revise_by_draft(planner, number, tokens, confidences, depth, behind)
-
-
-@compiled
-def predicts_numbers(address: int) -> bool:
-    """Whether all predictions are numbers: by others, nothing would be chosen ever again."""
-    planner = planner_at(address)
-    rows, memory = planner.limits[0].rows, planner.memory
-    total = memory.predictions[:rows].sum() + memory.evidence_predictions[:rows].sum()
-    return not np.isnan(total)
+        revise_by_draft(planner, number, tokens, confidences, depth, matches)
 
 
 @compiled
@@ -151,11 +141,11 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
 
 
 @compiled
-def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Ints) -> None:
+def splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: Ints) -> None:
     """Choose how many copied tokens follow the neural ones, by the matches behind those."""
     planner = planner_at(address)
     memory, running = planner.memory, neural_len.shape[0]
-    wanted_splice(address, neural_len, behind, ngram_len)
+    wanted_splice(address, neural_len, matches, ngram_len)
     for row in range(running):
         if neural_len[row] > 0:
             ngram_len[row] = spliced_tokens(memory, row, neural_len[row], planner.limits[0].cap)
@@ -168,12 +158,12 @@ def splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Int
 
 
 @compiled
-def wanted_splice(address: int, neural_len: Ints, behind: BehindMatches, ngram_len: Ints) -> None:
+def wanted_splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: Ints) -> None:
     """Fill in how many copied tokens behind the neural ones are worth verifying."""
     planner = planner_at(address)
     memory, unread = planner.memory, np.empty((0, 0), np.int32)
     for number in range(planner.models.shape[0]):
-        predict_splices(planner, number, neural_len, unread, behind)
+        predict_splices(planner, number, neural_len, unread, matches)
     for row in range(neural_len.shape[0]):
         if neural_len[row] > 0:
             ngram_len[row] = memory.splice_len[row, neural_len[row]]

@@ -24,7 +24,7 @@ from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import pinned_planner
 from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
-from adaspec.predict.features import CANDIDATE, TAIL, BehindMatches
+from adaspec.predict.features import CANDIDATE, TAIL, SpliceMatches
 from adaspec.predict.model import Model
 from adaspec.trace.schema import CONFIDENCES
 
@@ -163,7 +163,7 @@ class HostPredictor:
         holds, drafts = step.holds.numpy(), self._drafts[:count]
         drafts[:, :forwards] = np.where(holds[:, None], tokens.numpy(), -1)
         self._confidences[:count, :forwards] = confidences.numpy()[:forwards].transpose(1, 0, 2)
-        facts, copied = self._index.lookup_behind_every(
+        facts, copied = self._index.splice_matches(
             self._places[step.batch.slots.numpy()], drafts[:, :forwards], holds * forwards
         )
         self.behind[:forwards, :, :count] = facts
@@ -242,8 +242,8 @@ def _drafted(
     return tokens, survival
 
 
-def _matches(match: Ints, copied: Ints) -> BehindMatches:
-    return BehindMatches(match[LENGTH], match[AGREE], match[SEEN], match[AVAILABLE], copied)
+def _matches(match: Ints, copied: Ints) -> SpliceMatches:
+    return SpliceMatches(match[LENGTH], match[AGREE], match[SEEN], match[AVAILABLE], copied)
 
 
 def _lengths(neural: Ints, ngram: Ints) -> Lengths:

@@ -38,7 +38,7 @@ class RulePredictor:
         self._ngram, self._neural, self._splice = map(torch.zeros_like, expected[-3:])
         copies = expected.match_length >= rule.min_match
         copies &= rule.ngram_len > 0
-        if rule.agree:  # that is known behind the first forward
+        if rule.needs_matching_draft:  # that is known behind the first forward
             copies.zero_()
         _certain(self._ngram, copies, rule.ngram_len)
         _certain(self._neural, step.holds & ~copies, self._neural_len)
@@ -60,7 +60,7 @@ class RulePredictor:
     def _revise(self, depth: int, expected: Expected, token: Tensor, confidence: Tensor) -> None:
         rule = self._rule
         drafts = self._neural[:, depth] > 0
-        if rule.agree and depth == 1:
+        if rule.needs_matching_draft and depth == 1:
             agrees = drafts & (expected.match_length >= rule.min_match)
             agrees &= expected.candidate[:, 0] == token
             drafts &= ~agrees
@@ -71,10 +71,10 @@ class RulePredictor:
             unlikely = confidence[:, LOGPROB] < log(rule.least_percent / 100)
             ends |= drafts & unlikely
             self._neural[:, depth + 1 :].masked_fill_(unlikely[:, None], 0.0)
-        spliced = ends & (expected.behind_length[:, depth - 1] >= rule.splice_match)
+        spliced = ends & (expected.splice_match_length[:, depth - 1] >= rule.splice_match)
         _certain(self._splice[:, depth], spliced, rule.splice_len)
         column = torch.arange(self._splice.shape[2], device=token.device)
-        beyond = column > expected.behind_available[:, depth - 1, None]
+        beyond = column > expected.splice_match_available[:, depth - 1, None]
         self._splice[:, depth].masked_fill_(beyond, 0.0)
 
     def _write(self, expected: Expected) -> None:

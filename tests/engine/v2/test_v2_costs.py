@@ -5,7 +5,7 @@ from wandering import CAP
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import check_cost, cost_from_document
-from adaspec.cost.plain import plain_seconds
+from adaspec.cost.model import plain_seconds
 from adaspec.vllm import measuring
 from adaspec.vllm.patching import ATTRIBUTE
 

@@ -13,15 +13,12 @@ from adaspec.bench import decide
 from adaspec.errors import BenchError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.shipped import shipped_policies
-from adaspec.predict.tables import packed
-
-FEW = np.empty(0, np.float32)
-EMPTY = packed(np.empty(0, np.uint64), FEW, FEW, FEW, (0, 0, 0, 0), 1)
+from adaspec.predict.tables import no_tables
 
 
 def policy_that(*, evidence: bool, neural_cap: int = 5) -> LearnedPolicy:
     return random_policy(
-        np.random.default_rng(3), EMPTY, evidence=evidence, cap=20, neural_cap=neural_cap
+        np.random.default_rng(3), no_tables(), evidence=evidence, cap=20, neural_cap=neural_cap
     )
 
 

@@ -16,7 +16,7 @@ from adaspec.draft.answers import (
     is_better,
 )
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.positions import match_positions, matches_behind_drafts
+from adaspec.draft.positions import match_positions, splice_matches
 from adaspec.errors import DraftError
 
 ROOMY = 50_000 * BYTES_PER_TOKEN
@@ -154,7 +154,7 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
     both, own = match_positions(prompt, output, index), match_positions(prompt, output)
     rng = np.random.default_rng(len(prompt))
     drafted = rng.integers(0, 4, (len(output), 3)).astype(np.int32)
-    behind = matches_behind_drafts(prompt, output, drafted, index)
+    behind = splice_matches(prompt, output, drafted, index)
     live = NgramIndex(index)
     slot = live.open(prompt)
     for position, token in enumerate(output):
@@ -178,7 +178,7 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
         else:
             assert matches.start[0] == own.start[position]
         for count in (1, 2, 3):
-            after = live.lookup_behind([slot], drafted[position : position + 1], [count])
+            after = live.splice_match([slot], drafted[position : position + 1], [count])
             for name in ("length", "start", "agree", "seen", "available"):
                 assert getattr(after, name)[0] == getattr(behind, name)[position, count - 1], name
         live.extend([slot], [token], [1])

@@ -52,9 +52,7 @@ def test_a_wrong_extend_changes_nothing() -> None:
 def test_out_of_range_questions_are_refused() -> None:
     index = NgramIndex()
     slot = index.open([1, 2])
-    with pytest.raises(DraftError, match="max_n=33"):
-        index.match_vllm([slot], 1, 33)
     with pytest.raises(DraftError, match="tail lengths from 3 to 3"):
-        index.lookup_behind([slot], [[1, 2]], [3])
+        index.splice_match([slot], [[1, 2]], [3])
     with pytest.raises(DraftError, match="shape"):
         index.tail([[slot]], 1)

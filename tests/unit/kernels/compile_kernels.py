@@ -21,7 +21,6 @@ for folder in (".", "../policy", "../replay", "../vllm"):
 import torch  # noqa: E402
 import triton  # noqa: E402
 from random_models import random_model  # noqa: E402
-from session_fakes import no_tables  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.runtime.jit import JITFunction, compute_cache_key  # noqa: E402
 
@@ -29,6 +28,7 @@ from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
 from adaspec.kernels.batch import Batch  # noqa: E402
 from adaspec.kernels.logits import LogitsReader  # noqa: E402
 from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.predict.tables import no_tables  # noqa: E402
 from adaspec.vllm.session import drafting  # noqa: E402
 from adaspec.vllm.session.drafting import Drafting  # noqa: E402
 from adaspec.vllm.session.memory import Memory  # noqa: E402

@@ -7,7 +7,6 @@ import pytest
 from engine import Engine
 from interpreter import DEVICE, torch
 from random_models import random_model
-from session_fakes import no_tables
 from test_steps import stacked
 
 from adaspec.draft.match import AVAILABLE, LENGTH
@@ -15,6 +14,7 @@ from adaspec.kernels.batch import Batch
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.predict.tables import no_tables
 from adaspec.vllm.session.predictor import HostPredictor
 from adaspec.vllm.session.rule import RulePredictor
 
@@ -35,7 +35,7 @@ def said(
     rows = host.planner.rows
     copies = rows.length[row] >= rule.min_match and rule.ngram_len > 0
     holds = rows.holds_neural[row] and bool(drafts)
-    if rule.agree:
+    if rule.needs_matching_draft:
         copies &= holds and drafts[0][0][row] == rows.candidate[row][0]
     if copies:
         return 0, min(rule.ngram_len, rows.available[row], CAP)

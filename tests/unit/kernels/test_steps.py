@@ -10,25 +10,24 @@ from learned_recordings import random_recording
 from made_answers import OWNERS, empty_index, random_answers
 from random_models import random_model
 from recorded_states import Recorded, recorded_requests
-from session_fakes import no_tables
 
 from adaspec.draft.answers import HEAD, AnswerIndex
 from adaspec.draft.match import FACTS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
-    AGREED,
-    BEHIND,
     CONTEXT,
     EXPECTED_AT,
     FIRST,
     LEAST_AT,
     MATCH,
     MATCH_FACTS,
+    MATCHING_TOKENS,
     NEURAL_AT,
     NGRAM_AT,
     POSITION,
     SPLICE_AT,
     SPLICE_LANES,
+    SPLICE_MATCHES,
 )
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.policy.learned import load_policy
@@ -40,6 +39,7 @@ from adaspec.policy.planner.memory import (
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import constant_network
 from adaspec.predict.survival import Curves
+from adaspec.predict.tables import no_tables
 from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
 
@@ -93,7 +93,7 @@ class Pair:
         self.host.revise(ours, tokens, confidences)
         self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
         for depth in range(1, len(drafts) + 1):
-            behind = self._facts(BEHIND.value + (depth - 1) * MATCH_FACTS.value, FACTS)
+            behind = self._facts(SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, FACTS)
             self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
         self._compare_curves(len(drafts))
         worth = self._memory.splice_value[: self.count].copy()
@@ -144,8 +144,8 @@ class Pair:
             found = self._curves(SPLICE_AT.value + lanes, depth * lanes)
             found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
             self._close("splice", found, spliced)
-            agreed = memory.agreed[: self.count, None]
-            self._same("agreed", self._facts(AGREED.value, 1), agreed)
+            matching_tokens = memory.matching_tokens[: self.count, None]
+            self._same("matching_tokens", self._facts(MATCHING_TOKENS.value, 1), matching_tokens)
             least = memory.least_confidence[: self.count]
             self._same("least", self._curves(LEAST_AT.value, 2), least)
 

@@ -27,12 +27,10 @@ from adaspec.policy.planner.budget import (
 )
 from adaspec.policy.planner.choose import extended, offer, wanted
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
-from adaspec.predict.tables import packed
+from adaspec.predict.tables import no_tables
 
 CAP = 6
-NONE = np.empty(0, np.float32)
-EMPTY = packed(np.empty(0, np.uint64), NONE, NONE, NONE, (0, 0, 0, 0), 1)
-MODEL = random_model(0, EMPTY, evidence=False)
+MODEL = random_model(0, no_tables(), evidence=False)
 SEEDS = st.integers(0, 1 << 32)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_models import random_model
-from test_choose import EMPTY
+from test_choose import MODEL
 
 from adaspec.policy.planner.learning import factor_of, update_record
 from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, new_memory
@@ -13,7 +12,7 @@ from adaspec.policy.planner.memory import NEURAL, NGRAM, Memory, new_memory
 
 @pytest.fixture
 def memory() -> Memory:
-    made = new_memory([random_model(0, EMPTY, evidence=False)], 4)
+    made = new_memory([MODEL], 4)
     made.record["factor"] = 1.0
     return made
 

@@ -1,21 +1,75 @@
-"""Policies that hand every call on to an honest one; the base of those that misbehave."""
+"""Policies of one's own: honest ones, and the base of those that misbehave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from adaspec.policy import adaptive
+from adaspec.policy.adaptive import Adaptive
+from adaspec.policy.base import BasePolicy, costs_of
 from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
 from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import ranking
+
+
+class Splicing(BasePolicy):
+    """Copies where the match has two tokens, else drafts two and splices if they are shown."""
+
+    name = "splicing"
+
+    def start(self, setup: Setup) -> None:
+        self._setup = setup
+
+    def forwards(self, batch: Batch) -> int:
+        return 2 if (batch.holds_neural & (batch.matches.length < 2)).any() else 0
+
+    def decide(self, batch: Batch) -> Proposal:
+        copies = batch.matches.length >= 2
+        neural = np.where(batch.holds_neural & ~copies, batch.drafts.count, 0)
+        ngram = np.where(copies, 4, 0)
+        if self._setup.shows_tokens:
+            ngram[batch.drafts.splice_match(neural).length > 0] = 3
+        return Proposal(neural, ngram)
+
+
+class OwnRival(BasePolicy):
+    """What `budget:K` or `ema` decides, asked step by step."""
+
+    def __init__(self, spec: str) -> None:
+        policy = parse_policy(spec)
+        assert isinstance(policy, Adaptive)
+        self.name, self._policy, self.deciding = spec, policy, policy.deciding
+
+    def start(self, setup: Setup) -> None:
+        self._rival, self._state = adaptive.begin(self._policy.rival, setup.cap)
+        self._costs, self._odds = costs_of(self, setup), np.empty((0, 0))
+        self._ranks = setup.shows_confidences and self._rival.is_budget
+
+    def forwards(self, batch: Batch) -> int:
+        return int(adaptive.forwards_of(self._rival, self._state, len(batch)))
+
+    def decide(self, batch: Batch) -> Proposal:
+        depth = batch.drafts.count
+        if self._ranks:
+            self._odds = ranking(batch.drafts.confidences).astype(np.float64)
+        shape = adaptive.decoding_shape(len(batch), int(batch.context_tokens.sum()), 0, depth, True)
+        lengths = adaptive.choose(self._rival, self._state, shape, self._odds, self._costs)
+        return Proposal(lengths, np.zeros_like(lengths))
+
+    def learn(self, report: Report) -> None:
+        lengths, accepted, rows = report.neural_drafted, report.accepted, len(report.batch)
+        adaptive.learn(self._rival, self._state, rows, self._odds, lengths, accepted)
 
 
 class Honest:
-    """Hands every call to a policy, which may be given by its spec."""
+    """Hands every call to a policy."""
 
-    def __init__(self, policy: Policy | str = "hybrid-splice:2:4:2:1:3") -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self.name = "crooked"
-        self.honest = parse_policy(policy) if isinstance(policy, str) else policy
-        self.stops_early = self.honest.stops_early
+        self.honest = policy or Splicing()
 
     def start(self, setup: Setup) -> None:
         self.setup = setup
@@ -38,7 +92,7 @@ class Deciding(Honest):
     """Drafts two tokens, then decides as the test says."""
 
     def __init__(self, decide: Callable[[Batch], Any], forwards: object = 2) -> None:
-        super().__init__("fixed:neural:2")
+        super().__init__()
         self._decide, self._forwards = decide, forwards
 
     def forwards(self, batch: Batch) -> int:

@@ -120,7 +120,7 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
         match = look_up(known)
         copies = match.length >= rule.min_match
     forwards = 0
-    if rule.agree and copies:
+    if rule.needs_matching_draft and copies:
         forwards = 1
         assert request.drafted is not None
         copies = match.copy[0] == request.drafted[position][0]

@@ -30,9 +30,8 @@ class Auditor(WildPolicy):
         self.seconds = 0.0
 
     def forwards(self, batch: Batch) -> int:
-        if batch.drafts.count == 0:
-            for slot, row in zip(batch.slots.tolist(), range(len(batch)), strict=True):
-                self.see_row(batch, slot, row)
+        for slot, row in zip(batch.slots.tolist(), range(len(batch)), strict=True):
+            self.see_row(batch, slot, row)
         return super().forwards(batch)
 
     def see_row(self, batch: Batch, slot: int, row: int) -> None:

@@ -1,4 +1,4 @@
-"""A policy that mixes sources, splices and stops at random, within the rules of the replay."""
+"""A policy that mixes sources and splices at random, within the rules of the replay."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ class WildPolicy:
     decided, by how many tokens were known.
     """
 
-    stops_early = True
-
     def __init__(self, seed: int, *, elsewhere: bool = False) -> None:
         self.name = "wild"
         self._seed, self._elsewhere = seed, elsewhere
@@ -40,20 +38,11 @@ class WildPolicy:
         return bool(self._rng().random() < 0.9)
 
     def forwards(self, batch: Batch) -> int:
-        drafts = batch.drafts
-        if drafts.count == 0:
-            self._see_batch(batch)
-            most = self._setup.neural_cap if batch.holds_neural.any() else 0
-            self._planned = int(self._rng().integers(0, most + 1))
-            self.decisions.append((int(batch.position[0]), self._planned))
-            return self._planned
-        self._see(drafts.count, drafts.tokens, drafts.confidences)
-        if self._setup.shows_tokens:
-            lengths = np.where(batch.holds_neural, drafts.count, 0).astype(np.int32)
-            self._see_matches(drafts, lengths)
-        more = bool(self._rng().random() < 0.7)
-        self.decisions.append((int(batch.position[0]), more))
-        return self._planned if more else drafts.count
+        self._see_batch(batch)
+        most = self._setup.neural_cap if batch.holds_neural.any() else 0
+        planned = int(self._rng().integers(0, most + 1))
+        self.decisions.append((int(batch.position[0]), planned))
+        return planned
 
     def decide(self, batch: Batch) -> Proposal:
         rng, drafts = self._rng(), batch.drafts
@@ -61,7 +50,8 @@ class WildPolicy:
         rows, cap = len(batch), self._setup.cap
         most = np.where(batch.holds_neural, drafts.count, 0)
         neural = np.minimum(rng.integers(0, drafts.count + 1, rows), most).astype(np.int32)
-        self._see_matches(drafts, neural)
+        if self._setup.shows_tokens:
+            self._see_matches(drafts, neural)
         ngram = self._rng().integers(0, cap + 2, rows).astype(np.int32)
         ngram[self._rng().random(rows) < 0.2] = 0
         start = None
@@ -81,10 +71,9 @@ class WildPolicy:
         self._see(batch.holds_neural, batch.is_new)
         self._see(found.length, found.start, found.agree, found.seen, found.available)
         self._see(batch.context.tail(200), batch.context.candidate(9))
-        self._see(*batch.context.vllm_match(1, 3))
 
     def _see_matches(self, drafts: Drafts, lengths: Ints) -> None:
-        found = drafts.behind(lengths)
+        found = drafts.splice_match(lengths)
         self._see(found.length, found.start, found.agree, found.seen, found.available)
 
     def _see(self, *shown: object) -> None:

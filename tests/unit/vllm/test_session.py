@@ -25,9 +25,11 @@ from scripted_engine import (  # noqa: E402
     session_of,
 )
 
-from adaspec.policy.learned import LearnedPolicy  # noqa: E402
+from adaspec.policy.learned import LearnedPolicy, planner_for  # noqa: E402
 from adaspec.policy.spec import parse_policy  # noqa: E402
-from adaspec.replay.loop import Run  # noqa: E402
+from adaspec.replay.closed_loop import finish_step, goes_on, start  # noqa: E402
+from adaspec.replay.learned import decide_step, setup_for  # noqa: E402
+from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.events import source_of  # noqa: E402
 from adaspec.vllm.following import follow  # noqa: E402
@@ -53,8 +55,35 @@ def policy_of(name, seed=3):
     return parse_policy(name)
 
 
+def lengths(neural_len, ngram_len):
+    """How many tokens every row copies in place of neural ones, and how many it drafts in all."""
+    copied = np.where(neural_len == 0, ngram_len, 0)
+    return [copied.tolist(), (neural_len + ngram_len).tolist()]
+
+
 def decided(event):
-    return [event.neural_len.tolist(), event.ngram_len.tolist()]
+    return lengths(event.neural_len, event.ngram_len)
+
+
+def replayed_rule(recording, rule):
+    """What a rule decides step by step, until the first request ends."""
+    paths = walk_rule(recording, rule, CAP, False)
+    every = np.split(paths.steps, paths.start[1:-1])
+    together = np.stack([steps[: min(map(len, every))] for steps in every], axis=1)
+    return [[step["copied"].tolist(), step["drafted"].tolist()] for step in together]
+
+
+def replayed_policy(recording, policy):
+    """What a learned policy decides step by step, until the first request ends."""
+    costs = COST.charged_to(policy.deciding).constants()
+    planner = planner_for((policy,), setup_for(recording, COST, 5, CAP))
+    none, decisions = np.zeros(5, np.int32), []
+    loop = start(recording.columns, np.arange(5, dtype=np.int32), 5, True)
+    while goes_on(loop):
+        step = decide_step(recording.arrays, loop, planner.address, none, CAP)
+        decisions.append(lengths(step.neural_len, step.ngram_len))
+        finish_step(loop, costs, step.shape, step.accepted)
+    return decisions
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -62,17 +91,12 @@ def decided(event):
 def test_a_session_decides_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     recording = recording_of(requests, seed=seed)
-    run = Run(recording, policy_of(name, seed), np.arange(5, dtype=np.int32), 5, COST, CAP)
-    replayed, settle = [], run.executor.settle
-
-    def settle_and_note(step):
-        cut = settle(step)
-        replayed.append([cut.neural_len.tolist(), cut.ngram_len.tolist()])
-        return cut
-
-    run.executor.settle = settle_and_note
-    run.result()
-    session = session_of(policy_of(name, seed), 5)
+    policy = policy_of(name, seed)
+    if name == "learned":
+        replayed = replayed_policy(recording, policy)
+    else:
+        replayed = replayed_rule(recording, policy.rule)
+    session = session_of(policy, 5)
     events = Heard(session)["proposed"]
     ScriptedEngine(requests, session, recording=recording).run()
     assert not session.breaker.counts
