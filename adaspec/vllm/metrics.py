@@ -54,22 +54,7 @@ DRAFTED = ("none", "short", "long")
 """Kinds of steps: they verified no draft, at most `SHORT` drafted tokens per request, or more."""
 FORWARDS = ("draft", "keep_alive")
 MEMORY = ("drafted", "accepted")
-STAGES = (
-    "admit",
-    "keep",
-    "plan",
-    "proceed",
-    "settle",
-    "learn",
-    "look-up",
-    "batch",
-    "time",
-    "expects",
-    "mode_file",
-    "request",
-    "guard",
-    "other",
-)
+STAGES = ("plan", "settle", "batch", "time", "memory", "request", "guard", "mode_file")
 SPECULATION = ("with", "without")
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 
@@ -186,7 +171,6 @@ INDEX = {name: index for index, name in enumerate(FIGURES)}
 _SUFFIX = ".counters"
 _HEADER_BYTES = 4096
 _FILE_BYTES = _HEADER_BYTES + 8 * len(FIGURES)
-_PREFIX = "adaspec-metrics-"
 _made: set[str] = set()
 """The folders that this process made; forked children inherit this set."""
 
@@ -196,15 +180,12 @@ def announce_folder() -> Path:
 
     A server is one process and those that `multiprocessing` starts for it. A program that runs
     engines and then starts a server as a command also hands its environment down. The figures of
-    that server are separate, so it makes a new folder. A folder that an operator named is shared
-    by every process that inherits the name.
+    that server are separate, so it makes a new folder.
     """
-    configured = os.environ.get(FOLDER_VARIABLE)
-    if configured and Path(configured).is_dir():
-        is_this_servers = configured in _made or multiprocessing.parent_process() is not None
-        if is_this_servers or not Path(configured).name.startswith(_PREFIX):
-            return Path(configured)
-    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named and (named in _made or multiprocessing.parent_process() is not None):
+        return Path(named)
+    folder = tempfile.mkdtemp(prefix="adaspec-metrics-")
     os.environ[FOLDER_VARIABLE] = folder
     _made.add(folder)
     atexit.register(_remove, folder, os.getpid())
@@ -232,8 +213,8 @@ class Counters:
     @classmethod
     def of_server(cls, header: dict[str, Any]) -> Counters:
         """Counters in the folder that the API server announced, or in memory if it did not."""
-        configured = os.environ.get(FOLDER_VARIABLE)
-        return cls(Path(configured) if configured and Path(configured).is_dir() else None, header)
+        folder = os.environ.get(FOLDER_VARIABLE)
+        return cls(Path(folder) if folder else None, header)
 
     def add(self, name: str, count: float = 1.0) -> None:
         """Add to one figure."""
@@ -368,5 +349,5 @@ class MetricsObserver(Observer):
     def fault(self, fault: Fault) -> None:
         """Count a fault, and note whether it switched the policy off."""
         self.counters.add("decisions/none/fault", fault.rows)
-        self.counters.add(f"faults/{fault.stage if fault.stage in STAGES else 'other'}")
+        self.counters.add(f"faults/{fault.stage}")
         self.counters.put("policy_switched_off", float(fault.switched_off))

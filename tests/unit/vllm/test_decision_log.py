@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 
+import numpy as np
 import pytest
 from session_fakes import no_tables
 
@@ -22,7 +24,7 @@ from scripted_engine import (
 
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
-from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, _reason
+from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, document_of
 
 
 def learned(seed=5):
@@ -85,7 +87,19 @@ def test_a_request_for_which_nothing_is_drafted_has_the_reason(lines):
         engine.params[0] = params_of(**asked)
         engine.step()
         assert lines()[-1]["requests"][0]["reason"] == reason
-    curves = {"survival_ngram": [0.53, 0.2], "survival_neural": [0.4]}
-    said = _reason("none/policy", 0.61, curves)
-    assert said == "policy: likeliest token 0.53, price 0.61"
-    assert _reason("none/recorded", 0.61, curves) == "recorded"
+
+
+def test_a_draft_that_does_not_pay_has_its_likeliest_token_and_the_price_as_a_reason():
+    session = session_of(parse_policy("none"), 3)
+    events = Heard(session)["proposed"]
+    ScriptedEngine(repetitive(3), session).step()
+    weighed = {"expected_accepted": 0.0, "survival": [0.53, 0.2]}
+    event = dataclasses.replace(
+        events[0],
+        reasons=lambda rows: (0.61, [weighed] * rows),
+        recorded=np.array([True, False, False]),
+    )
+    assert [each["reason"] for each in document_of(event)["requests"]] == [
+        "recorded",
+        *["policy: likeliest token 0.53, price 0.61"] * 2,
+    ]

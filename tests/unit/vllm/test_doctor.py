@@ -150,7 +150,7 @@ def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkey
         file.write_text("{")
     finding = found(model=str(model))["model"]
     assert not finding.ok
-    assert "tokenizer cannot be read" in finding.found
+    assert f"tokenizer '{model}' cannot be read" in finding.found
 
 
 def test_a_policy_whose_vocabulary_has_only_the_models_size_is_a_warning(
