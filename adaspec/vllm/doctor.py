@@ -20,7 +20,7 @@ from adaspec import __version__
 from adaspec.errors import AdaspecError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm.patching import V2_VARIABLE, in_one_line
-from adaspec.vllm.source import module_source, parameters_in_source
+from adaspec.vllm.source import parameters_in_source
 
 GPU_CAVEAT = (
     "adaspec's engine tests ran on CPUs, model runner V2 in Triton's interpreter; what it gains on "
@@ -245,7 +245,6 @@ def _model(model: str, policy: str | None, draft: str | None) -> str:
     vocabulary = load_tokenizer(model).get_vocab()
     target = replace(target, vocabulary_hash=vocabulary_hash(vocabulary))
     facts = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
-    facts.append(_support(architectures))
     if policy is not None:
         choice = choose(Options(policy=policy), target, has_head=True)
         facts.append(choice.doubt or f"policy '{policy}' fits it")
@@ -256,16 +255,6 @@ def _model(model: str, policy: str | None, draft: str | None) -> str:
         spec, why = default_policy(target)
         facts.append(f"it is served by '{spec}' ({why})")
     return "; ".join(facts)
-
-
-def _support(architectures: list[str]) -> str:
-    try:
-        registry = module_source("vllm.model_executor.models.registry")
-    except ImportError:
-        return "whether vLLM serves it was not looked at"
-    if any(f'"{each}"' in registry for each in architectures):
-        return "vLLM serves it"
-    return "vLLM has no model of that kind of its own, and would try that of transformers"
 
 
 def _head(model: str | None, draft: str, draft_method: str | None) -> str:

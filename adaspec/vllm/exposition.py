@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import logging
 import multiprocessing
@@ -17,11 +18,8 @@ from adaspec.vllm.patching import wrap
 
 log = logging.getLogger("vllm.adaspec")
 
-_REGISTERED = "__adaspec__"
-_made: set[str] = set()
-"""The folders that this process made; forked children inherit this set."""
 
-
+@functools.cache
 def expose() -> None:
     """Make this process show the figures of the engines that it will start; never raises."""
     try:
@@ -29,9 +27,7 @@ def expose() -> None:
 
         client: Any = importlib.import_module("prometheus_client.multiprocess")
         collector = client.MultiProcessCollector(None, str(announce_folder()))
-        if not getattr(REGISTRY, _REGISTERED, False):
-            REGISTRY.register(collector)
-            setattr(REGISTRY, _REGISTERED, True)
+        REGISTRY.register(collector)
 
         # With several API servers, vLLM makes a new registry whenever it shows its figures, and
         # lets a `MultiProcessCollector` of its own fill it.
@@ -48,18 +44,17 @@ def expose() -> None:
 
 
 def announce_folder() -> Path:
-    """The folder of this server's counters; makes one and names it in the environment if needed.
+    """The folder of this server's counters; its first process makes one and names it to the others.
 
     A server is one process and those that `multiprocessing` starts for it. A program that runs
     engines and then starts a server as a command also hands its environment down. The figures of
     that server are separate, so it makes a new folder.
     """
     named = os.environ.get(FOLDER_VARIABLE)
-    if named and (named in _made or multiprocessing.parent_process() is not None):
+    if named and multiprocessing.parent_process() is not None:
         return Path(named)
     folder = tempfile.mkdtemp(prefix="adaspec-metrics-")
     os.environ[FOLDER_VARIABLE] = folder
-    _made.add(folder)
     atexit.register(_remove, folder, os.getpid())
     return Path(folder)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import uuid
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -186,12 +185,6 @@ class Counters:
             # Serving without visible figures is better than no serving.
             with contextlib.suppress(OSError):
                 self._shown = _files_of(folder, info)
-
-    @classmethod
-    def of_server(cls, info: dict[str, Any]) -> Counters:
-        """Counters in the folder that the API server announced, or in memory if it did not."""
-        folder = os.environ.get(FOLDER_VARIABLE)
-        return cls(Path(folder) if folder else None, info)
 
     def add(self, name: str, count: float = 1.0) -> None:
         """Add to one figure."""
