@@ -71,7 +71,7 @@ def examine(
         "policy": lambda: _policy(policy),
     }
     if model is not None:
-        parts["model"] = lambda: _model(model, policy, draft)
+        parts["model"] = lambda: _model(model, policy)
     if draft is not None:
         parts["head"] = lambda: _head(model, draft, draft_method)
     findings: dict[str, Finding] = {}
@@ -123,7 +123,7 @@ _ADVICE = {
 
 
 def _adaspec() -> str:
-    for name in ("choice", "configuration", "session", "tracing"):
+    for name in ("choice", "configuration", "tracing"):
         importlib.import_module(f"adaspec.vllm.{name}")
     return f"{__version__}, and all that it needs"
 
@@ -227,7 +227,7 @@ def _policy(name: str | None) -> str:
     return f"'{name}' is understood"
 
 
-def _model(model: str, policy: str | None, draft: str | None) -> str:
+def _model(model: str, policy: str | None) -> str:
     """Whether vLLM can serve the model, and which policy would decide for it."""
     from adaspec.trace.importers.texts import load_tokenizer
     from adaspec.vllm.choice import choose, default_policy

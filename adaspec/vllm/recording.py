@@ -156,9 +156,6 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
     llm = open_engine(options.model, config, {"seed": options.seed, **options.engine})
     engine = llm.llm_engine
 
-    def params(max_tokens: int) -> Any:
-        return SamplingParams(temperature=options.temperature, max_tokens=max_tokens)
-
     refused: list[str] = []
     waiting = iter(prompts)
     tokenizer = llm.get_tokenizer()
@@ -168,8 +165,11 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         while running < window and (prompt := next(waiting, None)) is not None:
             try:
                 tokens = {"prompt_token_ids": prompt.tokens(tokenizer)}
-                limit = params(prompt.max_tokens or options.max_tokens)
-                engine.add_request(engine_id(prompt.workload, prompt.id), tokens, limit)
+                params = SamplingParams(
+                    temperature=options.temperature,
+                    max_tokens=prompt.max_tokens or options.max_tokens,
+                )
+                engine.add_request(engine_id(prompt.workload, prompt.id), tokens, params)
                 running += 1
             except ValueError as error:
                 refused.append(f"{prompt.where}: {' '.join(str(error).split())[:200]}")

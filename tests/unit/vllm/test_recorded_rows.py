@@ -24,7 +24,6 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.metrics import LENGTHS, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.request_limits import is_chosen
 from adaspec.vllm.trace_output import TraceOutput
 
 DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
@@ -60,14 +59,6 @@ def recorded(tmp_path):
         return recorder, ended
 
     return record
-
-
-def test_the_fraction_is_kept_and_hangs_on_the_id_alone():
-    chosen = [is_chosen(f"request-{at}", 0.2) for at in range(5000)]
-    assert chosen == [is_chosen(f"request-{at}", 0.2) for at in range(5000)]
-    assert abs(np.mean(chosen) - 0.2) < 0.03
-    assert not any(is_chosen(str(at), 0.0) for at in range(100))
-    assert all(is_chosen(str(at), 1.0) for at in range(100))
 
 
 @pytest.mark.parametrize("name", ["none", "fixed:neural:3", "hybrid-splice:2:8:3:1:5"])
