@@ -70,7 +70,7 @@ class Recorder(Observer):
         if (self._dense if recorded else self._logged) is None:
             return
         workload, id = trace_key(request)
-        if workload != SERVED:  # the engine's own ids never repeat
+        if workload != SERVED:  # an engine's own ids never repeat; samples of one prompt share one
             first_id, number = id, 1
             while (workload, id) in self._keys:
                 number += 1

@@ -22,7 +22,6 @@ UNKNOWN = -1
 """The `accepted` of a step that was not verified, to be counted from the tokens that follow."""
 
 _NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
-_SAMPLE = re.compile(r"^(\d+)_")
 
 
 def engine_id(workload: str, id: str) -> str:
@@ -33,10 +32,7 @@ def engine_id(workload: str, id: str) -> str:
 def trace_key(request: str) -> tuple[str, str]:
     """The (workload, id) of an engine's request id."""
     match = _NAMED.search(request)
-    if match is None:
-        return SERVED, request
-    sample = _SAMPLE.match(request)  # one of several samples of a prompt
-    return unquote(match[1]), unquote(match[2]) + (f"#{sample[1]}" if sample else "")
+    return (SERVED, request) if match is None else (unquote(match[1]), unquote(match[2]))
 
 
 @dataclass(slots=True)

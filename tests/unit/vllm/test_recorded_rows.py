@@ -24,6 +24,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.metrics import LENGTHS, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
+from adaspec.vllm.request_record import engine_id
 from adaspec.vllm.trace_output import TraceOutput
 
 DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
@@ -163,6 +164,19 @@ def test_of_greedy_requests_a_log_holds_what_nobody_verified(recorded):
             assert step.unverified_tokens.tolist() == drafted[: len(step.unverified_tokens)]
             longer += len(step.unverified_tokens) > 0
     assert longer > 3
+
+
+def test_requests_of_one_name_are_all_kept_under_names_of_their_own(tmp_path):
+    output = TraceOutput(tmp_path / "trace", tmp_path, Manifest(kind="dense"), 1 << 30, 60.0, None)
+    recorder = Recorder(output, None, session_of(parse_policy("none"), 3).serving, None)
+    for sample in range(3):
+        name = f"{sample}_{engine_id('chat', '7')}"
+        recorder.entered(name, np.arange(4, dtype=np.int32), True, None, False)
+        recorder._records[name].output = [sample]
+        recorder.left([name])
+    recorder.close()
+    kept = {each.id: each.output_tokens.tolist() for each in TraceReader(output.folder).requests()}
+    assert kept == {"7": [0], "7~2": [1], "7~3": [2]}
 
 
 @pytest.mark.parametrize("manifest", [DENSE, LOGGED])
