@@ -220,12 +220,11 @@ def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     files = {kind: client.MmapedDict(str(path)) for kind, path in paths.items()}
     shown: dict[str, tuple[Any, str]] = {}
     for metric in METRICS:
+        file, name = files[metric.kind], PREFIX + metric.name
         for figure, (sample, labels, values) in metric.samples.items():
-            names = PREFIX + metric.name, PREFIX + sample
-            key = client.mmap_key(*names, labels, values, metric.help)
-            shown[figure] = files[metric.kind], key
-    for file, key in shown.values():
-        file.write_value(key, 0.0, 0.0)
+            key = client.mmap_key(name, PREFIX + sample, labels, values, metric.help)
+            file.write_value(key, 0.0, 0.0)
+            shown[figure] = file, key
     name, values = f"{PREFIX}policy_info", [str(info.get(label, "")) for label in POLICY_LABELS]
     key = client.mmap_key(name, name, POLICY_LABELS, values, "1 for each engine's policy.")
     files["gauge_sum"].write_value(key, 1.0, 0.0)
