@@ -27,8 +27,7 @@ class CircuitBreaker:
         self.off = False
         self.counts: Counter[str] = Counter()
         """Faults by stage."""
-        self.noted: Counter[str] = Counter()
-        """Errors that were counted without consequences, by stage."""
+        self._noted: set[str] = set()
         self._policy, self._observers = policy, observers
         self._in_a_row = 0
         # All ranks must switch off in the same step, so this is a whole number of steps and uses
@@ -37,8 +36,8 @@ class CircuitBreaker:
 
     def note(self, stage: str, error: Exception) -> None:
         """Count an error that never switches the policy off; only the first one is logged."""
-        self.noted[stage] += 1
-        if self.noted[stage] == 1:
+        if stage not in self._noted:
+            self._noted.add(stage)
             log.warning(
                 "adaspec: policy '%s', %s: %s; further ones are only counted",
                 self._policy,

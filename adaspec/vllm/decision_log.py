@@ -6,10 +6,9 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterable
 from typing import Any
 
-from adaspec.vllm.events import DraftedStep, Observer, decisions_of, source_of
+from adaspec.vllm.events import DraftedStep, Observer, decisions_of
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -39,26 +38,26 @@ def document_of(event: DraftedStep) -> dict[str, Any]:
     """A step's decisions: of the batch, and of each of its first requests."""
     count = min(len(event.requests), MAX_ROWS)
     price, reasons = event.reasons(count)
-    columns = (
-        event.context_tokens[:count].tolist(),
-        event.holds_neural[:count].tolist(),
-        event.neural_len[:count].tolist(),
-        event.ngram_len[:count].tolist(),
-    )
-    rows = []
     decisions = decisions_of(event)
-    for row, (context, holds, neural, ngram) in enumerate(zip(*columns, strict=True)):
-        facts: dict[str, Any] = {
-            "request": event.requests[row],
-            "context_tokens": context,
-            "holds_neural": holds,
-            "source": source_of(neural, ngram),
-            "reason": _reason(decisions[row], price, reasons[row]),
-            "neural_len": neural,
-            "ngram_len": ngram,
-        }
-        facts |= {name: _shortened(value) for name, value in reasons[row].items()}
-        rows.append(facts)
+    rows = []
+    for row, facts in enumerate(reasons):
+        source, _, reason = decisions[row].partition("/")
+        curve = facts["survival"]
+        if decisions[row] == "none/policy" and curve:
+            reason += f": likeliest token {curve[0]:.2g}, price {price:.2g}"
+        rows.append(
+            {
+                "request": event.requests[row],
+                "context_tokens": int(event.context_tokens[row]),
+                "holds_neural": bool(event.holds_neural[row]),
+                "source": source,
+                "reason": reason,
+                "neural_len": int(event.neural_len[row]),
+                "ngram_len": int(event.ngram_len[row]),
+                "expected_accepted": _short(facts["expected_accepted"]),
+                "survival": [_short(chance) for chance in curve],
+            }
+        )
     return {
         "step": event.number,
         "proposes": event.proposes,
@@ -68,22 +67,6 @@ def document_of(event: DraftedStep) -> dict[str, Any]:
         "price": _short(price),
         "requests": rows,
     }
-
-
-def _reason(decision: str, price: float, facts: dict[str, Any]) -> str:
-    """The reason of a decision, as in `adaspec:decisions_total`, and what the policy weighed."""
-    reason = decision.partition("/")[2]
-    curves = [facts[name] for name in facts if name.startswith("survival") and len(facts[name])]
-    if decision != "none/policy" or not curves:
-        return reason
-    likeliest = max(float(curve[0]) for curve in curves)
-    return f"{reason}: likeliest token {likeliest:.2g}, price {price:.2g}"
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _short(each) for name, each in value.items()}
-    return [_short(each) for each in value] if isinstance(value, Iterable) else _short(value)
 
 
 def _short(value: float) -> float | None:

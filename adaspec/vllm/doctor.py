@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from adaspec import __version__
-from adaspec.errors import AdaspecError, ServingError
+from adaspec.errors import AdaspecError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm.patching import V2_VARIABLE, in_one_line
-from adaspec.vllm.source import module_source, parameters_in_source
+from adaspec.vllm.source import parameters_in_source
 
 GPU_CAVEAT = (
     "adaspec's engine tests ran on CPUs, model runner V2 in Triton's interpreter; what it gains on "
@@ -47,14 +47,10 @@ class Finding:
 
 
 class _Problem(Exception):
-    """Raised if a part is not as serving needs it."""
+    """Raised if a part is not as serving needs it, or with `warn` if it will do, as far as seen."""
 
-    def __init__(self, found: str, advice: str) -> None:
-        self.found, self.advice = found, advice
-
-
-class _Doubt(_Problem):
-    """Raised if a part will do, as far as could be seen."""
+    def __init__(self, found: str, advice: str, warn: bool = False) -> None:
+        self.found, self.advice, self.warn = found, advice, warn
 
 
 def examine(
@@ -75,18 +71,18 @@ def examine(
         "policy": lambda: _policy(policy),
     }
     if model is not None:
-        parts["model"] = lambda: _model(model, policy, draft)
+        parts["model"] = lambda: _model(model, policy)
     if draft is not None:
         parts["head"] = lambda: _head(model, draft, draft_method)
-    findings = [_finding(part, check) for part, check in parts.items()]
-    adaspec = next(finding for finding in findings if finding.part == "adaspec")
-    # The checks of other parts import adaspec: if it is broken, they fail with the same error.
-    return [
-        replace(finding, advice=_AFTER_ADASPEC)
-        if not finding.ok and finding.found == adaspec.found and finding is not adaspec
-        else finding
-        for finding in findings
-    ]
+    findings: dict[str, Finding] = {}
+    for part, check in parts.items():
+        finding = _finding(part, check)
+        # The checks of other parts import adaspec: if it is broken, they fail with the same error.
+        broken = findings.get("adaspec")
+        if broken is not None and not finding.ok and finding.found == broken.found:
+            finding = replace(finding, advice="not looked at: mend 'adaspec' first")
+        findings[part] = finding
+    return list(findings.values())
 
 
 def gpu_caveat() -> str | None:
@@ -106,10 +102,8 @@ def plugin_finding() -> Finding:
 def _finding(part: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(part, True, check())
-    except _Doubt as doubt:
-        return Finding(part, True, doubt.found, doubt.advice, warn=True)
     except _Problem as problem:
-        return Finding(part, False, problem.found, problem.advice)
+        return Finding(part, problem.warn, problem.found, problem.advice, problem.warn)
     except AdaspecError as error:
         return Finding(part, False, str(error), "change what this line names")
     except Exception as error:
@@ -117,7 +111,6 @@ def _finding(part: str, check: Callable[[], str]) -> Finding:
         return Finding(part, False, in_one_line(error, 300), advice)
 
 
-_AFTER_ADASPEC = "not looked at: mend 'adaspec' first"
 _ADVICE = {
     "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
@@ -130,7 +123,7 @@ _ADVICE = {
 
 
 def _adaspec() -> str:
-    for name in ("choice", "configuration", "session", "tracing"):
+    for name in ("choice", "configuration", "tracing"):
         importlib.import_module(f"adaspec.vllm.{name}")
     return f"{__version__}, and all that it needs"
 
@@ -234,8 +227,9 @@ def _policy(name: str | None) -> str:
     return f"'{name}' is understood"
 
 
-def _model(model: str, policy: str | None, draft: str | None) -> str:
+def _model(model: str, policy: str | None) -> str:
     """Whether vLLM can serve the model, and which policy would decide for it."""
+    from adaspec.trace.importers.texts import load_tokenizer
     from adaspec.vllm.choice import choose, default_policy
     from adaspec.vllm.drafters import check_there
     from adaspec.vllm.options import Options
@@ -248,38 +242,19 @@ def _model(model: str, policy: str | None, draft: str | None) -> str:
             f"'{model}' is no decoder alone ({', '.join(architectures) or 'no architecture'})",
             "speculation is for models that go on with a text: serve such a one",
         )
-    target = replace(target, vocabulary_hash=_vocabulary_hash(model))
+    vocabulary = load_tokenizer(model).get_vocab()
+    target = replace(target, vocabulary_hash=vocabulary_hash(vocabulary))
     facts = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
-    facts.append(_support(architectures))
     if policy is not None:
         choice = choose(Options(policy=policy), target, has_head=True)
         facts.append(choice.doubt or f"policy '{policy}' fits it")
         if choice.doubt:
-            raise _Doubt("; ".join(facts), "see that it is of this target, or train one that is")
+            advice = "see that it is of this target, or train one that is"
+            raise _Problem("; ".join(facts), advice, warn=True)
     else:
         spec, why = default_policy(target)
         facts.append(f"it is served by '{spec}' ({why})")
     return "; ".join(facts)
-
-
-def _support(architectures: list[str]) -> str:
-    try:
-        registry = module_source("vllm.model_executor.models.registry")
-    except ImportError:
-        return "whether vLLM serves it was not looked at"
-    if any(f'"{each}"' in registry for each in architectures):
-        return "vLLM serves it"
-    return "vLLM has no model of that kind of its own, and would try that of transformers"
-
-
-def _vocabulary_hash(model: str) -> str:
-    from transformers import AutoTokenizer
-
-    try:
-        return vocabulary_hash(AutoTokenizer.from_pretrained(model).get_vocab())
-    except Exception as error:
-        why = in_one_line(error, 200)
-        raise ServingError(f"'{model}': its tokenizer cannot be read ({why})") from error
 
 
 def _head(model: str | None, draft: str, draft_method: str | None) -> str:

@@ -113,14 +113,6 @@ class DraftedStep:
         """The tokens sent to the target."""
         return self.chosen if self.proposes else [[] for _ in self.chosen]
 
-    def tail(self, count: int) -> Ints:
-        """(rows, count) the last emitted tokens of each row, flush right; -1 on the left."""
-        rows = np.full((len(self.outputs), count), -1, np.int32)
-        for row, tokens in enumerate(self.outputs):
-            last = tokens[-count:] if count else []
-            rows[row, count - len(last) :] = last
-        return rows
-
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStep:
@@ -207,8 +199,7 @@ def _drafted(neural: int, ngram: int, shown: int) -> str:
 class Observer:
     """Ignores every event: inherit from it and override the methods for the events that matter.
 
-    Events come in the engine's own thread, so an observer must be quick. Of a step that it is told
-    of, it may keep all but `outputs`.
+    Events come in the engine's own thread, so an observer must be quick.
     """
 
     def entered(

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import importlib
 import logging
-from collections import Counter
-from collections.abc import Iterator
+import multiprocessing
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from adaspec.vllm.metrics import (
-    FIGURES,
-    METRICS,
-    POLICY_LABELS,
-    PREFIX,
-    announce_folder,
-    read_counters,
-)
+from adaspec.vllm.metrics import FOLDER_VARIABLE
 from adaspec.vllm.patching import wrap
 
 log = logging.getLogger("vllm.adaspec")
 
-_REGISTERED = "__adaspec__"
 
-
+@functools.cache
 def expose() -> None:
     """Make this process show the figures of the engines that it will start; never raises."""
     try:
-        from prometheus_client import REGISTRY, multiprocess
+        from prometheus_client import REGISTRY
 
-        collector = Collector(announce_folder())
-        if not getattr(REGISTRY, _REGISTERED, False):
-            REGISTRY.register(collector)
-            setattr(REGISTRY, _REGISTERED, True)
+        client: Any = importlib.import_module("prometheus_client.multiprocess")
+        collector = client.MultiProcessCollector(None, str(announce_folder()))
+        REGISTRY.register(collector)
 
         # With several API servers, vLLM makes a new registry whenever it shows its figures, and
-        # lets `MultiProcessCollector` fill it.
+        # lets a `MultiProcessCollector` of its own fill it.
         def register_both(
             original: Any, multi_process: Any, registry: Any, *args: Any, **kwargs: Any
         ) -> None:
@@ -44,52 +38,27 @@ def expose() -> None:
             if registry is not None and registry is not REGISTRY:
                 registry.register(collector)
 
-        wrap(multiprocess.MultiProcessCollector, "__init__", register_both)
+        wrap(client.MultiProcessCollector, "__init__", register_both)
     except Exception as error:
         log.warning("adaspec: no figures of it in /metrics: %r", error)
 
 
-class Collector:
-    """A Prometheus collector that sums a folder of counters over all engines of a server."""
+def announce_folder() -> Path:
+    """The folder of this server's counters; its first process makes one and names it to the others.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    A server is one process and those that `multiprocessing` starts for it. A program that runs
+    engines and then starts a server as a command also hands its environment down. The figures of
+    that server are separate, so it makes a new folder.
+    """
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named and multiprocessing.parent_process() is not None:
+        return Path(named)
+    folder = tempfile.mkdtemp(prefix="adaspec-metrics-")
+    os.environ[FOLDER_VARIABLE] = folder
+    atexit.register(_remove, folder, os.getpid())
+    return Path(folder)
 
-    def describe(self) -> list[Any]:
-        """Describe nothing: the names are known without reading a file."""
-        return []
 
-    def collect(self) -> Iterator[Any]:
-        """All current figures, summed over the engines."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
-        engines = list(read_counters(self.folder))
-        if not engines:
-            return
-        totals = np.sum([figures for _, figures in engines], axis=0).tolist()
-        value_of = dict(zip(FIGURES, totals, strict=True))
-        for metric in METRICS:
-            if metric.bounds:
-                *buckets, total = (value_of[figure] for figure in metric.figures)
-                bounds = [*(str(float(bound)) for bound in metric.bounds), "+Inf"]
-                counts = list(zip(bounds, np.cumsum(buckets).tolist(), strict=True))
-                yield HistogramMetricFamily(PREFIX + metric.name, metric.help, counts, total)
-                continue
-            kind = GaugeMetricFamily if metric.is_gauge else CounterMetricFamily
-            family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
-            for figure in metric.figures:
-                family.add_metric(figure.split("/")[1:], value_of[figure])
-            yield family
-        policies = Counter(
-            tuple(str(header.get(label, "")) for label in POLICY_LABELS) for header, _ in engines
-        )
-        info = GaugeMetricFamily(
-            f"{PREFIX}policy_info", "1 for each engine's policy.", labels=POLICY_LABELS
-        )
-        for values, count in policies.items():
-            info.add_metric(list(values), count)
-        yield info
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # forked children inherit the exit handlers
+        shutil.rmtree(folder, ignore_errors=True)

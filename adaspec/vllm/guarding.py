@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from math import nan
 from typing import Any, NamedTuple
@@ -87,13 +88,13 @@ class TimedSteps:
         """Whether the next step follows the last one at once."""
         self._last_s = 0.0
         self._logged_s = -_LOG_PERIOD_S
-        self._in_flight: dict[int, tuple[Said, float]] = {}
+        self._in_flight: deque[tuple[Any, Said, float]] = deque(maxlen=_MOST_IN_FLIGHT)
+        """The last steps that were scheduled, what was said of them, and when."""
         self._failed = False
         self._untold_failure: Guarded | None = None
 
     def begin(self, step: Any) -> Guarded | None:
         """The word for a step that has been scheduled."""
-        self._in_flight.pop(id(step), None)  # of a step that was dropped, whose id it has now
         if not step.total_num_scheduled_tokens:
             return None
         if not self._failed:
@@ -112,15 +113,14 @@ class TimedSteps:
         prompt_tokens = step.total_num_scheduled_tokens - len(scheduled) - drafted
         context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
         said = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
-        if len(self._in_flight) >= _MOST_IN_FLIGHT:  # outputs that never came
-            self._in_flight.clear()
-        self._in_flight[id(step)] = said, self.clock()
+        self._in_flight.append((step, said, self.clock()))
         return Guarded(said.word, self.guard.switches, *self.guard.rates(said))
 
     def end(self, step: Any, output: Any) -> None:
         """Tell the guard what a step took, and what it emitted."""
         now_s = self.clock()
-        said, scheduled_s = self._in_flight.pop(id(step), (None, now_s))
+        in_flight = ((said, at_s) for each, said, at_s in self._in_flight if each is step)
+        said, scheduled_s = next(in_flight, (None, now_s))
         began_s = self._last_s if self.is_busy else scheduled_s
         self._last_s = now_s
         if said is None or self._failed:

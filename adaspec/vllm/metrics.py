@@ -1,31 +1,22 @@
 """A server's metrics: the table of them, the counters, and the observer that counts.
 
-The API server names a folder in its environment before it starts its engines, and the first rank of
-each engine counts in its own file there. A file is a line of JSON that says what is served, padded
-to a fixed length, followed by one 64-bit float per name in `FIGURES`.
+The API server names a folder in its environment before it starts its engines
+(`exposition.announce_folder`), and the first rank of each engine counts in files of its own there,
+which prometheus_client reads.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import json
-import mmap
-import multiprocessing
-import os
-import shutil
-import tempfile
+import importlib
+import uuid
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from adaspec.documents import parse_json
-from adaspec.errors import AdaspecError
 from adaspec.policy.guard import HOLD, WORDS
 from adaspec.vllm.events import (
     REASONS,
@@ -43,7 +34,6 @@ from adaspec.vllm.options import MODES
 PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 """The environment variable that names the folder to every process of a server."""
-
 DRAFTERS = ("ngram", "neural", "splice")
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets for draft lengths."""
@@ -54,22 +44,7 @@ DRAFTED = ("none", "short", "long")
 """Kinds of steps: they verified no draft, at most `SHORT` drafted tokens per request, or more."""
 FORWARDS = ("draft", "keep_alive")
 MEMORY = ("drafted", "accepted")
-STAGES = (
-    "admit",
-    "keep",
-    "plan",
-    "proceed",
-    "settle",
-    "learn",
-    "look-up",
-    "batch",
-    "time",
-    "expects",
-    "mode_file",
-    "request",
-    "guard",
-    "other",
-)
+STAGES = ("plan", "settle", "batch", "time", "memory", "request", "guard", "mode_file")
 SPECULATION = ("with", "without")
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 
@@ -87,12 +62,24 @@ class Metric:
     is_gauge: bool = False
 
     @property
-    def figures(self) -> tuple[str, ...]:
-        """The names of the metric's figures, by label or bucket; a histogram also has a sum."""
+    def kind(self) -> str:
+        """How prometheus_client's files call it; gauges are summed over engines."""
+        return "histogram" if self.bounds else "gauge_sum" if self.is_gauge else "counter"
+
+    @property
+    def samples(self) -> dict[str, tuple[str, tuple[str, ...], list[str]]]:
+        """By the name of each figure that is counted: its sample, labels and their values."""
         if self.bounds:
-            buckets = tuple(f"{self.name}/{bound}" for bound in (*self.bounds, "inf"))
-            return (*buckets, f"{self.name}_sum")
-        return tuple(f"{self.name}/{value}" for value in self.values) or (self.name,)
+            return {
+                f"{self.name}/{bound}": (f"{self.name}_bucket", ("le",), [str(float(bound))])
+                for bound in (*self.bounds, inf)
+            } | {f"{self.name}_sum": (f"{self.name}_sum", (), [])}
+        sample = self.name if self.is_gauge else f"{self.name}_total"
+        if not self.labels:
+            return {self.name: (sample, (), [])}
+        return {
+            f"{self.name}/{value}": (sample, self.labels, value.split("/")) for value in self.values
+        }
 
 
 _DECISIONS = tuple(f"{source}/{reason}" for source in REASONS for reason in REASONS[source])
@@ -179,108 +166,71 @@ METRICS = (
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
 )
 POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
-"""The labels of `policy_info`, which are keys of the header of an engine's counters."""
-FIGURES = tuple(figure for metric in METRICS for figure in metric.figures)
-INDEX = {name: index for index, name in enumerate(FIGURES)}
-
-_SUFFIX = ".counters"
-_HEADER_BYTES = 4096
-_FILE_BYTES = _HEADER_BYTES + 8 * len(FIGURES)
-_PREFIX = "adaspec-metrics-"
-_made: set[str] = set()
-"""The folders that this process made; forked children inherit this set."""
-
-
-def announce_folder() -> Path:
-    """The folder of this server's counters; makes one and names it in the environment if needed.
-
-    A server is one process and those that `multiprocessing` starts for it. A program that runs
-    engines and then starts a server as a command also hands its environment down. The figures of
-    that server are separate, so it makes a new folder. A folder that an operator named is shared
-    by every process that inherits the name.
-    """
-    configured = os.environ.get(FOLDER_VARIABLE)
-    if configured and Path(configured).is_dir():
-        is_this_servers = configured in _made or multiprocessing.parent_process() is not None
-        if is_this_servers or not Path(configured).name.startswith(_PREFIX):
-            return Path(configured)
-    folder = tempfile.mkdtemp(prefix=_PREFIX)
-    os.environ[FOLDER_VARIABLE] = folder
-    _made.add(folder)
-    atexit.register(_remove, folder, os.getpid())
-    return Path(folder)
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # forked children inherit the exit handlers
-        shutil.rmtree(folder, ignore_errors=True)
+"""The labels of `policy_info`."""
+FIGURES = tuple(figure for metric in METRICS for figure in metric.samples)
 
 
 class Counters:
     """One engine's figures; each figure is counted by one thread only."""
 
-    def __init__(self, folder: Path | None, header: dict[str, Any]) -> None:
-        """Count in a new file of the folder, or only in memory if there is no folder."""
-        memory: Any = bytearray(_FILE_BYTES)
+    def __init__(self, folder: Path | None, info: dict[str, Any]) -> None:
+        """Count in new files of the folder, or only in memory if there is no folder.
+
+        `info` has values of the `POLICY_LABELS`.
+        """
+        self._figures = dict.fromkeys(FIGURES, 0.0)
+        self._shown: dict[str, tuple[Any, str]] = {}
+        """Of each figure, the file that shows it and the key there."""
         if folder is not None:
             # Serving without visible figures is better than no serving.
             with contextlib.suppress(OSError):
-                memory = _mapped(folder, header)
-        # Not an array: to add to one of its numbers takes three times as long.
-        self._figures = memoryview(memory)[_HEADER_BYTES:].cast("d")
-
-    @classmethod
-    def of_server(cls, header: dict[str, Any]) -> Counters:
-        """Counters in the folder that the API server announced, or in memory if it did not."""
-        configured = os.environ.get(FOLDER_VARIABLE)
-        return cls(Path(configured) if configured and Path(configured).is_dir() else None, header)
+                self._shown = _files_of(folder, info)
 
     def add(self, name: str, count: float = 1.0) -> None:
         """Add to one figure."""
-        self._figures[INDEX[name]] += count
+        self.put(name, self._figures[name] + count)
 
-    def observe(self, histogram: str, bounds: tuple[float, ...], value: float) -> None:
-        """Count a value in the buckets of a histogram, and add it to its sum."""
-        first = INDEX[f"{histogram}/{bounds[0]}"]
-        self._figures[first + bisect_left(bounds, value)] += 1.0
-        self.add(f"{histogram}_sum", value)
+    def observe(
+        self, histogram: str, bounds: tuple[float, ...], value: float, count: int = 1
+    ) -> None:
+        """Count a value so often in the buckets of a histogram, and add it to its sum."""
+        self.add(f"{histogram}/{(*bounds, inf)[bisect_left(bounds, value)]}", count)
+        self.add(f"{histogram}_sum", count * value)
 
     def put(self, name: str, value: float) -> None:
         """Set one figure."""
-        self._figures[INDEX[name]] = value
+        self._figures[name] = value
+        if self._shown:
+            file, key = self._shown[name]
+            file.write_value(key, value, 0.0)
 
     def __getitem__(self, name: str) -> float:
-        return self._figures[INDEX[name]]
+        return self._figures[name]
 
     def lost(self, reason: str, rows: int) -> None:
         """Count trace rows that were not written."""
         self.add(f"dropped_rows/{reason}", rows)
 
 
-def _mapped(folder: Path, header: dict[str, Any]) -> mmap.mmap:
-    text = json.dumps(header).encode()
-    if len(text) >= _HEADER_BYTES:
-        text = json.dumps({key: str(value)[:200] for key, value in header.items()}).encode()
-    descriptor, path = tempfile.mkstemp(dir=folder, suffix=".new")
-    try:
-        os.truncate(descriptor, _FILE_BYTES)
-        os.pwrite(descriptor, text.ljust(_HEADER_BYTES), 0)
-        memory = mmap.mmap(descriptor, _FILE_BYTES)
-    finally:
-        os.close(descriptor)
-    # The file is renamed only when it is complete, so that a reader never sees half a file.
-    Path(path).rename(Path(path).with_suffix(_SUFFIX))
-    return memory
-
-
-def read_counters(folder: Path) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
-    """The header and the current figures of every engine that counts in the folder."""
-    for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        with contextlib.suppress(OSError, AdaspecError):
-            content = path.read_bytes()
-            if len(content) == _FILE_BYTES:
-                header = parse_json(content[:_HEADER_BYTES], str(path), AdaspecError)
-                yield header, np.frombuffer(content, np.float64, offset=_HEADER_BYTES)
+def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """New files in which every figure is 0; of each figure, its file and its key there."""
+    client: Any = importlib.import_module("prometheus_client.mmap_dict")
+    engine = uuid.uuid4().hex
+    paths = {kind: folder / f"{kind}_{engine}" for kind in ("counter", "gauge_sum", "histogram")}
+    files = {kind: client.MmapedDict(str(path)) for kind, path in paths.items()}
+    shown: dict[str, tuple[Any, str]] = {}
+    for metric in METRICS:
+        file, name = files[metric.kind], PREFIX + metric.name
+        for figure, (sample, labels, values) in metric.samples.items():
+            key = client.mmap_key(name, PREFIX + sample, labels, values, metric.help)
+            file.write_value(key, 0.0, 0.0)
+            shown[figure] = file, key
+    name, values = f"{PREFIX}policy_info", [str(info.get(label, "")) for label in POLICY_LABELS]
+    key = client.mmap_key(name, name, POLICY_LABELS, values, "1 for each engine's policy.")
+    files["gauge_sum"].write_value(key, 1.0, 0.0)
+    for path in paths.values():  # from now on they are read
+        path.rename(path.with_suffix(".db"))
+    return shown
 
 
 class MetricsObserver(Observer):
@@ -294,10 +244,11 @@ class MetricsObserver(Observer):
         counters = self.counters
         counters.add("steps")
         counters.observe("decision_seconds", TIMES_S, event.decision_s)
-        for length in (event.neural_len + event.ngram_len).tolist():
-            counters.observe("draft_len", LENGTHS, length)
-        for decision in decisions_of(event):
-            counters.add(f"decisions/{decision}")
+        lengths = Counter((event.neural_len + event.ngram_len).tolist())
+        for length, count in lengths.items():
+            counters.observe("draft_len", LENGTHS, length, count)
+        for decision, count in Counter(decisions_of(event)).items():
+            counters.add(f"decisions/{decision}", count)
 
     def verified(self, event: VerifiedStep) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
@@ -320,18 +271,21 @@ class MetricsObserver(Observer):
             event.expected,
         )
         rows = zip(drafted_tokens, *(column.tolist() for column in columns), strict=True)
+        sums: dict[str, float] = defaultdict(float)
         for drafted, known, neural, accepted, from_answers, expected in rows:
             if not known or not drafted:
                 continue
             source = source_of(neural, drafted - neural)
-            counters.add(f"drafted_tokens/{source}", drafted)
-            counters.add(f"accepted_tokens/{source}", accepted)
+            sums[f"drafted_tokens/{source}"] += drafted
+            sums[f"accepted_tokens/{source}"] += accepted
             if from_answers and drafted > neural:
-                counters.add("memory_tokens/drafted", drafted - neural)
-                counters.add("memory_tokens/accepted", max(0, accepted - neural))
-            counters.add(f"expected_accepted_tokens/{source}", expected)
+                sums["memory_tokens/drafted"] += drafted - neural
+                sums["memory_tokens/accepted"] += max(0, accepted - neural)
+            sums[f"expected_accepted_tokens/{source}"] += expected
             realised = min(accepted, neural) if neural else accepted
-            counters.add(f"realised_accepted_tokens/{source}", realised)
+            sums[f"realised_accepted_tokens/{source}"] += realised
+        for name, count in sums.items():
+            counters.add(name, count)
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
         """Count forwards of the drafter."""
@@ -368,5 +322,5 @@ class MetricsObserver(Observer):
     def fault(self, fault: Fault) -> None:
         """Count a fault, and note whether it switched the policy off."""
         self.counters.add("decisions/none/fault", fault.rows)
-        self.counters.add(f"faults/{fault.stage if fault.stage in STAGES else 'other'}")
+        self.counters.add(f"faults/{fault.stage}")
         self.counters.put("policy_switched_off", float(fault.switched_off))

@@ -33,13 +33,13 @@ class Told(NamedTuple):
 
 
 class ModeFile:
-    """Reads the mode again whenever the file has changed."""
+    """Follows what the file says."""
 
     def __init__(self, path: str, mode: str) -> None:
         """`mode` holds until the file says otherwise."""
         self.path, self.mode = Path(path), mode
         self._due_s = -1.0
-        self._seen: object = None
+        self._seen: str | None = None
 
     def read(self) -> Told:
         """The mode of the step that is scheduled now; never raises."""
@@ -48,17 +48,13 @@ class ModeFile:
             return Told(self.mode, "")
         self._due_s = now_s + PERIOD_S
         try:
-            facts = self.path.stat()
-            seen: object = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-            if seen == self._seen:
-                return Told(self.mode, "")
             with self.path.open("rb") as file:
                 word = file.read(_MAX_BYTES).decode("utf-8", "replace").strip()
         except OSError as error:
-            seen, word = error.errno, f"({error.strerror})"
-        if seen == self._seen:
+            word = f"({error.strerror})"
+        if word == self._seen:
             return Told(self.mode, "")
-        self._seen = seen
+        self._seen = word
         if word not in WORDS:
             problem = f"mode_file '{self.path}' says {shown(word)}: write {', '.join(WORDS)}"
             log.warning("adaspec: %s; mode %s stays", problem, self.mode)

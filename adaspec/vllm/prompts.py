@@ -2,9 +2,9 @@
 
     {"workload": "chat", "id": "7", "messages": [{"role": "user", "content": "Hello"}]}
 
-A prompt has one of `text` (or `prompt`), `messages` (to which the model's chat template is applied)
-and `prompt_token_ids` (or `token_ids`). `workload` is the file's name by default; prompts without
-an `id` are numbered within their workload. `max_tokens` limits the output of that prompt.
+A prompt has one of `text`, `messages` (to which the model's chat template is applied) and
+`prompt_token_ids`. `workload` is the file's name by default; prompts without an `id` are numbered
+within their workload. `max_tokens` limits the output of that prompt.
 """
 
 from __future__ import annotations
@@ -20,14 +20,8 @@ from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import Record, find_files, lines_of, name_of, workload_of
 from adaspec.trace.importers.texts import chat_tokens
 
-_FORMS = {
-    "text": "text",
-    "prompt": "text",
-    "messages": "messages",
-    "prompt_token_ids": "token_ids",
-    "token_ids": "token_ids",
-}
-"""The keys by which a prompt may be given, and the fields of `Prompt` that they fill."""
+_FORMS = ("text", "messages", "prompt_token_ids")
+"""The keys by which a prompt may be given."""
 _KEYS = ("workload", "id", "max_tokens", *_FORMS)
 
 
@@ -40,7 +34,7 @@ def _list_of(allowed: Callable[[Any], bool], expected: str) -> Rule:
 _RULES = {
     "text": or_null(matching("(?s).+", "a text")),
     "messages": _list_of(lambda item: isinstance(item, dict), "a list of objects"),
-    "token_ids": _list_of(
+    "prompt_token_ids": _list_of(
         lambda item: type(item) is int and 0 <= item < 1 << 31, "a list of token ids"
     ),
     "max_tokens": or_null(whole(1, 1 << 31)),
@@ -56,7 +50,7 @@ class Prompt:
     where: str
     text: str | None = None
     messages: list[Any] | None = None
-    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
     max_tokens: int | None = None
 
     @property
@@ -66,8 +60,8 @@ class Prompt:
 
     def tokens(self, tokenizer: Any) -> list[int]:
         """The prompt's token ids."""
-        if self.token_ids is not None:
-            return self.token_ids
+        if self.prompt_token_ids is not None:
+            return self.prompt_token_ids
         if self.messages is None:
             return list(tokenizer.encode(self.text))
         return chat_tokens(tokenizer, self.messages, self.where)
@@ -104,7 +98,7 @@ def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> 
         id=name_of(record.get("id", number), "id", where),
         where=where,
         max_tokens=record.get("max_tokens"),
-        **{_FORMS[forms[0]]: record[forms[0]]},
+        **{forms[0]: record[forms[0]]},
     )
     check_values(prompt, _RULES, where, TraceError)
     return prompt

@@ -1,27 +1,25 @@
 """Writes traces of a running engine in its own thread, so that the engine never waits for a disk.
 
-The engine's thread puts the events of a step into a bounded queue; if the queue is full, the step
-is dropped and counted. Everything else happens in the recorder's thread.
+The engine's thread puts steps, and the requests that have left, into a bounded queue; if the queue
+is full, a step is dropped and counted. Everything else happens in the recorder's thread.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.util import Finalize
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import numpy as np
 
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep
 from adaspec.vllm.events import DraftedStep, Observer, Serving, VerifiedStep, source_of
-from adaspec.vllm.options import MAX_VERIFIED
-from adaspec.vllm.request_record import LAST, SERVED, UNKNOWN, RequestRecord, is_named, trace_key
+from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, trace_key
 from adaspec.vllm.trace_output import TraceOutput
 
 log = logging.getLogger("vllm.adaspec")
@@ -30,9 +28,9 @@ MAX_QUEUED = 2048
 """How many steps may wait in the queue."""
 _POLL_S = 0.5
 _CLOSE_S = 30.0
-_MAX_TAIL = 32 * MAX_VERIFIED
-"""How many tokens a request's record may be behind and still catch up: enough for one longest
-draft, or for many steps that a full queue dropped. A tail is only as long as its step needs."""
+
+Followed = list[tuple[int, RequestRecord]]
+"""The followed requests of a step, by row."""
 
 
 class Recorder(Observer):
@@ -47,16 +45,13 @@ class Recorder(Observer):
     ) -> None:
         """`lost` is called with a reason and the number of rows that are not written."""
         self._dense, self._logged = dense, logged
-        self._outputs = [output for output in (dense, logged) if output is not None]
         self._serving, self._lost = serving, lost
         self._max_queued = MAX_QUEUED
-        self._queue: SimpleQueue[tuple[Callable[..., None], Any] | None] = SimpleQueue()
-        self._positions: dict[str, int] = {}
-        """How many output tokens of each followed request were queued; used by the engine's thread
-        only."""
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._records: dict[str, RequestRecord] = {}
+        """The requests that are followed; the recorder's thread adds drafts and steps to them."""
         self._queued_step = -1
         """The last step that was queued."""
-        self._records: dict[str, RequestRecord] = {}
         self._keys: set[tuple[str, str]] = set()
         self._thread = threading.Thread(target=self._run, name="adaspec-recorder", daemon=True)
         self._thread.start()
@@ -72,46 +67,62 @@ class Recorder(Observer):
         greedy: bool,
     ) -> None:
         """Follow a request if there is a trace to write it to."""
-        if (self._dense if recorded else self._logged) is None or request.startswith(LAST):
+        if (self._dense if recorded else self._logged) is None:
             return
-        if self._has_room(1):
-            self._positions[request] = 0
-            prompt = prompt_tokens.copy()
-            self._queue.put((self._take_entered, (request, prompt, recorded, max_tokens, greedy)))
+        workload, id = trace_key(request)
+        if workload != SERVED:  # an engine's own ids never repeat; samples of one prompt share one
+            first_id, number = id, 1
+            while (workload, id) in self._keys:
+                number += 1
+                id = f"{first_id}~{number}"
+            self._keys.add((workload, id))
+        prompt = prompt_tokens.copy()
+        record = RequestRecord(workload, id, prompt, recorded, max_tokens, greedy)
+        self._records[request] = record
 
     def proposed(self, event: DraftedStep) -> None:
-        """Queue a step with the text that its requests have gained."""
-        positions = dict(zip(event.requests, event.position.tolist(), strict=True))
-        followed = [name for name in event.requests if name in self._positions]
-        if not followed or not self._has_room(len(followed)):
-            return
-        missing_tokens = max(positions[name] - self._positions[name] for name in followed)
-        tail = event.tail(min(max(missing_tokens, 1), _MAX_TAIL))
-        self._positions.update((name, positions[name]) for name in followed)
-        self._queue.put((self._take_step, (event, tail)))
-        self._queued_step = event.number
+        """Queue a step."""
+        followed = self._followed(event)
+        for row, record in followed:
+            record.output = event.outputs[row]
+        if followed and self._has_room(len(followed)):
+            self._queue.put(partial(self._take_step, event, followed))
+            self._queued_step = event.number
 
     def verified(self, event: VerifiedStep) -> None:
         """Queue the verification of a step; without one, tokens that follow tell what was right."""
-        is_logged = self._logged is not None and event.step.proposes
-        if not is_logged or event.step.number != self._queued_step:
+        step = event.step
+        if self._logged is None or not step.proposes or step.number != self._queued_step:
             return
         if self._has_room(int(event.known.sum())):
-            self._queue.put((self._take_verified, (event,)))
+            self._queue.put(partial(self._take_verified, event, self._followed(step)))
 
-    def left(self, requests: list[str]) -> None:
+    def left(self, requests: Sequence[str]) -> None:
         """Queue the writing of rows for requests that will not come back."""
-        followed = [name for name in requests if self._positions.pop(name, None) is not None]
-        if followed:
-            self._queue.put((self._take_left, (followed,)))
+        for name in requests:
+            record = self._records.pop(name, None)
+            if record is not None:
+                self._queue.put(partial(self._write, record, record.output.copy()))
 
     def close(self) -> None:
         """Write everything that is known, and finish the traces."""
         self._finalizer()
 
     def _close(self) -> None:
+        # A named request can be recorded again, and a partial row would be in the way then.
+        self.left(
+            [
+                name
+                for name, record in self._records.items()
+                if not record.recorded or record.workload == SERVED
+            ]
+        )
         self._queue.put(None)
         self._thread.join(_CLOSE_S)
+
+    def _followed(self, event: DraftedStep) -> Followed:
+        records = map(self._records.get, event.requests)
+        return [(row, record) for row, record in enumerate(records) if record is not None]
 
     def _has_room(self, rows: int) -> bool:
         """Whether the queue takes another step; if not, the step's rows are counted as lost."""
@@ -123,60 +134,50 @@ class Recorder(Observer):
     # Everything below runs in the recorder's thread.
 
     def _run(self) -> None:
-        failures = 0
-        checked_s = time.monotonic()
+        outputs = [output for output in (self._dense, self._logged) if output is not None]
+        has_failed = False
         while True:
-            item: Any = ()
-            with suppress(Empty):
-                item = self._queue.get(timeout=_POLL_S)
-            now_s = time.monotonic()
             try:
-                if item is None:
-                    self._finish()
-                    return
-                if item:
-                    take, values = item
-                    take(*values)
-                if now_s - checked_s >= _POLL_S:
-                    checked_s = now_s
-                    for output in self._outputs:
-                        output.flush_if_due()
+                with suppress(Empty):
+                    take = self._queue.get(timeout=_POLL_S)
+                    if take is None:
+                        break
+                    take()
+                for output in outputs:
+                    output.flush_if_due()
             except Exception as error:
-                failures += 1
                 self._lost("rejected", 1)
-                if failures == 1:
+                if not has_failed:
                     log.warning("adaspec: recording failed and goes on: %r", error)
+                has_failed = True
+        for output in outputs:
+            output.close()
 
-    def _take_entered(
-        self, request: str, prompt: Ints, recorded: bool, max_tokens: int | None, greedy: bool
-    ) -> None:
-        workload, id = trace_key(request)
-        first_id, number = id, 1
-        while (workload, id) in self._keys:
-            number += 1
-            id = f"{first_id}~{number}"
-        if workload != SERVED:  # the engine's own ids never repeat
-            self._keys.add((workload, id))
-        self._records[request] = RequestRecord(workload, id, prompt, recorded, max_tokens, greedy)
-
-    def _take_step(self, event: DraftedStep, tail: Ints) -> None:
-        for row, name in enumerate(event.requests):
-            record = self._records.get(name)
-            if record is None:
-                continue
-            record.extend(int(event.context_tokens[row]) - len(record.prompt), tail[row])
+    def _take_step(self, event: DraftedStep, followed: Followed) -> None:
+        for row, record in followed:
             if event.recorded[row]:
-                drafts = event.drafted[row], event.confidences[row]
-                record.add_draft(*drafts, self._serving.record_cap)
+                draft = event.drafted[row], event.confidences[row]
+                record.drafts[int(event.position[row])] = draft
             elif not event.proposes:
                 record.steps.append(self._logged_step(record, event, row, None))
 
-    def _take_verified(self, event: VerifiedStep) -> None:
-        step = event.step
-        for row, name in enumerate(step.requests):
-            record = self._records.get(name)
-            if record is not None and event.known[row] and not step.recorded[row]:
-                record.steps.append(self._logged_step(record, step, row, event))
+    def _take_verified(self, event: VerifiedStep, followed: Followed) -> None:
+        for row, record in followed:
+            if event.known[row] and not event.step.recorded[row]:
+                record.steps.append(self._logged_step(record, event.step, row, event))
+
+    def _write(self, record: RequestRecord, tokens: list[int]) -> None:
+        known = tokens[: tokens.index(-1)] if -1 in tokens else tokens
+        output = np.array(known, np.int32)
+        if record.recorded and self._dense is not None:
+            request = record.dense_row(output, self._serving.record_cap)
+            if request is not None:
+                self._dense.add(request)
+            elif len(output):
+                self._lost("incomplete", 1)
+        elif self._logged is not None:
+            for step in record.logged_rows(output):
+                self._logged.add(step)
 
     def _logged_step(
         self, record: RequestRecord, event: DraftedStep, row: int, verified: VerifiedStep | None
@@ -211,31 +212,3 @@ class Recorder(Observer):
             drafted_tokens=np.array(tokens, np.int32),
             unverified_tokens=unverified,
         )
-
-    def _take_left(self, requests: list[str]) -> None:
-        for name in requests:
-            record = self._records.pop(name, None)
-            if record is not None:
-                self._write(record)
-
-    def _write(self, record: RequestRecord) -> None:
-        if record.recorded and self._dense is not None:
-            request = record.dense_row(self._serving.record_cap)
-            if request is not None:
-                self._dense.add(request)
-            elif record.position:
-                self._lost("incomplete", 1)
-        elif self._logged is not None:
-            if record.has_gap:  # the request's steps are written, but not its text
-                self._lost("incomplete", 1)
-            for step in record.logged_rows():
-                self._logged.add(step)
-
-    def _finish(self) -> None:
-        for name in list(self._records):
-            record = self._records.pop(name)
-            # A named request can be recorded again, and a partial row would be in the way then.
-            if not record.recorded or not is_named(name):
-                self._write(record)
-        for output in self._outputs:
-            output.close()

@@ -6,9 +6,8 @@ After a killed run, the same call records the missing prompts.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,16 @@ from adaspec.files import check_writable
 from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.prompts import Prompt, read_prompts
-from adaspec.vllm.request_record import LAST, engine_id
+from adaspec.vllm.request_record import engine_id
 
 Progress = Callable[[str, float, float], None]
 
 _MAX_WAIT_S = 30.0
-"""How many seconds to wait for another of the last rows before giving up."""
+"""How long an engine may take to write what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +113,21 @@ def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
 
 def _check_same(options: RecordOptions, manifest: Manifest) -> None:
     cap = options.k if options.draft is not None else None
-    expected = {
-        "kind": "dense",
-        "target": options.traced_target,
-        "drafter": None if options.draft is None else model_name(options.draft),
-        "draft_cap": cap,
-        "sampling": options.sampling,
-    }
-    for name, value in expected.items():
-        recorded = getattr(manifest, name)
-        if recorded != value:
-            raise TraceError(
-                f"{options.out}: cannot be gone on with: {name} is {recorded!r} there and "
-                f"{value!r} here: choose another folder"
-            )
+    expected = replace(
+        manifest,
+        kind="dense",
+        target=options.traced_target,
+        drafter=None if options.draft is None else model_name(options.draft),
+        neural_cap=cap,
+        draft_cap=cap,
+        confidences=CONFIDENCES if cap else (),
+        sampling=options.sampling,
+    )
+    difference = expected.difference(manifest)
+    if difference:
+        raise TraceError(
+            f"{options.out}: cannot be gone on with: {difference}: choose another folder"
+        )
 
 
 def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> list[str]:
@@ -151,12 +152,8 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
     if options.draft is not None:
         config |= {"model": options.draft, "num_speculative_tokens": options.k}
         config["draft_method"] = options.draft_method
-    before = _rows(options.out)
     llm = open_engine(options.model, config, {"seed": options.seed, **options.engine})
     engine = llm.llm_engine
-
-    def params(max_tokens: int) -> Any:
-        return SamplingParams(temperature=options.temperature, max_tokens=max_tokens)
 
     refused: list[str] = []
     waiting = iter(prompts)
@@ -167,8 +164,11 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         while running < window and (prompt := next(waiting, None)) is not None:
             try:
                 tokens = {"prompt_token_ids": prompt.tokens(tokenizer)}
-                limit = params(prompt.max_tokens or options.max_tokens)
-                engine.add_request(engine_id(prompt.workload, prompt.id), tokens, limit)
+                params = SamplingParams(
+                    temperature=options.temperature,
+                    max_tokens=prompt.max_tokens or options.max_tokens,
+                )
+                engine.add_request(engine_id(prompt.workload, prompt.id), tokens, params)
                 running += 1
             except ValueError as error:
                 refused.append(f"{prompt.where}: {' '.join(str(error).split())[:200]}")
@@ -178,38 +178,20 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         ended = sum(out.finished for out in engine.step())
         running, done = running - ended, done + ended
         progress("recording", done, len(prompts))
-    engine.add_request(LAST, {"prompt_token_ids": [0]}, params(1))
-    while engine.has_unfinished_requests():
-        engine.step()
-    _await_rows(options.out, before + len(prompts) - len(refused))
-    engine.engine_core.shutdown()
-    _close_recorders(engine)
+    _end(engine)
     return refused
 
 
-def _close_recorders(engine: Any) -> None:
-    """Finish the trace if the engine runs in this process; other processes do so when they end."""
+def _end(engine: Any) -> None:
+    """End an engine whose requests have all ended, once it has written what it recorded."""
     core = getattr(engine.engine_core, "engine_core", None)
+    if core is not None:  # a process of its own would do so by itself
+        engine.step()  # in which it is seen that nobody runs any more
     worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
-    session = vars(worker.model_runner).get("adaspec_session") if worker is not None else None
-    if session is not None:
+    session = None if worker is None else worker.model_runner.adaspec_session
+    engine.engine_core.shutdown(timeout=_MAX_WAIT_S)
+    if session is not None:  # other processes write as they end
         session.observers.close()
-
-
-def _rows(out: Path) -> int:
-    try:
-        return TraceReader(out).rows
-    except (TraceError, OSError):
-        return 0
-
-
-def _await_rows(out: Path, expected: int) -> None:
-    """Wait until the expected number of rows is on disk or no more rows come."""
-    last, changed_s = -1, time.monotonic()
-    while (rows := _rows(out)) < expected and time.monotonic() - changed_s < _MAX_WAIT_S:
-        if rows != last:
-            last, changed_s = rows, time.monotonic()
-        time.sleep(0.5)
 
 
 def finished(options: RecordOptions) -> TraceReader:

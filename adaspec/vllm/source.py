@@ -31,11 +31,6 @@ def parameters_in_source(path: str) -> frozenset[str]:
     return frozenset(each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs))
 
 
-def module_source(module: str) -> str:
-    """The text of a module; an `ImportError` if there is none."""
-    return _file(module).read_text("utf-8")
-
-
 def _file(module: str) -> Path:
     package, *names = module.split(".")
     spec = importlib.util.find_spec(package)  # of a whole package: this imports nothing

@@ -7,11 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
 from adaspec.errors import TraceError
+from adaspec.trace.folder import MANIFEST
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.writer import TraceWriter
@@ -19,9 +21,6 @@ from adaspec.trace.writer import TraceWriter
 log = logging.getLogger("vllm.adaspec")
 
 _ROW_BYTES = 160
-_PENDING_SHARE = 16
-"""The rows waiting in memory may take this fraction (one in so many) of the space that is left."""
-_MAX_PENDING_BYTES = 16 << 20
 _SHARD_BYTES = 8192
 """The space for a shard beside its rows, and for a trace beside its shards."""
 
@@ -44,44 +43,33 @@ class TraceOutput:
         not written.
         """
         self.folder, self.root, self.manifest = folder, root, manifest
-        self.rows = 0
         self._max_bytes, self._flush_s, self._lost = max_bytes, flush_s, lost
         self._writer: TraceWriter | None = None
-        self._closed: str | None = None
+        self._ended: str | None = None
         """The reason why no more rows are written; None while they are."""
         self._pending_bytes = self._pending_rows = 0
-        self._budget = 0
+        self._space = 0
+        """How many bytes the pending rows and all that come may take."""
         self._flushed_s = time.monotonic()
 
     def add(self, row: Request | LoggedStep) -> None:
         """Write a row, or count it as lost."""
-        if self._closed is not None:
-            self._lost(self._closed, 1)
-            return
-        try:
-            self._write(row)
-        except (TraceError, OSError) as error:
-            self._end("disk", str(error))
-            self._lost("disk", 1)
+        if self._ended is not None or not self._is_taken(row):
+            self._lost(self._ended or "rejected", 1)
 
     def flush_if_due(self) -> None:
         """Put the added rows on disk if the last flush was long enough ago."""
-        if time.monotonic() - self._flushed_s >= self._flush_s:
-            self.flush()
-
-    def flush(self) -> None:
-        """Put the added rows on disk."""
-        if self._writer is not None and self._pending_rows:
+        is_due = time.monotonic() - self._flushed_s >= self._flush_s
+        if is_due and self._writer is not None and self._pending_rows:
             with self._ending_on_error():
                 self._flush(self._writer)
 
     def close(self) -> None:
         """Finish the trace."""
-        if self._writer is None:
-            return
-        with self._ending_on_error():
-            self._writer.close()
-        self._writer, self._closed = None, self._closed or "closed"
+        if self._writer is not None:
+            with self._ending_on_error():
+                self._writer.close()
+            self._writer, self._ended = None, self._ended or "closed"
 
     @contextmanager
     def _ending_on_error(self) -> Iterator[None]:
@@ -90,28 +78,29 @@ class TraceOutput:
         except (TraceError, OSError) as error:
             self._end("disk", str(error))
 
-    def _write(self, row: Request | LoggedStep) -> None:
-        writer = self._writer or self._open()
-        size = _bytes_of(row)
-        if self._pending_bytes + size > self._budget:
-            self._flush(writer)
-        if size > self._budget:
-            self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
-            self._lost("limit", 1)
-            return
-        try:
-            writer.add(row)
-        except TraceError as error:
-            if isinstance(error.__cause__, OSError):
-                raise
-            self._lost("rejected", 1)
-            log.debug("adaspec: a trace row was rejected: %s", error)
-            return
-        self.rows += 1
-        self._pending_rows += 1
-        self._pending_bytes += size
-        if self._pending_bytes > min(_MAX_PENDING_BYTES, self._budget // _PENDING_SHARE):
-            self.flush()
+    def _is_taken(self, row: Request | LoggedStep) -> bool:
+        """Whether a row will be on disk with the next flush."""
+        values = (getattr(row, item.name) for item in fields(row))
+        arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+        size = _ROW_BYTES + 2 * arrays  # Parquet's dictionaries may take half as much again
+        with self._ending_on_error():
+            writer = self._writer or self._open()
+            if self._pending_bytes + size > self._space:
+                self._flush(writer)
+            if size > self._space:
+                self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
+                return False
+            try:
+                writer.add(row)
+            except TraceError as error:
+                if isinstance(error.__cause__, OSError):
+                    raise
+                log.debug("adaspec: a trace row was rejected: %s", error)
+                return False
+            self._pending_rows += 1
+            self._pending_bytes += size
+            return True
+        return False
 
     def _open(self) -> TraceWriter:
         self._writer = TraceWriter(self.folder, self.manifest, append=True)
@@ -122,15 +111,14 @@ class TraceOutput:
     def _flush(self, writer: TraceWriter) -> None:
         writer.flush()
         # A folder that was deleted during serving still takes files, which nobody will ever see.
-        if not (self.folder / "manifest.json").exists():
+        if not (self.folder / MANIFEST).exists():
             raise TraceError(f"{self.folder}: is gone")
         self._pending_bytes = self._pending_rows = 0
         self._flushed_s = time.monotonic()
         self._measure()
 
     def _measure(self) -> None:
-        """Set how many bytes may still be written, given all traces in `root`."""
-        self._budget = self._max_bytes - folder_bytes(self.root) - _SHARD_BYTES
+        self._space = self._max_bytes - folder_bytes(self.root) - _SHARD_BYTES
 
     def _end(self, reason: str, message: str) -> None:
         log.warning(
@@ -140,18 +128,15 @@ class TraceOutput:
             reason,
             " ".join(message.split()),
         )
-        self._closed = reason
+        self._ended = reason
         writer, self._writer = self._writer, None
-        if writer is None:
-            return
-        if reason == "limit":
-            with suppress(TraceError, OSError):
-                writer.close()
-                self._pending_rows = 0
-        writer.abort()  # nothing to do if it was closed
+        if writer is not None:
+            if reason == "limit":
+                with suppress(TraceError, OSError):
+                    writer.close()
+            writer.abort()  # nothing to do if it was closed
         if self._pending_rows:
             self._lost(reason, self._pending_rows)
-            self.rows -= self._pending_rows
             self._pending_rows = 0
 
 
@@ -163,11 +148,3 @@ def folder_bytes(folder: Path) -> int:
             with suppress(OSError):
                 total += (Path(parent) / name).lstat().st_size
     return total
-
-
-def _bytes_of(row: Request | LoggedStep) -> int:
-    if isinstance(row, LoggedStep):
-        unverified = () if row.unverified_tokens is None else row.unverified_tokens
-        return _ROW_BYTES + 4 * (row.draft_len + len(unverified))
-    values = (getattr(row, name) for name in row.__slots__)
-    return _ROW_BYTES + sum(value.nbytes for value in values if isinstance(value, np.ndarray))

@@ -6,7 +6,6 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import Any
 
 from adaspec.errors import ServingError, TraceError
 from adaspec.trace.identity import model_name
@@ -16,7 +15,7 @@ from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import lock
 from adaspec.vllm.decision_log import DecisionLog
 from adaspec.vllm.events import Observer, Serving
-from adaspec.vllm.metrics import POLICY_LABELS, Counters, MetricsObserver
+from adaspec.vllm.metrics import FOLDER_VARIABLE, POLICY_LABELS, Counters, MetricsObserver
 from adaspec.vllm.options import Options
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.trace_output import TraceOutput
@@ -27,7 +26,9 @@ FLUSH_S = 5.0
 
 def observers_of(options: Options, serving: Serving) -> list[Observer]:
     """The observers that the options ask for, meant for the first rank only."""
-    counters = Counters.of_server({label: getattr(serving, label) or "" for label in POLICY_LABELS})
+    folder = os.environ.get(FOLDER_VARIABLE)
+    info = {label: getattr(serving, label) or "" for label in POLICY_LABELS}
+    counters = Counters(Path(folder) if folder else None, info)
     observers: list[Observer] = [MetricsObserver(counters)]
     observers[0].switched(serving.mode)
     if options.log_decisions_per_s > 0:
@@ -91,20 +92,8 @@ def check_can_continue(folder: Path, manifest: Manifest) -> None:
 
 def manifest_of(kind: str, options: Options, serving: Serving) -> Manifest:
     """The manifest of this session's dense or logged trace."""
-    particulars: dict[str, Any]
-    if kind == "dense":
-        cap = serving.record_cap or None
-        particulars = {
-            "neural_cap": cap,
-            "draft_cap": cap,
-            "confidences": CONFIDENCES if cap else (),
-            "source": "shadow drafting in vLLM",
-        }
-    else:
-        particulars = {
-            "fingerprint": f"{serving.policy} {serving.version}".rstrip(),
-            "source": f"live decisions in vLLM, mode {serving.mode}",
-        }
+    is_dense = kind == "dense"
+    cap = serving.record_cap or None if is_dense else None
     return Manifest(
         kind=kind,
         target=options.target or model_name(serving.target),
@@ -115,5 +104,11 @@ def manifest_of(kind: str, options: Options, serving: Serving) -> Manifest:
         engine_version=serving.engine_version,
         hardware=serving.hardware,
         sampling=dict(options.sampling),
-        **particulars,
+        neural_cap=cap,
+        draft_cap=cap,
+        confidences=CONFIDENCES if cap else (),
+        fingerprint=None if is_dense else f"{serving.policy} {serving.version}".rstrip(),
+        source="shadow drafting in vLLM"
+        if is_dense
+        else f"live decisions in vLLM, mode {serving.mode}",
     )

@@ -55,13 +55,13 @@ def _rejected(stack, served, recorder):
 
 
 def _closed(stack, served, recorder):
-    whole = recorder._take_left
+    whole = recorder._write
 
-    def left(requests):
+    def write(*facts):
         recorder._logged.close()
-        whole(requests)
+        whole(*facts)
 
-    stack.enter_context(mock.patch.object(recorder, "_take_left", left))
+    stack.enter_context(mock.patch.object(recorder, "_write", write))
 
 
 def broken(part, name, every):

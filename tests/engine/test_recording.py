@@ -7,19 +7,12 @@ import pytest
 from test_accepts import judged
 
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm.metrics import Counters, MetricsObserver
-from adaspec.vllm.options import Options
-from adaspec.vllm.tracing import recorder_of
 
 
-def observer_of(engine, kind):
-    return next(each for each in engine.session.observers._observers if type(each).__name__ == kind)
-
-
-def finished(engine, recorder=None):
+def finished(engine):
     """Ends the recorder's work; whoever left is noticed in the next step."""
     engine.greedy([[5, 6, 7]], 1)
-    (recorder or observer_of(engine, "Recorder")).close()
+    engine.session.observers.close()
 
 
 def recorded(engines, folder, head, cap=8, arguments=None, **more):
@@ -33,22 +26,6 @@ def requests_in(folder, outputs):
     """The recorded requests in the order of the outputs, found by their engine's numbers."""
     found = {int(each.id.split("-")[0]): each for each in TraceReader(folder).requests()}
     return [found[at] for at in sorted(found)[: len(outputs)]]
-
-
-@pytest.fixture
-def live(serve, tmp_path):
-    """An engine that serves by some policy and records it; its session, recorder and counters."""
-
-    def make(policy="hybrid-splice:4:20:3:2:5", mode="serve", **changes):
-        engine, session = serve("eagle", policy, mode=mode, **changes)
-        counters = Counters(None, {})
-        recorded = changes.get("record_fraction")
-        options = Options(model="eagle", trace_dir=str(tmp_path), record_fraction=recorded)
-        recorder = recorder_of(options, session.serving, counters)
-        session.observers.add(recorder, MetricsObserver(counters))
-        return engine, session, recorder, counters
-
-    return make
 
 
 def check_dense(reader, cap):
@@ -118,46 +95,3 @@ def test_what_is_recorded_is_what_came(engines, prompts, tmp_path, what):
     requests = requests_in(tmp_path / "dense", outputs)
     assert [each.output_tokens.tolist() for each in requests] == outputs
     assert (requests[0].neural_accepted is None) == (head is None)
-
-
-def test_a_live_servers_log_holds_every_verified_draft(live, prompts, truth, tmp_path):
-    engine, _, recorder, counters = live()
-    outputs, by_vllm = judged(engine, prompts)
-    assert outputs == truth()
-    finished(engine, recorder)
-    (folder,) = tmp_path.glob("logged-*")
-    reader = TraceReader(folder)
-    assert reader.warnings == []
-    by_request = {}
-    for step in reader.steps():
-        assert step.step_s > 0
-        if step.draft_len:
-            by_request.setdefault(int(step.id.split("-")[0]), []).append(
-                (step.draft_len, step.accepted)
-            )
-    assert [by_request[at] for at in sorted(by_request)] == by_vllm
-    for what, place in (("drafted_tokens", 0), ("accepted_tokens", 1)):
-        counted = sum(counters[f"{what}/{source}"] for source in ("ngram", "neural", "splice"))
-        assert counted == sum(step[place] for one in by_vllm for step in one)
-
-
-def test_shadow_logs_what_would_have_been_accepted(live, prompts, truth, tmp_path):
-    engine, _, recorder, _ = live("fixed:ngram:6:2", mode="shadow")
-    assert engine.greedy(prompts, 48) == truth()
-    finished(engine, recorder)
-    (folder,) = tmp_path.glob("logged-*")
-    outputs = {tuple(prompt): one for prompt, one in zip(prompts, truth(), strict=True)}
-    steps = list(TraceReader(folder).steps())
-    prompt_of = {step.id: step.prompt_tokens for step in steps if step.prompt_tokens is not None}
-    accepted = 0
-    for step in steps:
-        output = outputs.get(tuple(prompt_of[step.id].tolist()))
-        if output is None:
-            continue
-        came = output[step.position : step.position + step.draft_len]
-        right = 0
-        while right < len(came) and came[right] == step.drafted_tokens[right]:
-            right += 1
-        assert step.accepted == right
-        accepted += right
-    assert accepted > 0

@@ -8,6 +8,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 from live_server import PATIENCE_S, Server
 
@@ -60,15 +61,20 @@ def verified(server):
 
 
 def answers(server, prompts):
-    """What every prompt is answered, and drafted and accepted tokens by the responses."""
-    texts, drafted, accepted = [], 0, 0
+    """What every prompt is answered; and of each, drafted and accepted tokens by its drafts."""
+    texts, judged = [], []
     for at, prompt in enumerate(prompts):
         answer = server.answer([prompt], 48, {"X-Request-Id": f"adaspec:chat:{at}:"})
         texts.append(answer["choices"][0]["text"])
         said = answer["metrics"]["speculative_decoding"] or {}
-        drafted += sum(said.get("per_step_drafted", []))
-        accepted += sum(said.get("per_step_accepted", []))
-    return texts, drafted, accepted
+        columns = (said.get(f"per_step_{name}", []) for name in ("drafted", "accepted"))
+        judged.append([step for step in zip(*columns, strict=True) if step[0]])
+    return texts, judged
+
+
+def totals(judged):
+    """Drafted and accepted tokens of all requests."""
+    return np.sum([step for one in judged for step in one], axis=0).tolist()
 
 
 def steps_in(folder, drafted):
@@ -85,8 +91,9 @@ def steps_in(folder, drafted):
 
 def test_metrics_of_a_server_equal_its_responses_and_its_trace(served, prompts, expected):
     server, folder = served
-    texts, drafted, accepted = answers(server, prompts)
+    texts, judged = answers(server, prompts)
     assert texts == expected
+    drafted, accepted = totals(judged)
     assert 0 < accepted < drafted
     assert "adaspec: policy" in server.log.read_text()
     shown = server.metrics()
@@ -103,7 +110,11 @@ def test_metrics_of_a_server_equal_its_responses_and_its_trace(served, prompts, 
     assert total(shown, "policy_info", policy=str(folder / "policy"), mode="serve") == 1
     steps = steps_in(folder / "traces", drafted)
     assert {step.workload for step in steps} == {"chat"}
-    assert {step.id for step in steps} == {str(at) for at in range(len(prompts))}
+    logged = {str(at): [] for at in range(len(prompts))}
+    for step in steps:
+        assert step.step_s > 0
+        logged[step.id] += [(step.draft_len, step.accepted)] if step.draft_len else []
+    assert list(logged.values()) == judged
     for source in ("ngram", "neural", "splice"):
         of_source = [step for step in steps if step.source == source]
         for name, field in (("drafted", "draft_len"), ("accepted", "accepted")):
@@ -157,8 +168,9 @@ def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
 def test_figures_of_two_replicas_behind_two_api_servers_add_up(models, prompts, expected, tmp_path):
     config = {"method": "adaspec", "model": str(models / "eagle")}
     with Server(models, tmp_path, config, *DETAILED, *TWO, "--api-server-count", "2") as server:
-        texts, drafted, accepted = answers(server, prompts)
+        texts, judged = answers(server, prompts)
         assert texts == expected
+        drafted, accepted = totals(judged)
         shown = server.metrics()
         assert total(shown, "policy_info") == 2
         assert total(shown, "drafted_tokens_total") == drafted > 0

@@ -44,7 +44,6 @@ from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
-from adaspec.vllm.request_record import is_named
 from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Decided, Host, Verified, warm_up
 from adaspec.vllm.session.memory import Memory
@@ -465,12 +464,8 @@ class Session:
             self._untold.append(partial(self._tell_left, left, are_cut))
 
     def _tell_left(self, left: Sequence[RunningRequest], are_cut: bool) -> None:
-        """Say who has left, but for those that are cut and can be recorded again, as a whole."""
-        names = [
-            request.name
-            for request in left
-            if not are_cut or request.is_whole or not is_named(request.name)
-        ]
+        """Say who has left, but for those that are cut: what becomes of these, a recorder knows."""
+        names = [request.name for request in left if not are_cut or request.is_whole]
         if names:
             self.observers.notify("left", names)
 

@@ -4,88 +4,80 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from adaspec.vllm import metrics
-from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, METRICS, Counters
+from adaspec.vllm import exposition
+from adaspec.vllm.exposition import announce_folder
+from adaspec.vllm.metrics import FIGURES, FOLDER_VARIABLE, METRICS, PREFIX, Counters
 
-
-def test_the_folder_is_named_once_to_all_processes(monkeypatch):
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    folder = metrics.announce_folder()
-    assert metrics.announce_folder() == folder
-    assert os.environ[FOLDER_VARIABLE] == str(folder)
-    metrics._remove(str(folder), os.getpid() + 1)
-    assert folder.is_dir()
-    metrics._remove(str(folder), os.getpid())
-    assert not folder.exists()
+client = pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+multiprocess = pytest.importorskip("prometheus_client.multiprocess")
 
 
 def announced():
     """The folder that another server, started as a command from here, counts in."""
-    code = "from adaspec.vllm.metrics import announce_folder; print(announce_folder(), end='')"
+    code = "from adaspec.vllm.exposition import announce_folder; print(announce_folder(), end='')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout
 
 
 def announce_into(queue):
-    queue.put(str(metrics.announce_folder()))
+    queue.put(str(announce_folder()))
 
 
 def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    folder = metrics.announce_folder()
-    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    folder = announce_folder()
     assert announced() != str(folder)
-    assert os.environ[FOLDER_VARIABLE] == str(folder)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     worker = context.Process(target=announce_into, args=(queue,))
     worker.start()
     assert queue.get(timeout=60) == str(folder)
     worker.join()
-    metrics._remove(str(folder), os.getpid())
+    exposition._remove(str(folder), os.getpid() + 1)
+    assert folder.is_dir()
+    exposition._remove(str(folder), os.getpid())
+    assert not folder.exists()
 
 
-def test_every_figure_is_exposed_and_documented(tmp_path):
-    pytest.importorskip("prometheus_client")
-    from adaspec.vllm.exposition import Collector
+def shown_in(folder):
+    """The value of every sample by name and labels, and the text that a server shows."""
+    registry = client.CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry, str(folder))
+    return registry.get_sample_value, client.generate_latest(registry).decode()
 
+
+def test_every_figure_is_shown(tmp_path):
     assert len(set(FIGURES)) == len(FIGURES)
     made = Counters(tmp_path, {"policy": "p"})
     for number, figure in enumerate(FIGURES, 1):
         made.put(figure, 10.0**6 + number)
-    families = list(Collector(tmp_path).collect())
-    shown = [sample.value for family in families for sample in family.samples]
+    value, text = shown_in(tmp_path)
     for metric in METRICS:
-        if not metric.bounds:  # buckets are shown as running sums
-            assert all(made[figure] in shown for figure in metric.figures)
-    documented = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
-    for family in families:
-        assert family.name in documented
+        kind = metric.kind.removesuffix("_sum")
+        name = f"{PREFIX}{metric.name}{'_total' if kind == 'counter' else ''}"
+        assert f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n" in text
+        for figure, (sample, labels, values) in metric.samples.items():
+            if sample.endswith("_bucket"):  # buckets are shown as running sums
+                continue
+            found = value(PREFIX + sample, dict(zip(labels, values, strict=True)))
+            assert found == made[figure]
 
 
-def test_the_collector_sums_all_engines(tmp_path):
-    client = pytest.importorskip("prometheus_client")
-    from adaspec.vllm.exposition import Collector
-
+def test_what_is_shown_is_the_sum_of_all_engines(tmp_path):
     for policy in ("a", "a", "b"):
         made = Counters(tmp_path, {"policy": policy, "mode": "serve"})
         made.add("decisions/splice/trimmed", 2)
-        made.add("drafted_tokens/neural", 5)
-        made.add("draft_len/3", 4)
-        made.add("draft_len/inf", 1)
-        made.add("draft_len_sum", 112)
-    registry = client.CollectorRegistry()
-    registry.register(Collector(tmp_path))
-    value = registry.get_sample_value
+        made.put("mode/off", 1.0)
+        for length, count in ((3, 4), (100, 1)):
+            made.observe("draft_len", (1, 3, 64), length, count)
+    value, _ = shown_in(tmp_path)
     assert value("adaspec:decisions_total", {"source": "splice", "reason": "trimmed"}) == 6
-    assert value("adaspec:drafted_tokens_total", {"source": "neural"}) == 15
+    assert value("adaspec:mode", {"mode": "off"}) == 3
     assert value("adaspec:draft_len_bucket", {"le": "3.0"}) == 12
     assert value("adaspec:draft_len_count") == 15
     assert value("adaspec:draft_len_sum") == 336
     labels = {"version": "", "mode": "serve", "drafter": "", "why": ""}
     assert value("adaspec:policy_info", {"policy": "a", **labels}) == 2
-    assert client.generate_latest(registry)

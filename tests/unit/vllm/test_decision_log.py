@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 
+import numpy as np
 import pytest
 from session_fakes import no_tables
 
@@ -22,7 +24,7 @@ from scripted_engine import (
 
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import parse_policy
-from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, _reason
+from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, document_of
 
 
 def learned(seed=5):
@@ -74,18 +76,21 @@ def test_few_steps_are_logged_and_few_requests_of_each(lines):
     assert len(line["requests"]) == MAX_ROWS
 
 
-def test_a_request_for_which_nothing_is_drafted_has_the_reason(lines):
-    for policy, asked, reason in (
-        (learned(), {"adaspec": "off"}, "limited"),
-        (parse_policy("none"), {}, "policy"),
-    ):
-        session = session_of(policy, 3)
-        session.observers.add(DecisionLog(1e9))
-        engine = ScriptedEngine(repetitive(3), session)
-        engine.params[0] = params_of(**asked)
-        engine.step()
-        assert lines()[-1]["requests"][0]["reason"] == reason
-    curves = {"survival_ngram": [0.53, 0.2], "survival_neural": [0.4]}
-    said = _reason("none/policy", 0.61, curves)
-    assert said == "policy: likeliest token 0.53, price 0.61"
-    assert _reason("none/recorded", 0.61, curves) == "recorded"
+def test_a_request_for_which_nothing_is_drafted_has_the_reason():
+    session = session_of(parse_policy("none"), 3)
+    events = Heard(session)["proposed"]
+    engine = ScriptedEngine(repetitive(3), session)
+    engine.params[0] = params_of(adaspec="off")
+    engine.step()
+
+    def reasons(**changes):
+        event = dataclasses.replace(events[0], recorded=np.array([False, True, False]), **changes)
+        return [each["reason"] for each in document_of(event)["requests"]]
+
+    assert reasons() == ["limited", "recorded", "policy"]
+    weighed = {"expected_accepted": 0.0, "survival": [0.53, 0.2]}
+    assert reasons(reasons=lambda rows: (0.61, [weighed] * rows)) == [
+        "limited",
+        "recorded",
+        "policy: likeliest token 0.53, price 0.61",
+    ]

@@ -1,7 +1,6 @@
 """The scheduler times its steps, and sends the guard's word along with each."""
 
 import pickle
-from math import nan
 from types import SimpleNamespace
 
 import pytest
@@ -118,34 +117,27 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     assert word_of(None) == "plan"
 
 
-def test_a_guard_that_fails_lets_speculation_be(made, caplog):
+def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
     scheduler, guard, _ = made
     guard.note = None
     scheduler.update_from_output(scheduler.schedule(), output_of(1))
-    told = []
-    for _ in range(3):
-        step = scheduler.schedule()
-        told.append(getattr(step, ATTRIBUTE))
-        scheduler.update_from_output(step, output_of(1))
-    failure, *others = told
-    assert word_of(failure) == "plan"
-    assert "not callable" in failure.problem
-    assert others == [None, None]
-    assert caplog.text.count("the guard failed") == 1
-
-
-def test_a_guard_that_failed_is_counted():
-    faults = []
+    steps, faults = [], []
     observers = SimpleNamespace(
         notify=lambda name, *facts: faults.extend(facts if name == "fault" else ())
     )
-    breaker = SimpleNamespace(off=False)
-    drift = SimpleNamespace(step=lambda: None)
-    serves = SimpleNamespace(observers=observers, drift=drift, breaker=breaker)
-    for problem in ("broken", None):
-        said = Guarded("plan", 0, nan, nan, problem=problem)
-        follow(serves, SimpleNamespace(**{ATTRIBUTE: said}))
+    session = SimpleNamespace(
+        observers=observers,
+        drift=SimpleNamespace(step=lambda: None),
+        breaker=SimpleNamespace(off=False),
+    )
+    for _ in range(3):
+        steps.append(scheduler.schedule())
+        scheduler.update_from_output(steps[-1], output_of(1))
+        follow(session, steps[-1])
+        assert session.word == "plan"
+    assert "not callable" in getattr(steps[0], ATTRIBUTE).problem
     assert faults == [Fault("guard", False)]
+    assert caplog.text.count("the guard failed") == 1
 
 
 def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have_ended(made):

@@ -38,10 +38,10 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
     ("record", "says"),
     [
         ({"txt": "a"}, "did you mean 'text'"),
-        ({"text": "a", "token_ids": [1]}, "found text, token_ids"),
+        ({"text": "a", "prompt_token_ids": [1]}, "found text, prompt_token_ids"),
         ({"id": "a"}, "found none"),
-        ({"token_ids": []}, "not a list of token ids"),
-        ({"token_ids": [-1]}, "not a list of token ids"),
+        ({"prompt_token_ids": []}, "not a list of token ids"),
+        ({"prompt_token_ids": [-1]}, "not a list of token ids"),
         ({"messages": ["a"]}, "not a list of objects"),
         ({"text": "a", "max_tokens": 0}, "max_tokens is 0"),
         ({"text": "a", "id": ""}, "'id' is ''"),

@@ -24,7 +24,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.metrics import LENGTHS, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.request_limits import is_chosen
+from adaspec.vllm.request_record import engine_id
 from adaspec.vllm.trace_output import TraceOutput
 
 DENSE = Manifest(kind="dense", neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
@@ -38,7 +38,8 @@ def recording(policy, rows, fraction, mode="serve"):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Records what a session tells from here on; returns what ends it and reads the trace."""
+    """Records what a session tells from here on; the recorder, and what ends it and reads the
+    trace."""
 
     def record(session, manifest):
         lost = Counter()
@@ -53,20 +54,12 @@ def recorded(tmp_path):
 
         def ended():
             recorder.close()
-            assert not lost
-            return TraceReader(tmp_path / "trace")
+            path = tmp_path / "trace"
+            return TraceReader(path) if path.exists() else None, lost
 
-        return ended
+        return recorder, ended
 
     return record
-
-
-def test_the_fraction_is_kept_and_hangs_on_the_id_alone():
-    chosen = [is_chosen(f"request-{at}", 0.2) for at in range(5000)]
-    assert chosen == [is_chosen(f"request-{at}", 0.2) for at in range(5000)]
-    assert abs(np.mean(chosen) - 0.2) < 0.03
-    assert not any(is_chosen(str(at), 0.0) for at in range(100))
-    assert all(is_chosen(str(at), 1.0) for at in range(100))
 
 
 @pytest.mark.parametrize("name", ["none", "fixed:neural:3", "hybrid-splice:2:8:3:1:5"])
@@ -88,9 +81,11 @@ def test_recorded_rows_are_drafted_for_in_full_and_proposed_nothing(name):
 def test_a_recorded_request_is_what_the_drafter_and_the_target_said(recorded):
     requests = random_requests(8, 5, tokens=True, output_tokens=(6, 20))
     session = recording(parse_policy("none"), 5, 1.0)
-    ended = recorded(session, DENSE)
+    _, ended = recorded(session, DENSE)
     ScriptedEngine(requests, session).run()
-    found = {each.id: each for each in ended().requests()}
+    reader, lost = ended()
+    assert not lost
+    found = {each.id: each for each in reader.requests()}
     for at, request in enumerate(requests):
         kept = found[f"r{at}"]
         # The scripted engine's last step never comes to us, as a real one's does.
@@ -109,10 +104,12 @@ def test_logged_steps_and_figures_are_what_the_session_told(recorded, mode):
     requests = random_requests(9, 5, tokens=True, output_tokens=(10, 24))
     session = session_of(parse_policy("hybrid-splice:2:8:3:1:5"), 5, mode)
     heard, counters = Heard(session), Counters(None, {})
-    ended = recorded(session, LOGGED)
+    _, ended = recorded(session, LOGGED)
     session.observers.add(MetricsObserver(counters))
     ScriptedEngine(requests, session).run()
-    steps = list(ended().steps())
+    reader, lost = ended()
+    assert not lost
+    steps = list(reader.steps())
     drafted = sum(int(event.drafted.sum()) for event in heard["verified"])
     accepted = sum(int(event.accepted.sum()) for event in heard["verified"])
     sources = ("ngram", "neural", "splice")
@@ -143,21 +140,23 @@ def test_logged_steps_and_figures_are_what_the_session_told(recorded, mode):
         assert 0.7 * decisions < len(steps) < decisions
         assert sum(step.accepted for step in steps) > 0
         for step in steps:
-            judged = step.draft_len if step.accepted == step.draft_len else step.accepted + 1
-            assert step.position + judged <= step.output_len
+            came = requests[int(step.id[1:])].output[step.position : step.output_len]
+            same = [token == other for token, other in zip(came, step.drafted_tokens, strict=False)]
+            assert step.accepted == [*same, False].index(False)
+            assert step.accepted < len(came) or step.accepted == step.draft_len
 
 
 def test_of_greedy_requests_a_log_holds_what_nobody_verified(recorded):
     """The drafter runs as far as any row wants it, so others have longer drafts than they use."""
     requests = random_requests(9, 8, tokens=True, output_tokens=(10, 24))
     session = session_of(parse_policy("hybrid-agree:1:8:4:1:4"), 8)
-    ended = recorded(session, LOGGED)
+    _, ended = recorded(session, LOGGED)
     engine = ScriptedEngine(requests, session)
     for at in range(len(requests)):
         engine.params[at] = params_of(temperature=0 if at else 1)
     engine.run()
     longer = 0
-    for step in ended().steps():
+    for step in ended()[0].steps():
         at = int(step.id[1:])
         assert (step.unverified_tokens is None) >= (at == 0)
         if step.unverified_tokens is not None:
@@ -165,3 +164,38 @@ def test_of_greedy_requests_a_log_holds_what_nobody_verified(recorded):
             assert step.unverified_tokens.tolist() == drafted[: len(step.unverified_tokens)]
             longer += len(step.unverified_tokens) > 0
     assert longer > 3
+
+
+def test_requests_of_one_name_are_all_kept_under_names_of_their_own(tmp_path):
+    output = TraceOutput(tmp_path / "trace", tmp_path, Manifest(kind="dense"), 1 << 30, 60.0, None)
+    recorder = Recorder(output, None, session_of(parse_policy("none"), 3).serving, None)
+    for sample in range(3):
+        name = f"{sample}_{engine_id('chat', '7')}"
+        recorder.entered(name, np.arange(4, dtype=np.int32), True, None, False)
+        recorder._records[name].output = [sample]
+        recorder.left([name])
+    recorder.close()
+    kept = {each.id: each.output_tokens.tolist() for each in TraceReader(output.folder).requests()}
+    assert kept == {"7": [0], "7~2": [1], "7~3": [2]}
+
+
+@pytest.mark.parametrize("manifest", [DENSE, LOGGED])
+def test_steps_that_a_full_queue_drops_are_counted_and_cost_no_text(recorded, manifest):
+    requests = random_requests(8, 3, tokens=True, output_tokens=(9, 20))
+    session = recording(parse_policy("fixed:ngram:8:1"), 3, float(manifest is DENSE))
+    recorder, ended = recorded(session, manifest)
+    engine = ScriptedEngine(requests, session)
+    for step in range(20):
+        recorder._max_queued = 0 if step == 3 else 1 << 10
+        engine.run(1)
+    reader, lost = ended()
+    if manifest is DENSE:
+        assert reader is None
+        assert lost == {"queue": 3, "incomplete": 3}
+        return
+    assert lost == {"queue": 6}  # a verdict on the step before, too
+    texts = {step.id: step.output_tokens for step in reader.steps() if step.step == 0}
+    for at, request in enumerate(requests):
+        text = texts[f"r{at}"].tolist()
+        assert text == request.output[: len(text)]
+        assert len(text) > 6

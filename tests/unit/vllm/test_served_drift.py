@@ -1,6 +1,5 @@
 """A served policy says where much less comes of its drafts than it expected."""
 
-import pytest
 from random_models import random_model
 from session_fakes import no_tables
 
@@ -8,42 +7,22 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.drift import PERIOD, Drift
-from adaspec.vllm.events import Observer, Observers
+from adaspec.vllm.events import Observers
 from adaspec.vllm.metrics import Counters, MetricsObserver
 
 CAP, NEURAL_CAP, COST = 12, 5, H100_LLAMA_3_1_8B
 
 
-class Told(Observer):
-    """Counts what it is told."""
-
-    times = 0
-
-    def recalibrated(self, came):
-        self.times += 1
-
-
-@pytest.fixture
-def told():
-    return Told()
-
-
-def drift_of(policy, *observers):
-    all_of_them = Observers()
-    all_of_them.add(*observers)
-    return Drift(policy, all_of_them)
-
-
-def test_a_source_of_which_little_comes_is_counted_and_logged_once(told, caplog):
+def test_a_source_of_which_little_comes_is_counted_and_logged_once(caplog):
     policy = LearnedPolicy("p", random_model(3, no_tables(), evidence=True), CAP, NEURAL_CAP)
     policy.start(Setup(COST, CAP, NEURAL_CAP, 3, True, True))
     record = policy.planner.memory.record
     record["expected"], record["accepted"] = [100.0, 300.0, 300.0], [0.0, 150.0, 290.0]
-    counters = Counters(None, {})
-    drift = drift_of(policy, told, MetricsObserver(counters))
+    counters, observers = Counters(None, {}), Observers()
+    observers.add(MetricsObserver(counters))
+    drift = Drift(policy, observers)
     for _ in range(3 * PERIOD):
         drift.step()
-    assert told.times == 3
     shown = [counters[f"accepted_over_expected/{each}"] for each in ("ngram", "neural", "splice")]
     assert shown == [0.0, 0.5, 290 / 300]  # of the first too little is known
     assert [each.getMessage() for each in caplog.records] == [
