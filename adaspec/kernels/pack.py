@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-NUMBERS = tl.constexpr(8)
+NUMBERS = tl.constexpr(7)
 """The facts that are one number per row; see `adaspec.vllm.session.report.SINGLE`."""
 
 
@@ -63,16 +63,14 @@ def pack(
     tl.store(tokens + at, token, mask=inside)
     tl.store(survival + at, reached, mask=inside)
 
-    worth = tl.load(made.worth_neural + row) + tl.load(made.worth_ngram + row)
     line = report + row * width
     tl.store(line, tl.load(made.context + row * context_stride).to(tl.float32))
     tl.store(line + 1, tl.load(made.sampled + row).to(tl.float32))
     tl.store(line + 2, tl.load(made.rejected + row).to(tl.float32))
-    tl.store(line + 3, tl.minimum(worth, length).to(tl.float32))
-    tl.store(line + 4, tl.minimum(neural, length).to(tl.float32))
-    tl.store(line + 5, length.to(tl.float32))
-    tl.store(line + 6, tl.load(made.available + row * available_stride).to(tl.float32))
-    tl.store(line + 7, tl.load(made.remembered + row).to(tl.float32))
+    tl.store(line + 3, tl.minimum(neural, length).to(tl.float32))
+    tl.store(line + 4, length.to(tl.float32))
+    tl.store(line + 5, tl.load(made.available + row * available_stride).to(tl.float32))
+    tl.store(line + 6, tl.load(made.remembered + row).to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap
