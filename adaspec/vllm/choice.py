@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,8 +23,11 @@ from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.options import MAX_VERIFIED, Options
+from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
 RECORD_CAP = 8
+ON_ACCELERATORS = "vLLM has V2 on accelerators alone"
+"""Why an engine on a CPU is served on V1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,6 @@ class Choice:
 
     policy: LearnedPolicy | StaticPolicy
     spec: str
-    """The spec from which a worker makes the same policy."""
     why: str
     cap: int
     cost: CostModel
@@ -76,7 +79,7 @@ class Choice:
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
     """Choose for these options; raises an `AdaspecError` with the reason if nothing fits."""
-    spec, why = options.policy, options.policy_why
+    spec, why = options.policy, "asked for"
     if spec is None:
         spec, why = default_policy(target)
     policy = named_policy(spec)
@@ -84,13 +87,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
     digest, doubt = None, ""
     if manifest is not None:
         doubt = check_made_for(spec, manifest, target)
-        digest = _digest(spec)
-    if options.policy_digest not in (None, digest):
-        # Ranks with different policies would wait for each other forever.
-        raise ServingError(
-            f"policy '{spec}' changed while the server was starting: start it again, now that its "
-            "folder is as it should be"
-        )
+        digest = digest_of(spec)
     if not has_head and needs_of(policy).drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
@@ -106,6 +103,22 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
     return Choice(policy, spec, why, cap, *_cost(options, manifest), digest, doubt)
+
+
+def runner_of(on_cpu: bool, why_v1: str = "") -> tuple[str, str]:
+    """V1 or V2, and the reason if it is V1; raises a `ServingError` where V2 is forced in vain."""
+    wanted = os.environ.get(V2_VARIABLE, "").strip()
+    if wanted and not wanted.isdecimal():
+        raise ServingError(f"{V2_VARIABLE}={wanted}: vLLM reads a number there: set it to 0 or 1")
+    if not wanted:
+        why_v1 = why_v1 or (ON_ACCELERATORS if on_cpu else "")
+    elif int(wanted) == 0:
+        why_v1 = f"{V2_VARIABLE}={wanted}"
+    elif why_v1:
+        raise ServingError(
+            f"method '{METHOD}' does not go with {V2_VARIABLE}={wanted} here: {why_v1}: unset it"
+        )
+    return ("V1" if why_v1 else "V2"), why_v1
 
 
 def check_named(text: str) -> None:
@@ -162,7 +175,7 @@ def _check_lengths(policy: StaticPolicy) -> None:
             )
 
 
-def _digest(spec: str) -> str | None:
+def digest_of(spec: str) -> str | None:
     """A hash of the checksums of all files in a policy's folder; None if the folder is gone."""
     try:
         return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
@@ -220,17 +233,12 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
 
 
 def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel, str, str]:
-    """The cost model, the name by which a worker finds it again, and the reason for choosing it.
-
-    The first that exists is taken: the one asked for, the policy's, the default.
-    """
-    why = "the policy's" if options.cost is None else options.cost_why
-    if manifest is not None and options.cost in (None, manifest.cost):
-        cost = manifest.cost_model
-        if cost is not None:
-            return cost, manifest.cost, why
+    """The cost model, its name, and why it counts: asked for, the policy's or the default."""
     if options.cost is not None:
-        return load_cost(options.cost), options.cost, why
+        return load_cost(options.cost), options.cost, "asked for"
+    cost = None if manifest is None else manifest.cost_model
+    if manifest is not None and cost is not None:
+        return cost, manifest.cost, "the policy's"
     return load_cost(DEFAULT), DEFAULT, "the default"
 
 

@@ -113,10 +113,9 @@ def _with_salt(original: Callable[..., Any], request: Any, *rest: Any, **named: 
 
 
 def _names_adaspec(args: Any) -> bool:
-    """Whether an operator asks for method adaspec, in the config or by a flag of its own."""
+    """Whether an operator asks for method adaspec."""
     config = getattr(args, "speculative_config", None)
-    in_config = isinstance(config, dict) and config.get("method") == METHOD
-    return in_config or getattr(args, "spec_method", None) == METHOD
+    return isinstance(config, dict) and config.get("method") == METHOD
 
 
 def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:

@@ -96,7 +96,7 @@ def serve(engines, mode_path):
 
     mode_file.PERIOD_S = 0.0
 
-    def put(head, policy=None, stop_if_slow=False, mode="serve", **changes):
+    def put(head, policy=None, mode="serve", **changes):
         named = "hybrid-splice:4:20:3:2:5" if head else "fixed:ngram:8:2"
         config = {"method": "adaspec", "policy": named, "mode_file": str(mode_path)}
         config |= {"num_speculative_tokens": 24 if head else 128}
@@ -105,7 +105,7 @@ def serve(engines, mode_path):
         mode_path.write_text(mode)
         engine = engines(config)
         engine.judged.clear()
-        return engine, engine.put(policy or named, stop_if_slow, **changes)
+        return engine, engine.put(policy or named, **changes)
 
     return put
 

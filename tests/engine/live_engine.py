@@ -104,7 +104,7 @@ class Engine:
     def session(self):
         return self.runner.adaspec_session
 
-    def put(self, policy, *rest, **changes):
+    def put(self, policy, **changes):
         """Serve by another policy from here on, in the first session but for these changes."""
         from adaspec.vllm.choice import named_policy
         from adaspec.vllm.v1 import attachment as v1
@@ -114,8 +114,9 @@ class Engine:
             policy = named_policy(policy)
         self.first = self.first or self.runner.adaspec_session
         self.runner.adaspec_session = self.first
-        runner = v2 if hasattr(self.runner, "speculator") else v1
-        return runner.serve_by(self.runner, policy, *rest, **changes)
+        is_v2 = hasattr(self.runner, "speculator")
+        self.first.stop_if_slow &= is_v2  # a busy machine takes its time
+        return (v2 if is_v2 else v1).serve_by(self.runner, policy, **changes)
 
     def outputs(self, prompts, params):
         """Output tokens of every prompt; lists of lists where n > 1."""

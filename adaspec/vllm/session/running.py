@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.events import DraftedStep
+from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 from adaspec.vllm.session.host import Decided
 from adaspec.vllm.session.report import Copy, Outcome, Report
@@ -99,6 +102,18 @@ class RunningRequest:
         if self.max_tokens is not None and count >= self.max_tokens:
             return True
         return count > self.least_tokens and last in self.ends
+
+
+def owner_key(new: Any) -> object:
+    """What must be the same for a new request to know another's answer; None: it knows nobody's.
+
+    That is a hash of its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    """
+    if not hasattr(new, SALT_ATTRIBUTE):  # its scheduler does not tell it
+        return None
+    adapter = new.lora_request
+    both = [getattr(new, SALT_ATTRIBUTE), None if adapter is None else adapter.lora_name]
+    return hashlib.blake2b(json.dumps(both).encode(), digest_size=16).hexdigest()
 
 
 def request_of(

@@ -123,6 +123,16 @@ class Session:
         self._limits: Tensor | None = None
         self._rows = 0
 
+    def by(self, policy: LearnedPolicy | StaticPolicy, **changes: Any) -> Session:
+        """A new session of this engine, which is served by another policy, and otherwise as here.
+
+        `changes` are fields of `Serving`.
+        """
+        serving = dataclasses.replace(self.serving, **changes)
+        session = Session(policy, serving, self._device, self._copy_stream, self.stop_if_slow)
+        session.trims = self.trims
+        return session
+
     @property
     def most_forwards(self) -> int:
         """The drafter never runs oftener in a step."""

@@ -104,7 +104,7 @@ class ScriptedEngine:
     def draft(self, sampled, verified, known):
         session, count = self.session, len(self.running)
         rows = self.rows(sampled, verified, known)
-        forwards = session.begin(rows, lambda holds: self.texts.batch(rows, holds)) or 0
+        forwards = session.begin(rows, self.batch_of(rows)) or 0
         if not self.can_draft(self.steps):
             forwards = 0
         drafted = torch.zeros((count, forwards), dtype=torch.int64)
@@ -119,6 +119,9 @@ class ScriptedEngine:
         for at, tokens in zip(self.running, session.proposed(), strict=True):
             self.drafts[at] = tokens
         session.tell()
+
+    def batch_of(self, rows):
+        return lambda holds: self.texts.batch(rows.slots, holds, rows.outcome)
 
     def rows(self, sampled, verified, known):
         names = [f"r{at}" for at in self.running]
