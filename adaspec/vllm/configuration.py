@@ -17,6 +17,7 @@ from adaspec.policy.static import StaticPolicy
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import (
+    ON_ACCELERATORS,
     Choice,
     Target,
     check_named,
@@ -138,7 +139,10 @@ def needs_v1(args: Any) -> str:
     if getattr(args, "enable_lora", False):
         # vLLM 0.32 itself maps adapters there to one logit of each request, drafts or not.
         return "LoRA adapters"
-    return ""
+    from vllm.triton_utils import HAS_TRITON
+
+    # With Triton's interpreter, as in tests, a CPU can have V2 if it is asked for.
+    return "" if HAS_TRITON or not on_cpu() else ON_ACCELERATORS
 
 
 def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
