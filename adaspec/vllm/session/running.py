@@ -57,15 +57,15 @@ class RunningRequest:
     prompt: Ints
     output: list[int]
     """Its emitted tokens so far, as far as observers have been told."""
-    max_tokens: int | None
-    """Where its output ends at the latest; None if nothing says so."""
-    ends: frozenset[int]
-    """Tokens that end it, once it has emitted `least_tokens`."""
-    least_tokens: int
-    params: Any = None
-    """Its sampling parameters."""
-    key: object = None
+    params: Any
+    """Its sampling parameters; None if it has none."""
+    key: object
     """What must be the same for it to know another's answer; None: it knows nobody's."""
+    max_tokens: int | None = None
+    """Where its output ends at the latest; None if nothing says so."""
+    ends: frozenset[int] = frozenset()
+    """Tokens that end it, once it has emitted `least_tokens`."""
+    least_tokens: int = 0
     owner: int = 0
     """The number that the memory gives the key."""
     slot: int = -1
@@ -74,6 +74,12 @@ class RunningRequest:
     recorded: bool = False
     undrafted: bool = False
     """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
+
+    def __post_init__(self) -> None:
+        if self.params is not None:
+            self.max_tokens, self.least_tokens = self.params.max_tokens, self.params.min_tokens
+            if not self.params.ignore_eos:
+                self.ends = frozenset(self.params.all_stop_token_ids)
 
     @property
     def is_whole(self) -> bool:
@@ -114,22 +120,6 @@ def owner_key(new: Any) -> object:
     adapter = new.lora_request
     both = [getattr(new, SALT_ATTRIBUTE), None if adapter is None else adapter.lora_name]
     return hashlib.blake2b(json.dumps(both).encode(), digest_size=16).hexdigest()
-
-
-def request_of(
-    name: str, prompt: Ints, output: list[int], params: Any, key: object
-) -> RunningRequest:
-    """A request of these sampling parameters, which may be None, and this owner's key."""
-    return RunningRequest(
-        name=name,
-        prompt=prompt,
-        output=output,
-        max_tokens=params.max_tokens if params else None,
-        ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
-        least_tokens=params.min_tokens if params else 0,
-        params=params,
-        key=key,
-    )
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
-from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
+from adaspec.vllm.request_limits import NOTHING, is_chosen, limits_of
 from adaspec.vllm.request_record import is_named
 from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Decided, Host, Verified, warm_up
@@ -81,11 +81,9 @@ class Session:
         self._policy = learned
         self.host = self._host_of(setup)
         self.drift = Drift(policy, self.observers)
-        self.memory: Memory | None = None
-        """The answers of earlier requests, where they are looked up."""
         index = answers_of(serving, policy)
-        if index is not None:
-            self.memory = Memory(index)
+        self.memory = None if index is None else Memory(index)
+        """The answers of earlier requests, where they are looked up."""
         self.drafting = Drafting(
             learned,
             setup.slots,
@@ -177,9 +175,12 @@ class Session:
             self._leave()
         before = self._requests.get(request.name)
         if before is None:
-            request.limits = limits_or_note(
-                request.name, request.params, self.serving, self.breaker
-            )
+            try:
+                fraction = self.serving.serve_fraction
+                request.limits = limits_of(request.name, request.params, fraction)
+            except Exception as error:
+                # The API server refuses such arguments, but not every request comes through it.
+                self.breaker.note("request", error)
             request.recorded = request.limits is not NOTHING and is_chosen(
                 request.name, self.serving.record_fraction
             )
@@ -618,15 +619,3 @@ class Session:
         self._current = self._awaiting_report = self._awaiting_verdict = None
         self.tell()  # what came before it
         self.breaker.fault(stage, error, self._rows)
-
-
-def limits_or_note(request: str, params: Any, serving: Serving, breaker: CircuitBreaker) -> Limits:
-    """A request's limits; if its arguments are wrong, that is noted and they do not count.
-
-    The API server refuses such arguments, but a request need not have come through it.
-    """
-    try:
-        return limits_of(request, params, serving.serve_fraction)
-    except Exception as error:
-        breaker.note("request", error)
-        return UNLIMITED

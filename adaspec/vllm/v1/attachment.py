@@ -16,7 +16,7 @@ from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
 from adaspec.vllm.serving import compiling, session_of
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.running import Rows, RunningRequest, owner_key, request_of
+from adaspec.vllm.session.running import Rows, RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts
@@ -161,7 +161,7 @@ class Hooks:
         text = self._runner.input_batch.token_ids_cpu[row]
         params = self._runner.requests[name].sampling_params
         prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()
-        return request_of(name, prompt, output, params, self._owners.get(name))
+        return RunningRequest(name, prompt, output, params, self._owners.get(name))
 
 
 def outcome_of(known: Ints, sampled: Sequence[Sequence[int]], verified: Ints) -> Outcome:

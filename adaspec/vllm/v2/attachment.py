@@ -14,7 +14,7 @@ from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH
 from adaspec.vllm.serving import compiling, session_of
-from adaspec.vllm.session.running import RunningRequest, owner_key, request_of
+from adaspec.vllm.session.running import RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.graphs import report_capture
@@ -98,7 +98,7 @@ def _request(data: Any) -> RunningRequest:
     """A request as the scheduler hands it over."""
     tokens, prompt_len = data.prefill_token_ids, data.prompt_len
     prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])
-    return request_of(data.req_id, prompt, output, data.sampling_params, owner_key(data))
+    return RunningRequest(data.req_id, prompt, output, data.sampling_params, owner_key(data))
 
 
 def _with_length(runner: Any, original: Any) -> Any:

@@ -14,7 +14,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import Serving
-from adaspec.vllm.session.running import Rows, request_of
+from adaspec.vllm.session.running import Rows, RunningRequest
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
@@ -137,7 +137,9 @@ class ScriptedEngine:
             if not self.session.knows(names[row]):
                 prompt = tokens[row, : prompts[row]]
                 output = texts[row][prompts[row] : known[at]]
-                self.session.arrive(request_of(names[row], prompt, output, self.params[at], None))
+                self.session.arrive(
+                    RunningRequest(names[row], prompt, output, self.params[at], None)
+                )
         slots = self.texts.slots_of(names)
         self.texts.write(slots, prompts, tokens, outcome)
         left = None
