@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "vllm"))
 
 from live_engine import Engine, models_in
 
@@ -51,6 +52,12 @@ def _has_vllm():
     # A folder of that name on the path, such as tests/unit/vllm, is found too, but has no origin.
     found = importlib.util.find_spec("vllm")
     return found is not None and found.origin is not None
+
+
+@pytest.fixture(autouse=True)
+def without_time_limit(monkeypatch):
+    """What a decision takes says nothing on a busy machine, least of all in the interpreter."""
+    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", 1e9)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from copied import Copied
+from copied import copied_tokens
+from heard import Heard
 
 POLICY = "fixed:memory:8:2"
 
@@ -14,19 +15,10 @@ def remembering(serve):
     return serve(None, POLICY, memory_bytes=1 << 20)[0]
 
 
-def run(engine, prompts, salts, tokens=48):
+def run(engine, prompts, salts=None):
     """The outputs, how many tokens were copied from earlier answers, and how many accepted."""
-    from vllm import SamplingParams
-
-    copied = Copied()
-    engine.session.observers.add(copied)
-    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-    asked = [
-        {"prompt_token_ids": prompt, **({} if salt is None else {"cache_salt": salt})}
-        for prompt, salt in zip(prompts, salts, strict=True)
-    ]
-    done = engine.llm.generate(asked, params, use_tqdm=False)
-    return [list(each.outputs[0].token_ids) for each in done], *copied.counts.tolist()
+    heard = Heard(engine.session)
+    return engine.greedy(prompts, salts=salts), *copied_tokens(heard["verified"])
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth, prompts):
@@ -39,18 +31,10 @@ def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth
 
 
 def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, prompts):
-    from vllm import SamplingParams
-
-    core, answers = remembering.llm.llm_engine, remembering.session.memory.index
+    answers = remembering.session.memory.index
     before = answers.tokens
-    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
-    names = [f"cut-{at}" for at in range(len(prompts))]
-    for name, prompt in zip(names, prompts, strict=True):
-        core.add_request(name, {"prompt_token_ids": prompt}, params)
-    for _ in range(6):
-        core.step()
-    core.abort_request(names)
-    outputs, *_ = run(remembering, prompts, [None] * len(prompts))
+    names = remembering.abort(prompts, 48, steps=6)
+    outputs, *_ = run(remembering, prompts)
     assert outputs == truth()
     assert before < answers.tokens < answers.capacity
     assert not remembering.session.knows(names[0])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from live_engine import sampling
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64])
@@ -29,12 +30,10 @@ def test_every_token_is_told_its_rows_value(dtype):
 def test_rows_sampled_by_top_k_are_served_and_held_to_it_with_drafts_and_without(
     serve, prompts, truth
 ):
-    from vllm import SamplingParams
-
     engine, _ = serve(None, "none")
-    params = SamplingParams(temperature=0.8, top_k=5, max_tokens=6, ignore_eos=True)
+    params = sampling(6, temperature=0.8, top_k=5)
     assert [len(one[0]) for one in engine.outputs(prompts[:3], params)] == [6] * 3
     engine, _ = serve(None, "fixed:ngram:8:1")
-    params = SamplingParams(temperature=0.8, top_k=1, max_tokens=24, ignore_eos=True)
+    params = sampling(24, temperature=0.8, top_k=1)
     assert [one[0] for one in engine.outputs(prompts[:4], params)] == truth(24)[:4]
     assert sum(drafted for one in engine.judged.values() for drafted, _ in one) > 0

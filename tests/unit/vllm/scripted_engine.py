@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -24,22 +23,6 @@ from random_recordings import NEURAL_CAP, random_requests
 
 COST = H100_LLAMA_3_1_8B.without_deciding()
 CAP = 12
-
-
-class Heard:
-    """An observer that keeps what a session tells it, by the kind of event."""
-
-    def __init__(self, session):
-        self.told = defaultdict(list)
-        session.observers.add(self)
-
-    def __getitem__(self, event):
-        return self.told[event]
-
-    def __getattr__(self, event):
-        if event.startswith("_"):
-            raise AttributeError(event)
-        return lambda *facts: self.told[event].append(facts if len(facts) > 1 else facts[0])
 
 
 def session_of(policy, rows, mode="serve", stop_if_slow=False, vocabulary=1000, **more):
@@ -65,6 +48,7 @@ class ScriptedEngine:
         self.requests, self.session, self.shortest = requests, session, shortest
         self.can_draft = can_draft
         self.running = list(range(len(requests)))
+        self.names = [f"r{at}" for at in self.running]
         self.position = dict.fromkeys(self.running, 0)
         self.drafts = {at: [] for at in self.running}
         self.params = {at: params_of() for at in self.running}
@@ -97,7 +81,7 @@ class ScriptedEngine:
             self.position[at] += len(sampled[at])
         whole = [at for at in self.running if self.position[at] >= len(self.requests[at].output)]
         self.running = [at for at in self.running if at not in whole]
-        self.ended = [f"r{at}" for at in whole]
+        self.ended = [self.names[at] for at in whole]
         if self.running:
             self.draft(sampled, verified, known)
 
@@ -124,7 +108,7 @@ class ScriptedEngine:
         return lambda holds: self.texts.batch(rows.slots, holds, rows.outcome)
 
     def rows(self, sampled, verified, known):
-        names = [f"r{at}" for at in self.running]
+        names = [self.names[at] for at in self.running]
         texts = [self.requests[at].prompt + self.requests[at].output for at in self.running]
         tokens = np.full((len(texts), max(map(len, texts))), -7, np.int32)
         for row, text in enumerate(texts):
