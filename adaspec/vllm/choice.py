@@ -13,8 +13,8 @@ from typing import Any
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import AdaspecError, PolicyError, ServingError
-from adaspec.policy.artifact import CHECKSUMS, MANIFEST, NETWORKS
+from adaspec.errors import AdaspecError, ServingError
+from adaspec.policy.artifact import CHECKSUMS
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
@@ -123,42 +123,31 @@ def runner_of(on_cpu: bool, why_v1: str = "") -> tuple[str, str]:
 
 def check_named(text: str) -> None:
     """Refuse what names no policy that can be served; the files of a folder are not read."""
-    if not (_is_policy_folder(text) or text in shipped_policies()):
+    if _is_spec(text):
         named_policy(text)
+    else:
+        find_policy(text)
 
 
 def named_policy(text: str) -> LearnedPolicy | StaticPolicy:
     """Make the policy that a folder, a shipped name or the spec of a static rule refers to."""
-    check_legible(text)
-    first = text.partition(":")[0]
-    if first not in FIRST_WORDS and (_is_policy_folder(text) or text in shipped_policies()):
+    if not _is_spec(text):
         return load_policy(text)
-    if first == "python":
-        raise _for_replays(text)
-    if first in FIRST_WORDS or (":" in text and not text.startswith(("/", ".", "~"))):
-        policy = parse_policy(text)
-        if not isinstance(policy, StaticPolicy) or policy.rule.vllm_match is not None:
-            raise _for_replays(text)
-        _check_lengths(policy)
-        return policy
-    if "/" in text:
-        holds = "that folder holds no policy" if Path(text).is_dir() else "there is no such folder"
-        raise PolicyError(
-            f"policy '{text}': {holds} (seen from {Path.cwd()}): give the folder of a trained "
-            "policy, a shipped name or a spec"
+    policy = None if text.startswith("python:") else parse_policy(text)
+    if not isinstance(policy, StaticPolicy) or policy.rule.vllm_match is not None:
+        raise ServingError(
+            f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained "
+            "policy's folder, a shipped name or a static rule such as hybrid:4:16:3"
         )
-    raise PolicyError(
-        f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
-        f"shipped are {', '.join(shipped_policies()) or 'none'}; specs begin with "
-        f"{', '.join(sorted(FIRST_WORDS))}"
-    )
+    _check_lengths(policy)
+    return policy
 
 
-def _for_replays(text: str) -> ServingError:
-    return ServingError(
-        f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained policy's "
-        "folder, a shipped name or a static rule such as hybrid:4:16:3"
-    )
+def _is_spec(text: str) -> bool:
+    """Whether it is written as a spec, and not as a folder or a shipped name."""
+    check_legible(text)
+    is_path = text.startswith(("/", ".", "~")) or Path(text).is_dir()
+    return text.partition(":")[0] in FIRST_WORDS or (":" in text and not is_path)
 
 
 def _check_lengths(policy: StaticPolicy) -> None:
@@ -181,13 +170,6 @@ def digest_of(spec: str) -> str | None:
         return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
     except (OSError, AdaspecError):
         return None
-
-
-def _is_policy_folder(text: str) -> bool:
-    try:
-        return any((Path(text) / name).exists() for name in (CHECKSUMS, NETWORKS, MANIFEST))
-    except (OSError, ValueError):
-        return False
 
 
 def default_policy(target: Target) -> tuple[str, str]:

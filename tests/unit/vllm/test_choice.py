@@ -81,7 +81,7 @@ def test_a_vocabulary_of_which_the_size_alone_is_known_must_be_of_that_size():
 def test_a_policys_folder_that_does_not_exist_is_named(policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for check in (check_named, named_policy):
-        with pytest.raises(PolicyError, match=f"'{policy}': there is no such folder"):
+        with pytest.raises(PolicyError, match=f"{policy}: neither a folder nor a shipped policy"):
             check(policy)
 
 
