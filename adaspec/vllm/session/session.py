@@ -52,7 +52,6 @@ from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
 from adaspec.vllm.session.rule import RuleHost
 from adaspec.vllm.session.running import FACTS, Pending, Rows, RunningRequest
-from adaspec.vllm.session.told import drafted_event, verified_event
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -540,14 +539,13 @@ class Session:
             self._untold.append(partial(self._tell_verified, before, verified, pending))
 
     def _tell_verified(self, before: Pending, verified: Verified, after: Pending) -> None:
-        event = verified_event(before, verified, after)
+        event = before.verified(verified, after)
         self.observers.notify("verified", event)
         if event.dropped:
             self.observers.notify("dropped", event.dropped)
 
     def _tell_drafted(self, pending: Pending) -> None:
-        pending.event = drafted_event(pending)
-        self.observers.notify("proposed", pending.event)
+        self.observers.notify("proposed", pending.drafted())
 
     def _verified(self, before: Pending, after: Pending) -> Verified:
         """What became of a step's drafts, which the next step's report says."""
@@ -563,7 +561,7 @@ class Session:
         def of_each(values: NDArray[Any], absent: int) -> NDArray[Any]:
             if same:
                 return values
-            whole = np.full((len(found), *values.shape[1:]), absent, values.dtype)
+            whole = np.full(len(found), absent, values.dtype)
             whole[found] = values[row_of[found]]
             return whole
 
@@ -578,7 +576,6 @@ class Session:
             neural_drafted=np.minimum(drafted, drafts.neural).astype(np.int32),
             accepted=np.where(known, np.minimum(sampled - 1, drafted), 0).astype(np.int32),
             emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
-            emitted=np.where(known[:, None], of_each(outcome.emitted, -1), -1).astype(np.int32),
         )
 
     def _count_tokens(self, pending: Pending, outcome: Outcome | Report) -> None:
