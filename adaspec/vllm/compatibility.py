@@ -28,12 +28,6 @@ TESTED = ("0.32",)
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
-FUNCTIONS_AT_CONFIGURATION: dict[str, tuple[str, ...]] = {
-    f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
-        "target_model_config",
-        "target_parallel_config",
-    ),
-}
 FUNCTIONS_OF_SERVERS: dict[str, tuple[str, ...]] = {
     "vllm.v1.engine.utils:CoreEngineProcManager.shutdown": ("timeout",),
     f"{SERVE_COMMAND}:ServeSubcommand.cmd": ("args",),
@@ -57,12 +51,15 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
     f"{SCHEDULED}:NewRequestData.from_request": ("request",),
     f"{SAMPLING_PARAMS}:SamplingParams.verify": (),
     f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
+    f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
+        "target_model_config",
+        "target_parallel_config",
+    ),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
     "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
-    **FUNCTIONS_AT_CONFIGURATION,
     **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER}:GPUModelRunner.execute_model": ("scheduler_output",),

@@ -25,12 +25,7 @@ from adaspec.vllm.choice import (
     runner_of,
     target_of,
 )
-from adaspec.vllm.compatibility import (
-    FUNCTIONS_AT_CONFIGURATION,
-    check_functions,
-    installed_version,
-    version_problem,
-)
+from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.drafters import check_there, drafter_method
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware, same_hardware
@@ -60,7 +55,6 @@ def speculative_config(
     problem = version_problem(installed_version())
     if problem:
         raise ServingError(problem)
-    check_functions(FUNCTIONS_AT_CONFIGURATION)
     release_runner()
     operator_config = args.speculative_config
     options = dataclasses.replace(
