@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from time import perf_counter
 from typing import Any
 
@@ -551,24 +550,17 @@ class Session:
         """What became of a step's drafts, which the next step's report says."""
         drafts, outcome = before.decided.report, after.outcome
         assert drafts is not None and outcome is not None and after.ended is not None
-        requests, others = before.requests.tolist(), after.requests.tolist()
-        same = requests == others  # as they are while nobody comes or goes
-        if not same:
-            places = dict(zip(others, range(len(others)), strict=True))
-            row_of = np.array([*map(places.get, requests, repeat(-1))], np.int64)
-            found = row_of >= 0
+        row_of = {request: row for row, request in enumerate(after.requests.tolist())}
+        rows = np.array([row_of.get(each, -1) for each in before.requests.tolist()], np.int64)
 
-        def of_each(values: NDArray[Any], absent: int) -> NDArray[Any]:
-            if same:
-                return values
-            whole = np.full(len(found), absent, values.dtype)
-            whole[found] = values[row_of[found]]
-            return whole
+        def of_each(values: NDArray[Any]) -> NDArray[Any]:
+            """The values of the same requests; 0 of those that the next step does not have."""
+            return np.append(values, np.zeros(1, values.dtype))[rows]
 
-        sampled = of_each(outcome.sampled, 0)
-        known = (sampled > 0) & (drafts.context == of_each(outcome.context, 0) - sampled)
-        known &= ~of_each(after.ended, 1)
-        verified = np.where(known, sampled - 1 + of_each(outcome.rejected, 0), 0)
+        sampled = of_each(outcome.sampled)
+        known = (sampled > 0) & (drafts.context == of_each(outcome.context) - sampled)
+        known &= ~of_each(after.ended)
+        verified = np.where(known, sampled - 1 + of_each(outcome.rejected), 0)
         drafted = np.minimum(verified, drafts.length).astype(np.int32)
         return Verified(
             known=known,
