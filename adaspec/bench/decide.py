@@ -196,9 +196,7 @@ class Server:
         t0 = perf_counter()
         if before is not None:
             neural = np.minimum(before.report.neural, self.drafted)
-            host.learn(
-                before, Verified(self._holds, self.drafted, neural, counts - 1, counts, emitted)
-            )
+            host.learn(before, Verified(self._holds, self.drafted, neural, counts - 1, counts))
         context = int(self.known.sum())
         decided = host.decide(self._slots, self._prompts, self._holds, context)
         slots, known, prompts = map(torch.from_numpy, (self._slots, self.known, self._prompts))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-CONTEXT, SAMPLED, REJECTED, WANTED = map(tl.constexpr, range(4))
-NEURAL, LENGTH, AVAILABLE, REMEMBERED, NUMBERS = map(tl.constexpr, range(4, 9))
+CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
+NEURAL, LENGTH, AVAILABLE, REMEMBERED, NUMBERS = map(tl.constexpr, range(3, 8))
 """The facts that are one number per row, and how many these are; see
 `adaspec.vllm.session.report.SINGLE`."""
 
@@ -65,12 +65,10 @@ def pack(
     tl.store(tokens + at, token, mask=inside)
     tl.store(survival + at, reached, mask=inside)
 
-    worth = tl.load(made.worth_neural + row) + tl.load(made.worth_ngram + row)
     line = report + row * width
     tl.store(line + CONTEXT, tl.load(made.context + row * context_stride).to(tl.float32))
     tl.store(line + SAMPLED, tl.load(made.sampled + row).to(tl.float32))
     tl.store(line + REJECTED, tl.load(made.rejected + row).to(tl.float32))
-    tl.store(line + WANTED, tl.minimum(worth, length).to(tl.float32))
     tl.store(line + NEURAL, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + LENGTH, length.to(tl.float32))
     tl.store(line + AVAILABLE, tl.load(made.available + row * available_stride).to(tl.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,18 +13,21 @@ from typing import Any
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import AdaspecError, PolicyError, ServingError
-from adaspec.policy.artifact import CHECKSUMS, MANIFEST, NETWORKS
+from adaspec.errors import AdaspecError, ServingError
+from adaspec.policy.artifact import CHECKSUMS
 from adaspec.policy.base import needs_of
-from adaspec.policy.learned import LearnedPolicy, load_policy
+from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.options import MAX_VERIFIED, Options
+from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
 RECORD_CAP = 8
+ON_ACCELERATORS = "vLLM has V2 on accelerators alone"
+"""Why an engine on a CPU is served on V1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,8 @@ def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
 class Choice:
     """A policy that is ready to start, and the reason for choosing it."""
 
-    policy: LearnedPolicy | StaticPolicy
+    policy: ServedPolicy
     spec: str
-    """The spec from which a worker makes the same policy."""
     why: str
     cap: int
     cost: CostModel
@@ -76,7 +79,7 @@ class Choice:
 
 def choose(options: Options, target: Target, has_head: bool) -> Choice:
     """Choose for these options; raises an `AdaspecError` with the reason if nothing fits."""
-    spec, why = options.policy, options.policy_why
+    spec, why = options.policy, "asked for"
     if spec is None:
         spec, why = default_policy(target)
     policy = named_policy(spec)
@@ -84,13 +87,7 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
     digest, doubt = None, ""
     if manifest is not None:
         doubt = check_made_for(spec, manifest, target)
-        digest = _digest(spec)
-    if options.policy_digest not in (None, digest):
-        # Ranks with different policies would wait for each other forever.
-        raise ServingError(
-            f"policy '{spec}' changed while the server was starting: start it again, now that its "
-            "folder is as it should be"
-        )
+        digest = digest_of(spec)
     if not has_head and needs_of(policy).drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
@@ -108,44 +105,49 @@ def choose(options: Options, target: Target, has_head: bool) -> Choice:
     return Choice(policy, spec, why, cap, *_cost(options, manifest), digest, doubt)
 
 
+def runner_of(on_cpu: bool, why_v1: str = "") -> tuple[str, str]:
+    """V1 or V2, and the reason if it is V1; raises a `ServingError` where V2 is forced in vain."""
+    wanted = os.environ.get(V2_VARIABLE, "").strip()
+    if wanted and not wanted.isdecimal():
+        raise ServingError(f"{V2_VARIABLE}={wanted}: vLLM reads a number there: set it to 0 or 1")
+    if not wanted:
+        why_v1 = why_v1 or (ON_ACCELERATORS if on_cpu else "")
+    elif int(wanted) == 0:
+        why_v1 = f"{V2_VARIABLE}={wanted}"
+    elif why_v1:
+        raise ServingError(
+            f"method '{METHOD}' does not go with {V2_VARIABLE}={wanted} here: {why_v1}: unset it"
+        )
+    return ("V1" if why_v1 else "V2"), why_v1
+
+
 def check_named(text: str) -> None:
     """Refuse what names no policy that can be served; the files of a folder are not read."""
-    if not (_is_policy_folder(text) or text in shipped_policies()):
+    if _is_spec(text):
         named_policy(text)
+    else:
+        find_policy(text)
 
 
-def named_policy(text: str) -> LearnedPolicy | StaticPolicy:
+def named_policy(text: str) -> ServedPolicy:
     """Make the policy that a folder, a shipped name or the spec of a static rule refers to."""
-    check_legible(text)
-    first = text.partition(":")[0]
-    if first not in FIRST_WORDS and (_is_policy_folder(text) or text in shipped_policies()):
+    if not _is_spec(text):
         return load_policy(text)
-    if first == "python":
-        raise _for_replays(text)
-    if first in FIRST_WORDS or (":" in text and not text.startswith(("/", ".", "~"))):
-        policy = parse_policy(text)
-        if not isinstance(policy, StaticPolicy) or policy.rule.vllm_match is not None:
-            raise _for_replays(text)
-        _check_lengths(policy)
-        return policy
-    if "/" in text:
-        holds = "that folder holds no policy" if Path(text).is_dir() else "there is no such folder"
-        raise PolicyError(
-            f"policy '{text}': {holds} (seen from {Path.cwd()}): give the folder of a trained "
-            "policy, a shipped name or a spec"
+    policy = None if text.startswith("python:") else parse_policy(text)
+    if not isinstance(policy, StaticPolicy) or policy.rule.vllm_match is not None:
+        raise ServingError(
+            f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained "
+            "policy's folder, a shipped name or a static rule such as hybrid:4:16:3"
         )
-    raise PolicyError(
-        f"policy '{text}': neither a trained policy's folder nor a shipped policy nor a spec: "
-        f"shipped are {', '.join(shipped_policies()) or 'none'}; specs begin with "
-        f"{', '.join(sorted(FIRST_WORDS))}"
-    )
+    _check_lengths(policy)
+    return policy
 
 
-def _for_replays(text: str) -> ServingError:
-    return ServingError(
-        f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained policy's "
-        "folder, a shipped name or a static rule such as hybrid:4:16:3"
-    )
+def _is_spec(text: str) -> bool:
+    """Whether it is written as a spec, and not as a folder or a shipped name."""
+    check_legible(text)
+    is_path = text.startswith(("/", ".", "~")) or Path(text).is_dir()
+    return text.partition(":")[0] in FIRST_WORDS or (":" in text and not is_path)
 
 
 def _check_lengths(policy: StaticPolicy) -> None:
@@ -162,19 +164,12 @@ def _check_lengths(policy: StaticPolicy) -> None:
             )
 
 
-def _digest(spec: str) -> str | None:
+def digest_of(spec: str) -> str | None:
     """A hash of the checksums of all files in a policy's folder; None if the folder is gone."""
     try:
         return hashlib.sha256((find_policy(spec) / CHECKSUMS).read_bytes()).hexdigest()
     except (OSError, AdaspecError):
         return None
-
-
-def _is_policy_folder(text: str) -> bool:
-    try:
-        return any((Path(text) / name).exists() for name in (CHECKSUMS, NETWORKS, MANIFEST))
-    except (OSError, ValueError):
-        return False
 
 
 def default_policy(target: Target) -> tuple[str, str]:
@@ -220,17 +215,12 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
 
 
 def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel, str, str]:
-    """The cost model, the name by which a worker finds it again, and the reason for choosing it.
-
-    The first that exists is taken: the one asked for, the policy's, the default.
-    """
-    why = "the policy's" if options.cost is None else options.cost_why
-    if manifest is not None and options.cost in (None, manifest.cost):
-        cost = manifest.cost_model
-        if cost is not None:
-            return cost, manifest.cost, why
+    """The cost model, its name, and why it counts: asked for, the policy's or the default."""
     if options.cost is not None:
-        return load_cost(options.cost), options.cost, why
+        return load_cost(options.cost), options.cost, "asked for"
+    cost = None if manifest is None else manifest.cost_model
+    if manifest is not None and cost is not None:
+        return cost, manifest.cost, "the policy's"
     return load_cost(DEFAULT), DEFAULT, "the default"
 
 

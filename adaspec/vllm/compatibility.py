@@ -26,20 +26,8 @@ TESTED = ("0.32",)
 """Of these, the versions that the engine tests have run on."""
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
-_PROPOSER_METHODS = {
-    "propose": ("num_speculative_tokens", "target_positions", "common_attn_metadata"),
-    "_sample_draft_tokens": ("hidden_states", "sampling_metadata"),
-    "prepare_inputs": (),
-    "load_model": ("target_model",),
-}
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
-FUNCTIONS_AT_CONFIGURATION: dict[str, tuple[str, ...]] = {
-    f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
-        "target_model_config",
-        "target_parallel_config",
-    ),
-}
 FUNCTIONS_OF_SERVERS: dict[str, tuple[str, ...]] = {
     "vllm.v1.engine.utils:CoreEngineProcManager.shutdown": ("timeout",),
     f"{SERVE_COMMAND}:ServeSubcommand.cmd": ("args",),
@@ -63,22 +51,32 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
     f"{SCHEDULED}:NewRequestData.from_request": ("request",),
     f"{SAMPLING_PARAMS}:SamplingParams.verify": (),
     f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
+    f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
+        "target_model_config",
+        "target_parallel_config",
+    ),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
     "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
-    **FUNCTIONS_AT_CONFIGURATION,
     **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
     f"{RUNNER}:GPUModelRunner.execute_model": ("scheduler_output",),
     f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
     f"{RUNNER}:GPUModelRunner._dummy_run": ("force_attention", "profile_seq_lens", "skip_eplb"),
     f"{_PROPOSER}:SpecDecodeBaseProposer.dummy_run": ("num_tokens",),
-    **{
-        f"{_PROPOSER}:SpecDecodeBaseProposer.{name}": parameters
-        for name, parameters in _PROPOSER_METHODS.items()
-    },
+    f"{_PROPOSER}:SpecDecodeBaseProposer.propose": (
+        "num_speculative_tokens",
+        "target_positions",
+        "common_attn_metadata",
+    ),
+    f"{_PROPOSER}:SpecDecodeBaseProposer._sample_draft_tokens": (
+        "hidden_states",
+        "sampling_metadata",
+    ),
+    f"{_PROPOSER}:SpecDecodeBaseProposer.prepare_inputs": (),
+    f"{_PROPOSER}:SpecDecodeBaseProposer.load_model": ("target_model",),
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len", "seq_lens"),
     f"{_SCHEDULER}.schedule": (),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params", "output_token_ids"),
@@ -192,7 +190,7 @@ def imported_parameters(path: str) -> Collection[str]:
     An `ImportError` or an `AttributeError` where there is none.
     """
     function = pkgutil.resolve_name(path)
-    return _parameters(function) if callable(function) else ()
+    return inspect.signature(inspect.unwrap(function)).parameters if callable(function) else ()
 
 
 def signature_problems(
@@ -206,8 +204,10 @@ def signature_problems(
             present = parameters_of(path)
         except (ImportError, AttributeError):
             yield f"{name} is missing"
-        else:
-            yield from _parameter_problems(present, needed, name)
+            continue
+        missing = [parameter for parameter in needed if parameter not in present]
+        if missing:
+            yield f"{name} lacks the parameter {', '.join(missing)}"
 
 
 def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:
@@ -220,25 +220,7 @@ def check_runner(runner: Any, drafter: Any) -> None:
     check_functions(FUNCTIONS_V1)
     _refuse(_attribute_problems(runner, RUNNER_ATTRIBUTES))
     if drafter is not None:
-        # A proposer's class may override the common methods.
-        drafter_class = type(drafter)
-        for name, parameters in _PROPOSER_METHODS.items():
-            path = f"{drafter_class.__name__}.{name}"
-            present = _parameters(getattr(drafter_class, name))
-            _refuse(_parameter_problems(present, parameters, path))
         _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
-
-
-def _parameters(function: Callable[..., Any]) -> Collection[str]:
-    return inspect.signature(inspect.unwrap(function)).parameters
-
-
-def _parameter_problems(
-    present: Collection[str], needed: tuple[str, ...], path: str
-) -> Iterator[str]:
-    missing = [parameter for parameter in needed if parameter not in present]
-    if missing:
-        yield f"{path} lacks the parameter {', '.join(missing)}"
 
 
 def _attribute_problems(part: Any, paths: Iterable[str]) -> Iterator[str]:

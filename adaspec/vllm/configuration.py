@@ -12,23 +12,26 @@ from typing import Any
 
 from adaspec.cost.load import cost_document
 from adaspec.errors import ServingError
+from adaspec.policy.shipped import GENERAL
+from adaspec.policy.static import StaticPolicy
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
-from adaspec.vllm.choice import check_named, choose, target_of
-from adaspec.vllm.compatibility import (
-    FUNCTIONS_AT_CONFIGURATION,
-    check_functions,
-    installed_version,
-    version_problem,
+from adaspec.vllm.choice import (
+    ON_ACCELERATORS,
+    Choice,
+    Target,
+    check_named,
+    choose,
+    runner_of,
+    target_of,
 )
+from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.drafters import check_there, drafter_method
 from adaspec.vllm.exposition import expose
-from adaspec.vllm.machine import hardware
+from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
-from adaspec.vllm.serving import weighs_costs
 from adaspec.vllm.v2.graphs import add_coarse_sizes
-from adaspec.vllm.v2.support import runner_of
 from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
 
 log = logging.getLogger("vllm.adaspec")
@@ -38,12 +41,11 @@ LOOK_UP = {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
 """What vLLM asks of an n-gram drafter; adaspec looks up in its own way."""
 UNPADDED = ("eagle", "eagle3", "mtp")
 """Heads that can draft after vLLM's bookkeeping, from tokens that are already on the host."""
-
-_FLAGS = {
-    "spec_method": "method",
-    "spec_model": "model",
-    "spec_tokens": "num_speculative_tokens",
-}
+BETTER = (
+    "; 'adaspec record' and 'adaspec train' make a policy of this model and your traffic, which "
+    "gains more"
+)
+"""What the log says where the policy for any model serves."""
 
 
 def speculative_config(
@@ -53,10 +55,8 @@ def speculative_config(
     problem = version_problem(installed_version())
     if problem:
         raise ServingError(problem)
-    check_functions(FUNCTIONS_AT_CONFIGURATION)
     release_runner()
     operator_config = args.speculative_config
-    flags = _flags(args)
     options = dataclasses.replace(
         asked_for(args),
         replicas=target_parallel_config.data_parallel_size,
@@ -73,13 +73,12 @@ def speculative_config(
             f"method '{METHOD}' does not go with async scheduling on model runner V1, which serves "
             "here: it decides on tokens that it would not know yet: leave --async-scheduling out"
         )
-    # vLLM writes into its arguments. The operator's values are put back afterwards, because a
-    # second config may be made from the same arguments.
-    vars(args).update(speculative_config=config, **dict.fromkeys(flags))
+    # The operator's config is put back afterwards, because a second one may be made from it.
+    args.speculative_config = config
     try:
         speculative = original(args, target_model_config, target_parallel_config)
     finally:
-        vars(args).update(speculative_config=operator_config, **flags)
+        args.speculative_config = operator_config
     if speculative.method != config["method"]:
         raise ServingError(
             f"drafter '{config['model']}' is for method '{config['method']}', and vLLM takes it "
@@ -103,17 +102,13 @@ def asked_for(args: Any) -> Options:
     `args` are vLLM's `EngineArgs`, or the parsed command line of `vllm serve`.
     """
     shield_llvmlite()  # vLLM goes on after this, and numba has come with this module
-    options = read_options(_with_flags(args.speculative_config or {}, _flags(args)))
+    options = read_options(args.speculative_config)
     check_there("model", getattr(args, "model_tag", None) or args.model)
     if options.model is not None:
         check_there("drafter", options.model)
     if options.policy is not None:
         check_named(options.policy)
     return options
-
-
-def _flags(args: Any) -> dict[str, Any]:
-    return {name: getattr(args, name, None) for name in _FLAGS}
 
 
 def vocabulary_of(model_config: Any) -> str | None:
@@ -138,7 +133,10 @@ def needs_v1(args: Any) -> str:
     if getattr(args, "enable_lora", False):
         # vLLM 0.32 itself maps adapters there to one logit of each request, drafts or not.
         return "LoRA adapters"
-    return ""
+    from vllm.triton_utils import HAS_TRITON
+
+    # With Triton's interpreter, as in tests, a CPU can have V2 if it is asked for.
+    return "" if HAS_TRITON or not on_cpu() else ON_ACCELERATORS
 
 
 def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
@@ -153,10 +151,59 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
             del args.adaspec_needs_v1
         options = getattr(config.speculative_config, ATTRIBUTE, None)
     if options is not None:
+        _announce(options, getattr(args, "shutdown_timeout", 0))
         _set_scheduler(config.scheduler_config, options)
         if options.runner == "V2" and largest_named_graph(args) is None:
             add_coarse_sizes(config)
     return config
+
+
+def _doubts(choice: Choice, target: Target, decides_by_costs: bool, mode: str) -> tuple[str, ...]:
+    """What is in doubt about a server's policy and about the costs that it decides by."""
+    if mode == "record":
+        return ()
+    cost, here = choice.cost, hardware()
+    measured = []
+    if cost.hardware is not None and not same_hardware(cost.hardware, here):
+        measured.append(f"on {cost.hardware}, this is {here}")
+    if cost.target is not None and not target.is_called(cost.target):
+        measured.append(f"with {cost.target}, this is {target.name}")
+    doubts = [choice.doubt] if choice.doubt else []
+    if measured and decides_by_costs:
+        doubts.append(
+            f"cost model {choice.cost_name} was measured {' and '.join(measured)}: decisions weigh "
+            "other step times than this server's; 'adaspec profile' measures these"
+        )
+    return tuple(doubts)
+
+
+def _announce(options: Options, shutdown_timeout: float) -> None:
+    """Log what is served and by what, and what is in doubt about it."""
+    if options.why_v1:
+        log.info("adaspec: served on vLLM's model runner V1: %s", options.why_v1)
+    recording = options.mode == "record"
+    log.info(
+        "adaspec: policy '%s' (%s), mode %s, model runner %s, drafts of at most %s tokens, "
+        "drafter %s, costs '%s' (%s)%s%s",
+        options.policy,
+        options.policy_why,
+        options.mode,
+        options.runner,
+        options.num_speculative_tokens,
+        options.model or "none: n-gram alone",
+        options.cost,
+        options.cost_why,
+        " until they are measured" if options.measures else "",
+        BETTER if options.policy == GENERAL and not recording else "",
+    )
+    if options.writes and not shutdown_timeout:
+        log.info(
+            "adaspec: requests that run when the server is stopped are aborted, and kept as far as "
+            "they came%s: --shutdown-timeout SECONDS lets them end first",
+            ", but for recorded ones with a name" if recording else "",
+        )
+    for doubt in options.doubts:
+        log.warning("adaspec: %s", doubt)
 
 
 def largest_named_graph(args: Any) -> int | None:
@@ -182,21 +229,6 @@ def _set_scheduler(config: Any, options: Options) -> None:
             "adaspec: no guard: with --scheduler-cls nothing holds speculation off where it is "
             "slower than none"
         )
-
-
-def _with_flags(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
-    """Add the values of `--spec-method` and the like to the config; refuse a value given twice."""
-    merged = dict(config)
-    for name, value in flags.items():
-        key = _FLAGS[name]
-        if value is not None and key in merged:
-            raise ServingError(
-                f"--{name.replace('_', '-')} and the speculative config's '{key}' say the same: "
-                "leave one out"
-            )
-        if value is not None:
-            merged[key] = value
-    return merged
 
 
 def _check_combination(target: Any, parallel: Any, options: Options) -> None:
@@ -242,12 +274,12 @@ def translated(
         _check_writable("trace_dir", Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
-    runner, problem = runner_of(method, on_cpu(), why_v1)
+    runner, problem = runner_of(on_cpu(), why_v1)
     cap = choice.cap
     if runner == "V2" and options.num_speculative_tokens is None and largest_graph:
         cap = max(min(cap, largest_graph - 1), 1)
-    if problem:
-        log.info("adaspec: served on vLLM's model runner V1: %s", problem)
+    weighs_costs = options.mode != "record" and not isinstance(choice.policy, StaticPolicy)
+    measures = options.cost is None and weighs_costs
     options = dataclasses.replace(
         options,
         policy=choice.spec,
@@ -255,11 +287,13 @@ def translated(
         policy_digest=choice.digest,
         hardware=hardware(),
         cost=choice.cost_name,
-        cost_why=choice.cost_why,
         costs=cost_document(choice.cost),
-        measures=options.cost is None and weighs_costs(options, choice.policy),
+        measures=measures,
         num_speculative_tokens=cap,
         runner=runner,
+        why_v1=problem,
+        cost_why=choice.cost_why,
+        doubts=_doubts(choice, target, weighs_costs and not measures, options.mode),
     )
     config: dict[str, Any] = {**options.passed, "num_speculative_tokens": cap}
     if runner == "V2":

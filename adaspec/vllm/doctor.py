@@ -196,10 +196,10 @@ def _patches() -> str:
 
 def _runner() -> str:
     """Which model runner would serve, and why."""
+    from adaspec.vllm.choice import runner_of
     from adaspec.vllm.compatibility import FUNCTIONS_V2, signature_problems
-    from adaspec.vllm.v2.support import runner_of
 
-    runner, why = runner_of("eagle3", _on_cpu())
+    runner, why = runner_of(_on_cpu())
     if runner == "V2":
         problems = list(signature_problems(FUNCTIONS_V2, parameters_in_source))
         if problems:

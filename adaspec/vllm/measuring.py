@@ -85,7 +85,14 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
         )
         return
     log.info("adaspec: costs %s in %.1f s: %s", NAME, measured.took_s, in_words(measured.cost))
-    cost = completed(measured.cost, base, options)
+    cost = dataclasses.replace(
+        measured.cost,
+        # What dummy steps do not tell: what the host takes to decide.
+        draft_prompt_s=measured.cost.draft_prompt_s or base.draft_prompt_s,
+        sync=base.sync,
+        async_=base.async_,
+        hardware=options.hardware,
+    )
     document = cost_document(cost)
     executor.collective_rpc(take_costs, args=(document,))
     object.__setattr__(speculative, ATTRIBUTE, dataclasses.replace(options, costs=document))
@@ -178,17 +185,6 @@ def thinned(sizes: Sequence[int], count: int) -> list[int]:
     wanted = np.geomspace(sizes[0], sizes[-1], count).round(6)
     at = np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)
     return [sizes[each] for each in np.unique(at).tolist()]
-
-
-def completed(cost: CostModel, base: CostModel, options: Options) -> CostModel:
-    """Measured costs with what dummy steps do not tell: what the host takes to decide."""
-    return dataclasses.replace(
-        cost,
-        draft_prompt_s=cost.draft_prompt_s or base.draft_prompt_s,
-        sync=base.sync,
-        async_=base.async_,
-        hardware=options.hardware,
-    )
 
 
 def in_words(cost: CostModel) -> str:

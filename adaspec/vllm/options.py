@@ -92,19 +92,23 @@ class Options:
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
     """The number of replicas, a vLLM setting that its workers no longer know."""
-    policy_why: str = "asked for"
-    """Why that policy serves: workers are told its name, and would take it for asked for."""
-    cost_why: str = "asked for"
-    """Why those costs count until they are measured."""
+    policy_why: str = ""
+    """Why that policy serves."""
     policy_digest: str | None = None
     """A hash of the policy's folder, which must be the same for every worker."""
     vocabulary_hash: str | None = None
     """Identifies the server's vocabulary, so that workers need not read it; None if unreadable."""
     runner: str = "V1"
     """vLLM's model runner that the options are made for: V1 or V2."""
+    why_v1: str = ""
+    """Why it is V1, if it is."""
+    cost_why: str = ""
+    """Why those costs count until they are measured."""
+    doubts: tuple[str, ...] = ()
+    """What the log warns of as the server starts."""
     costs: Mapping[str, Any] | None = None
-    """The fields of the cost model of that name, which the guard needs. Not the model itself: a
-    worker that read it would import numba, before vLLM's workers bear that."""
+    """The fields of the cost model of that name. Not the model itself: a worker that read it would
+    import numba, before vLLM's workers bear that."""
     measures: bool = False
     """Whether costs are measured as the server starts; those of that name count until then."""
     hardware: str | None = None
@@ -165,19 +169,7 @@ RULES = {
 }
 """The rules of what operators write; words of which one must be chosen are checked beside them."""
 
-_INTERNAL = (
-    "passed",
-    "replicas",
-    "policy_why",
-    "cost_why",
-    "policy_digest",
-    "vocabulary_hash",
-    "hardware",
-    "runner",
-    "costs",
-    "measures",
-)
-_KEYS = tuple(name for name in Options.__dataclass_fields__ if name not in _INTERNAL)
+_KEYS = (*RULES, "mode", "draft_method")
 
 
 def read_options(config: Mapping[str, Any]) -> Options:

@@ -113,21 +113,17 @@ def _with_salt(original: Callable[..., Any], request: Any, *rest: Any, **named: 
 
 
 def _names_adaspec(args: Any) -> bool:
-    """Whether an operator asks for method adaspec, in the config or by a flag of its own."""
+    """Whether an operator asks for method adaspec."""
     config = getattr(args, "speculative_config", None)
-    in_config = isinstance(config, dict) and config.get("method") == METHOD
-    return in_config or getattr(args, "spec_method", None) == METHOD
+    return isinstance(config, dict) and config.get("method") == METHOD
 
 
 def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
     if not _names_adaspec(args):
         release_runner()
         return original(args, *rest, **kwargs)
-    try:
-        from adaspec.vllm.configuration import speculative_config
-    except Exception as error:
-        raise _broken(error) from error
-    return speculative_config(original, args, *rest, **kwargs)
+    configuration = _imported("adaspec.vllm.configuration")
+    return configuration.speculative_config(original, args, *rest, **kwargs)
 
 
 def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: Any) -> None:
@@ -153,13 +149,8 @@ def _init_with(path: str) -> Callable[..., None]:
     def init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
         original(runner, *args, **named)
         options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
-        if options is None:
-            return
-        try:
-            attach = importlib.import_module(path).attach
-        except Exception as error:
-            raise _broken(error) from error
-        attach(runner, options)
+        if options is not None:
+            _imported(path).attach(runner, options)
 
     return init
 
@@ -179,12 +170,9 @@ def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
 def _engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
     if not _names_adaspec(args):
         return original(args, *rest, **named)
-    try:
-        from adaspec.vllm.configuration import asked_for, create_engine_config
-    except Exception as error:
-        raise _broken(error) from error
-    asked_for(args)  # before vLLM looks for the model, on the hub if need be
-    return create_engine_config(original, args, *rest, **named)
+    configuration = _imported("adaspec.vllm.configuration")
+    configuration.asked_for(args)  # before vLLM looks for the model, on the hub if need be
+    return configuration.create_engine_config(original, args, *rest, **named)
 
 
 def _serve(original: Callable[..., None], args: Any) -> None:
@@ -192,12 +180,13 @@ def _serve(original: Callable[..., None], args: Any) -> None:
     if not _names_adaspec(args):
         return original(args)
     try:
-        from adaspec.errors import AdaspecError
-        from adaspec.vllm.configuration import asked_for
-    except Exception as error:
-        sys.exit(f"adaspec: error: {_broken(error)}")
+        configuration = _imported("adaspec.vllm.configuration")
+    except ImportError as error:
+        sys.exit(f"adaspec: error: {error}")
+    from adaspec.errors import AdaspecError
+
     try:
-        asked_for(args)  # before vLLM has logged a line
+        configuration.asked_for(args)  # before vLLM has logged a line
         return original(args)
     except AdaspecError as error:
         print(f"adaspec: error: {error}", file=sys.stderr, flush=True)
@@ -213,11 +202,16 @@ def _warm_up(original: Callable[..., None], executor: Any, *rest: Any) -> None:
     return warm_up_and_measure(original, executor, *rest)
 
 
-def _broken(error: Exception) -> ImportError:
-    return ImportError(
-        f"method '{METHOD}' was asked for, but adaspec cannot be imported whole "
-        f"({in_one_line(error)}): install it again, or serve without it; 'adaspec doctor' says more"
-    )
+def _imported(path: str) -> Any:
+    """A module of adaspec; an `ImportError` says what to do where it cannot be imported."""
+    try:
+        return importlib.import_module(path)
+    except Exception as error:
+        raise ImportError(
+            f"method '{METHOD}' was asked for, but adaspec cannot be imported whole "
+            f"({in_one_line(error)}): install it again, or serve without it; 'adaspec doctor' says "
+            "more"
+        ) from error
 
 
 PATCHES: dict[str, dict[str, Callable[..., Any]]] = {

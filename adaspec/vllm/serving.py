@@ -1,4 +1,4 @@
-"""What is served and how, from an engine's config and the operator's options."""
+"""The session of one rank, from its engine's config and the options that were chosen for it."""
 
 from __future__ import annotations
 
@@ -9,64 +9,90 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from adaspec.cost.model import CostModel
-from adaspec.policy.learned import LearnedPolicy, ServedPolicy
+import torch
+
+from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.load import cost_from_document
+from adaspec.errors import ServingError
+from adaspec.policy.learned import ServedPolicy
+from adaspec.policy.planner.memory import LONGEST_NGRAM
 from adaspec.policy.protocol import Setup
-from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.vllm.choice import RECORD_CAP, Choice, Target, choose, target_of
+from adaspec.vllm.choice import RECORD_CAP, digest_of, named_policy, target_of
 from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.events import Observer, Serving
-from adaspec.vllm.machine import hardware, same_hardware
+from adaspec.vllm.events import Serving
 from adaspec.vllm.options import Options
+from adaspec.vllm.session.session import Session
 from adaspec.vllm.tracing import observers_of
 
 log = logging.getLogger("vllm.adaspec")
 
-
 LONG_S = 10.0
 """Seconds of a start that are worth a word."""
-BETTER = (
-    "; 'adaspec record' and 'adaspec train' make a policy of this model and your traffic, which "
-    "gains more"
-)
-"""What the log says where the policy for any model serves."""
 
 
-def recording_policy() -> StaticPolicy:
-    """Proposes nothing, and gives no request the drafter: recorded requests get it anyway."""
-    return StaticPolicy("record", StaticRule())
+def session_of(config: Any, options: Options, device: torch.device, copy_stream: Any) -> Session:
+    """The session that serves the requests of one rank; that of the first rank is observed."""
+    policy = policy_of(options)
+    serving = _serving_of(config, options, policy)
+    is_alone = config.parallel_config.tensor_parallel_size == 1
+    session = Session(policy, serving, device, copy_stream, stop_if_slow=is_alone)
+    if config.parallel_config.rank == 0:
+        session.observers.add(*observers_of(options, serving))
+    return session
 
 
-def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
-    """The chosen policy, and what is served by it; there are as many slots as sequences."""
+def policy_of(options: Options) -> ServedPolicy:
+    """The policy that was chosen as the server started."""
+    if options.mode == "record":
+        # Proposes nothing, and gives no request the drafter: recorded requests get it anyway.
+        return StaticPolicy("record", StaticRule())
+    assert options.policy is not None
+    policy = named_policy(options.policy)
+    if options.policy_digest not in (None, digest_of(options.policy)):
+        # Ranks with different policies would wait for each other forever.
+        raise ServingError(
+            f"policy '{options.policy}' changed while the server was starting: start it again, now "
+            "that its folder is as it should be"
+        )
+    return policy
+
+
+def _serving_of(config: Any, options: Options, policy: ServedPolicy) -> Serving:
+    """What is served by the policy; there are as many slots as sequences."""
+    assert options.policy is not None and options.num_speculative_tokens is not None
+    assert options.costs is not None
     recording, has_head = options.mode == "record", options.model is not None
     target = target_of(config.model_config, options.vocabulary_hash)
-    choice = choose(options, target, has_head)
-    policy: ServedPolicy = recording_policy() if recording else choice.policy
+    is_async = options.runner == "V2"
+    longest = options.num_speculative_tokens
+    # On V2 as many tokens are scheduled as vLLM is told. Otherwise, no curve reaches further.
+    cap = longest if is_async else min(longest, LONGEST_NGRAM)
     setup = Setup(
-        cost=choice.cost,
-        cap=choice.cap,
-        neural_cap=choice.cap if has_head else 0,
+        cost=cost_from_document(options.costs, "costs"),
+        cap=cap,
+        neural_cap=cap if has_head else 0,
         slots=config.scheduler_config.max_num_seqs,
         shows_tokens=has_head,
         shows_confidences=has_head,
+        engine=ASYNC if is_async else SYNC,
     )
     fraction = options.record_fraction
     # The engines of a dense model do not know of each other: vLLM tells each of them that it is
     # alone, and leaves only an index behind.
     is_alone = options.replicas == 1
     replica = None if is_alone else int(config.parallel_config.data_parallel_index)
-    return choice, Serving(
-        policy=policy.name if recording else choice.spec,
-        why=choice.why,
+    # A live server drafts less for recorded requests than a splice's cap allows.
+    record_cap = longest if recording else min(cap, RECORD_CAP)
+    return Serving(
+        policy=policy.name if recording else options.policy,
+        why=options.policy_why,
         mode=options.mode,
         setup=setup,
         target=target.name,
         drafter=options.model,
         record_fraction=float(recording) if fraction is None else fraction,
-        # A live server drafts less for recorded requests than a splice's cap allows.
-        record_cap=setup.neural_cap if recording else min(setup.neural_cap, RECORD_CAP),
+        record_cap=record_cap if has_head else 0,
         version=_version(policy),
         serve_fraction=options.serve_fraction,
         max_context_tokens=options.max_context_tokens,
@@ -75,24 +101,11 @@ def serving_of(config: Any, options: Options) -> tuple[Choice, Serving]:
         vocabulary_hash=target.vocabulary_hash,
         vocabulary=target.vocabulary,
         engine_version=installed_version(),
-        hardware=options.hardware or hardware(),
+        hardware=options.hardware,
         memory_bytes=options.memory_bytes,
-        memory_file=memory_file(options.memory_dir, replica),
+        memory_file=_memory_file(options.memory_dir, replica),
         replica=replica,
     )
-
-
-def started(
-    config: Any, options: Options
-) -> tuple[LearnedPolicy | StaticPolicy, Serving, list[Observer]]:
-    """The policy of one rank, what it serves, and who observes that; the first rank logs it."""
-    choice, serving = serving_of(config, options)
-    policy = recording_policy() if options.mode == "record" else choice.policy
-    assert isinstance(policy, LearnedPolicy | StaticPolicy)  # others are refused before
-    if config.parallel_config.rank != 0:
-        return policy, serving, []
-    announce(config, choice, serving, options)
-    return policy, serving, observers_of(options, serving)
 
 
 @contextmanager
@@ -107,44 +120,7 @@ def compiling() -> Iterator[None]:
         )
 
 
-def announce(config: Any, choice: Choice, serving: Serving, options: Options) -> None:
-    """Log what is served and by what, and what is in doubt about it."""
-    log.info(
-        "adaspec: policy '%s' (%s), mode %s, model runner %s, drafts of at most %d tokens, "
-        "drafter %s, costs '%s' (%s)%s%s",
-        choice.spec,
-        choice.why,
-        options.mode,
-        options.runner,
-        serving.setup.cap,
-        options.model or "none: n-gram alone",
-        choice.cost_name,
-        choice.cost_why,
-        " until they are measured" if options.measures else "",
-        BETTER if choice.spec == GENERAL and options.mode != "record" else "",
-    )
-    if options.writes and not getattr(config, "shutdown_timeout", 0):
-        log.info(
-            "adaspec: requests that run when the server is stopped are aborted, and kept as far as "
-            "they came%s: --shutdown-timeout SECONDS lets them end first",
-            ", but for recorded ones with a name" if options.mode == "record" else "",
-        )
-    if options.mode == "record":
-        return
-    if choice.doubt:
-        log.warning("adaspec: %s", choice.doubt)
-    target = target_of(config.model_config, options.vocabulary_hash)
-    mismatch = _cost_mismatch(choice.cost, target, options.hardware or hardware())
-    if mismatch and not options.measures and weighs_costs(options, choice.policy):
-        log.warning("adaspec: cost model %s was %s", choice.cost_name, mismatch)
-
-
-def weighs_costs(options: Options, policy: ServedPolicy) -> bool:
-    """Whether a server of this policy decides by what steps cost."""
-    return options.mode != "record" and not isinstance(policy, StaticPolicy)
-
-
-def memory_file(folder: str | None, replica: int | None) -> Path | None:
+def _memory_file(folder: str | None, replica: int | None) -> Path | None:
     """The file in which an engine keeps earlier answers."""
     if folder is None:
         return None
@@ -153,17 +129,6 @@ def memory_file(folder: str | None, replica: int | None) -> Path | None:
 
 def _version(policy: ServedPolicy) -> str:
     """An identifier that tells one training of a policy from another."""
-    if not isinstance(policy, LearnedPolicy) or policy.manifest is None:
+    if isinstance(policy, StaticPolicy) or policy.manifest is None:
         return ""
     return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"
-
-
-def _cost_mismatch(cost: CostModel, target: Target, device: str) -> str:
-    """A warning if the cost model was measured on another device or with another model."""
-    measured = []
-    if cost.hardware is not None and not same_hardware(cost.hardware, device):
-        measured.append(f"on {cost.hardware}, this is {device}")
-    if cost.target is not None and not target.is_called(cost.target):
-        measured.append(f"with {cost.target}, this is {target.name}")
-    advice = "decisions weigh other step times than this server's; 'adaspec profile' measures these"
-    return f"measured {' and '.join(measured)}: {advice}" if measured else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "vllm"))
 
 from live_engine import Engine, models_in
 
@@ -53,6 +54,12 @@ def _has_vllm():
     return found is not None and found.origin is not None
 
 
+@pytest.fixture(autouse=True)
+def without_time_limit(monkeypatch):
+    """What a decision takes says nothing on a busy machine, least of all in the interpreter."""
+    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", 1e9)
+
+
 @pytest.fixture(scope="session")
 def models(request):
     """The folder of the tiny models; made once per version of the file that makes them."""
@@ -96,7 +103,7 @@ def serve(engines, mode_path):
 
     mode_file.PERIOD_S = 0.0
 
-    def put(head, policy=None, stop_if_slow=False, mode="serve", **changes):
+    def put(head, policy=None, mode="serve", **changes):
         named = "hybrid-splice:4:20:3:2:5" if head else "fixed:ngram:8:2"
         config = {"method": "adaspec", "policy": named, "mode_file": str(mode_path)}
         config |= {"num_speculative_tokens": 24 if head else 128}
@@ -105,7 +112,7 @@ def serve(engines, mode_path):
         mode_path.write_text(mode)
         engine = engines(config)
         engine.judged.clear()
-        return engine, engine.put(policy or named, stop_if_slow, **changes)
+        return engine, engine.put(policy or named, **changes)
 
     return put
 

@@ -3,19 +3,12 @@
 import numpy as np
 
 
-class Copied:
-    """An observer that counts the tokens copied from earlier answers, and those accepted."""
-
-    def __init__(self):
-        self.counts = np.zeros(2, int)
-
-    def verified(self, event):
+def copied_tokens(verified):
+    """The tokens copied from earlier answers in these verified steps, and those accepted."""
+    counts = np.zeros(2, int)
+    for event in verified:
         copied = event.drafted - event.neural_drafted
         from_answers = np.where(event.step.from_answers & event.known, copied, 0)
         accepted = np.clip(event.accepted - event.neural_drafted, 0, from_answers)
-        self.counts += [from_answers.sum(), accepted.sum()]
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *_: None
+        counts += [from_answers.sum(), accepted.sum()]
+    return counts.tolist()

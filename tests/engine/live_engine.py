@@ -59,6 +59,13 @@ def settle(made, folder):
         shutil.rmtree(made)
 
 
+def sampling(tokens, temperature=0, ignore_eos=True, **more):
+    """Sampling parameters for so many tokens: greedy, unless a temperature is given."""
+    from vllm import SamplingParams
+
+    return SamplingParams(temperature=temperature, max_tokens=tokens, ignore_eos=ignore_eos, **more)
+
+
 class Engine:
     """An `LLM` in this process, with its runner, scheduler and session at hand."""
 
@@ -104,7 +111,7 @@ class Engine:
     def session(self):
         return self.runner.adaspec_session
 
-    def put(self, policy, *rest, **changes):
+    def put(self, policy, **changes):
         """Serve by another policy from here on, in the first session but for these changes."""
         from adaspec.vllm.choice import named_policy
         from adaspec.vllm.v1 import attachment as v1
@@ -114,21 +121,35 @@ class Engine:
             policy = named_policy(policy)
         self.first = self.first or self.runner.adaspec_session
         self.runner.adaspec_session = self.first
-        runner = v2 if hasattr(self.runner, "speculator") else v1
-        return runner.serve_by(self.runner, policy, *rest, **changes)
+        is_v2 = hasattr(self.runner, "speculator")
+        self.first.stop_if_slow &= is_v2  # a busy machine takes its time
+        return (v2 if is_v2 else v1).serve_by(self.runner, policy, **changes)
 
-    def outputs(self, prompts, params):
+    def generate(self, prompts, params, salts=None, **named):
+        """What vLLM returns for every prompt, which may have a salt."""
+        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        for one, salt in zip(asked, salts or (), strict=salts is not None):
+            if salt is not None:
+                one["cache_salt"] = salt
+        return self.llm.generate(asked, params, use_tqdm=False, **named)
+
+    def outputs(self, *asked, **named):
         """Output tokens of every prompt; lists of lists where n > 1."""
-        found = self.llm.generate(
-            [{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False
-        )
+        found = self.generate(*asked, **named)
         return [[list(each.token_ids) for each in one.outputs] for one in found]
 
-    def greedy(self, prompts, tokens=48, **more):
-        from vllm import SamplingParams
+    def greedy(self, prompts, tokens=48, **named):
+        return [one[0] for one in self.outputs(prompts, sampling(tokens), **named)]
 
-        params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, **more)
-        return [one[0] for one in self.outputs(prompts, params)]
+    def abort(self, prompts, tokens, steps):
+        """Begin requests for these prompts, and abort them after so many steps; their names."""
+        core, names = self.llm.llm_engine, [f"cut-{at}" for at in range(len(prompts))]
+        for name, prompt in zip(names, prompts, strict=True):
+            core.add_request(name, {"prompt_token_ids": prompt}, sampling(tokens))
+        for _ in range(steps):
+            core.step()
+        core.abort_request(names)
+        return names
 
     def close(self):
         self.llm.llm_engine.engine_core.shutdown()

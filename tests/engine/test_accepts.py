@@ -1,9 +1,8 @@
 """A fixed length accepts what stock vLLM accepts with its own method, and forwards are counted."""
 
 import pytest
+from heard import Heard
 from wandering import Wanderer
-
-from adaspec.vllm.events import Observer
 
 
 def judged(engine, prompts):
@@ -52,33 +51,6 @@ def test_a_fixed_length_accepts_what_the_stock_method_does(engines, serve, promp
     assert len(differ) <= (head is not None)
 
 
-class Ledger(Observer):
-    """Writes down what the session says of forwards and plans."""
-
-    def __init__(self):
-        self.drafting, self.keep_alive, self.counts = [], [], []
-        self.drafted = self.accepted = self.proposed_tokens = 0
-        self.entries, self.gone = [], []
-
-    def forwards(self, step, drafting, keep_alive, rows):
-        self.drafting.append(drafting)
-        self.keep_alive.append(keep_alive)
-
-    def proposed(self, proposed):
-        self.counts.append(proposed.drafted.shape[1])
-        self.proposed_tokens += sum(map(len, proposed.proposed))
-
-    def verified(self, event):
-        self.drafted += int(event.drafted.sum())
-        self.accepted += int(event.accepted.sum())
-
-    def entered(self, request, prompt_tokens, recorded, max_tokens, greedy):
-        self.entries.append(request)
-
-    def left(self, requests):
-        self.gone += requests
-
-
 def forwards_of(engine):
     """Counts the drafter's real forwards from here on."""
     model, count = engine.runner.drafter.model, [0]
@@ -87,29 +59,30 @@ def forwards_of(engine):
 
 
 def check_forwards(engine, session, act):
-    """What `act` does runs the drafter as often as the ledger says, and vLLM counts the same."""
-    ledger = Ledger()
-    session.observers.add(ledger)
+    """What `act` does runs the drafter as often as observers hear, and vLLM counts the same."""
+    heard = Heard(session)
     engine.judged.clear()
     count, handle = forwards_of(engine)
     act()
     handle.remove()
-    assert count[0] == sum(ledger.drafting) + sum(ledger.keep_alive) > 0
-    assert sum(ledger.drafting) == sum(ledger.counts)
-    ran = zip(ledger.drafting, ledger.keep_alive, strict=True)
+    ran = [(drafting, alive) for _, drafting, alive, _ in heard["forwards"]]
+    assert count[0] == sum(map(sum, ran)) > 0
+    assert sum(drafting for drafting, _ in ran) == sum(
+        event.drafted.shape[1] for event in heard["proposed"]
+    )
     assert all(drafting == 0 or alive == 0 for drafting, alive in ran)
     by_vllm = [each for one in engine.judged.values() for each in one]
-    assert ledger.drafted == sum(drafted for drafted, _ in by_vllm) > 0
-    assert ledger.accepted == sum(accepted for _, accepted in by_vllm) > 0
-    return ledger
+    assert heard.total("drafted") == sum(drafted for drafted, _ in by_vllm) > 0
+    assert heard.total("accepted") == sum(accepted for _, accepted in by_vllm) > 0
+    return heard
 
 
 @pytest.mark.parametrize("head", ["eagle", "draft"])
 def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompts, head):
     engine, _ = serve(head)
     session = Wanderer(engine).session
-    ledger = check_forwards(engine, session, lambda: engine.greedy(prompts, 48))
-    assert len(ledger.entries) == len(prompts)
+    heard = check_forwards(engine, session, lambda: engine.greedy(prompts, 48))
+    assert len(heard["entered"]) == len(prompts)
 
 
 def test_a_policy_that_refuses_every_request_never_runs_the_drafter(serve, prompts, truth):

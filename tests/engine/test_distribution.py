@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from live_engine import sampling
 from tiny_models import document, ids_of
 
 TOKENS = 4
@@ -30,10 +31,8 @@ def homogeneity(first, second):
 
 def check_distribution(engines, engine, samples):
     """Hold what an engine says to what is said without speculation, at the level 0.001."""
-    from vllm import SamplingParams
-
     prompt = ids_of(document(77, 4))[:-9]
-    params = SamplingParams(temperature=1.3, max_tokens=TOKENS, ignore_eos=True)
+    params = sampling(TOKENS, temperature=1.3)
     expected, found = (
         np.array([one[0] for one in each.outputs([prompt] * samples, params)])
         for each in (engines(max_num_seqs=64), engine)

@@ -61,6 +61,7 @@ def test_a_clock_that_jumps_back_and_forth(serve, prompts, truth, monkeypatch):
     engine, session = serve("eagle", random_policy(2, True))
     counters = Counters(None, {})
     session.observers.add(MetricsObserver(counters))
+    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", 1.0)
     jumps, clock = itertools.cycle([0.0, -3600.0, 7200.0, -7200.0, 1e6]), time.perf_counter
     monkeypatch.setattr("adaspec.vllm.session.session.perf_counter", lambda: clock() + next(jumps))
     assert engine.greedy(prompts, 48) == truth()

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from copied import Copied
+from copied import copied_tokens
+from heard import Heard
 
 POLICY = "fixed:memory:8:2"
 
@@ -14,19 +15,10 @@ def remembering(serve):
     return serve(None, POLICY, memory_bytes=1 << 20)[0]
 
 
-def run(engine, prompts, salts, tokens=48):
+def run(engine, prompts, salts=None):
     """The outputs, how many tokens were copied from earlier answers, and how many accepted."""
-    from vllm import SamplingParams
-
-    copied = Copied()
-    engine.session.observers.add(copied)
-    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
-    asked = [
-        {"prompt_token_ids": prompt, **({} if salt is None else {"cache_salt": salt})}
-        for prompt, salt in zip(prompts, salts, strict=True)
-    ]
-    done = engine.llm.generate(asked, params, use_tqdm=False)
-    return [list(each.outputs[0].token_ids) for each in done], *copied.counts.tolist()
+    heard = Heard(engine.session)
+    return engine.greedy(prompts, salts=salts), *copied_tokens(heard["verified"])
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth, prompts):
@@ -39,18 +31,10 @@ def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth
 
 
 def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, prompts):
-    from vllm import SamplingParams
-
-    core, answers = remembering.llm.llm_engine, remembering.session.memory.index
+    answers = remembering.session.memory.index
     before = answers.tokens
-    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
-    names = [f"cut-{at}" for at in range(len(prompts))]
-    for name, prompt in zip(names, prompts, strict=True):
-        core.add_request(name, {"prompt_token_ids": prompt}, params)
-    for _ in range(6):
-        core.step()
-    core.abort_request(names)
-    outputs, *_ = run(remembering, prompts, [None] * len(prompts))
+    names = remembering.abort(prompts, 48, steps=6)
+    outputs, *_ = run(remembering, prompts)
     assert outputs == truth()
     assert before < answers.tokens < answers.capacity
     assert not remembering.session.knows(names[0])
@@ -58,17 +42,18 @@ def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, promp
 
 def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, prompts, tmp_path):
     from adaspec.vllm.patching import ATTRIBUTE
-    from adaspec.vllm.v1.attachment import session_of
+    from adaspec.vllm.serving import session_of
 
     runner = remembering.runner
     options = getattr(runner.vllm_config.speculative_config, ATTRIBUTE)
     options = replace(options, policy=POLICY, memory_bytes=1 << 20, memory_dir=str(tmp_path))
-    runner.adaspec_session = session_of(runner, options)
+    config, cpu = runner.vllm_config, runner.device
+    runner.adaspec_session = session_of(config, options, cpu, None)
     run(remembering, prompts[:3], ["a"] * 3)
     run(remembering, prompts[5:6], ["c"])  # who has ended is told with the next step
     runner.adaspec_session.memory.index.close()
     assert (tmp_path / "answers.jsonl").stat().st_mode & 0o777 == 0o600
-    runner.adaspec_session = session_of(runner, options)
+    runner.adaspec_session = session_of(config, options, cpu, None)
     assert run(remembering, prompts[:1], ["b"])[1] == 0
     outputs, _, accepted = run(remembering, prompts[:3], ["a"] * 3)
     assert outputs == truth()[:3]

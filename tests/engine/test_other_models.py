@@ -24,26 +24,19 @@ def test_a_model_that_drafts_for_itself_says_what_it_says_without(
     assert engine.runner.speculative_config.method == "mtp"
     session = Wanderer(engine).session if policy == "wanderer" else engine.put(policy)
     found = []
-    ledger = check_forwards(engine, session, lambda: found.extend(engine.greedy(prompts, 48)))
+    heard = check_forwards(engine, session, lambda: found.extend(engine.greedy(prompts, 48)))
     assert found == said_by_mtp
     check_sound(session)
-    assert ledger.accepted < ledger.drafted
+    assert heard.total("accepted") < heard.total("drafted")
 
 
 def with_adapter(engine, models, prompts):
     """Outputs of every second prompt with the adapter, of the others without."""
-    from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
 
     adapter = LoRARequest("tiny", 1, str(models / "adapter"))
-    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
-    found = engine.llm.generate(
-        [{"prompt_token_ids": prompt} for prompt in prompts],
-        params,
-        use_tqdm=False,
-        lora_request=[adapter if at % 2 else None for at in range(len(prompts))],
-    )
-    return [list(one.outputs[0].token_ids) for one in found]
+    adapters = [adapter if at % 2 else None for at in range(len(prompts))]
+    return engine.greedy(prompts, lora_request=adapters)
 
 
 @pytest.fixture(scope="module")

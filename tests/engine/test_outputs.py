@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from heard import Heard
+from live_engine import sampling
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound, random_policy
-
-from adaspec.vllm.events import Observer
 
 THOROUGH = pytest.mark.thorough
 HEADS = ("eagle", "eagle3", "draft", None)
@@ -61,37 +61,23 @@ def test_learned_policies_leave_the_output_as_it_was(serve, prompts, truth, head
 
 def asked(kind, prompts, truth):
     """Prompts and sampling parameters of a kind of requests."""
-    from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
-
-    def greedy(tokens, **more):
-        return SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, **more)
 
     if kind == "may not stop yet":  # until its length, a token that comes again and again
         stops = [max(set(one), key=one.count) for one in truth(64)]
         return prompts * 3, [
-            greedy(64, min_tokens=least + at % 4, stop_token_ids=[stop])
+            sampling(64, min_tokens=least + at % 4, stop_token_ids=[stop])
             for least in (6, 15, 27)
             for at, stop in enumerate(stops)
         ]
     if kind == "structured":
         rules = StructuredOutputsParams(regex=r"(row\.update\((row|table), [0-9]\);\n){3}")
-        return prompts, [greedy(60, structured_outputs=rules)] * len(prompts)
+        return prompts, [sampling(60, structured_outputs=rules)] * len(prompts)
     if kind == "reach the longest length":
         longest = [ids_of(document(50 + at, 30))[: 354 + 3 * at] for at in range(6)]
-        return [*longest, *prompts[:4]], [greedy(100)] * 10
-    sampled = SamplingParams(temperature=0.8, n=3, max_tokens=48, ignore_eos=True)
-    return prompts, [greedy(48) if at % 2 else sampled for at in range(len(prompts))]
-
-
-class Barred(Observer):
-    """Counts how often a draft was wanted and not taken."""
-
-    count = 0
-
-    def proposed(self, proposed):
-        if proposed.room is not None:
-            self.count += int((proposed.room <= 0).sum())
+        return [*longest, *prompts[:4]], [sampling(100)] * 10
+    sampled = sampling(48, temperature=0.8, n=3)
+    return prompts, [sampling(48) if at % 2 else sampled for at in range(len(prompts))]
 
 
 KINDS = ("may not stop yet", "structured", "reach the longest length", "beside samples")
@@ -109,8 +95,8 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(
     serve, prompts, truth, said, head, kind
 ):
     engine, wanderer = wandering(serve, head)
-    session, barred = wanderer.session, Barred()
-    session.observers.add(barred)
+    session = wanderer.session
+    proposed = Heard(session)["proposed"]
     _, params = requests = asked(kind, prompts, truth)
     found = engine.outputs(*requests)
     for one, other, wanted in zip(found, said[kind], params, strict=True):
@@ -120,23 +106,18 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(
             assert [len(each) for each in one] == [48] * 3
     lengths = {len(one[0]) for one in found}
     assert (len(lengths) > 1) == (kind in ("may not stop yet", "reach the longest length"))
-    assert barred.count or kind != "may not stop yet"
+    barred = any((each.room <= 0).any() for each in proposed if each.room is not None)
+    assert barred or kind != "may not stop yet"
     assert any(accepted for one in engine.judged.values() for _, accepted in one)
     check_sound(session)
 
 
 def test_log_probabilities_are_those_without_speculation(engines, serve, prompts):
-    from vllm import SamplingParams
-
-    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True, logprobs=2)
-
     def logprobs(engine):
-        found = engine.llm.generate(
-            [{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False
-        )
         return [
             [step[token].logprob for step, token in zip(one.logprobs, one.token_ids, strict=True)]
-            for one in (each.outputs[0] for each in found)
+            for found in engine.generate(prompts, sampling(32, logprobs=2))
+            for one in found.outputs
         ]
 
     expected = logprobs(engines())
@@ -147,15 +128,10 @@ def test_log_probabilities_are_those_without_speculation(engines, serve, prompts
     "head", ["eagle", *(pytest.param(head, marks=THOROUGH) for head in ("eagle3", "draft"))]
 )
 def test_chunked_prefill_and_prefix_hits_leave_the_output_as_it_was(engines, prompts, truth, head):
-    from vllm import SamplingParams
-
     engine = engines({"method": "adaspec", "model": head, "num_speculative_tokens": 24}, **CHUNKED)
     session = Wanderer(engine).session
     assert engine.greedy(prompts, 48) == truth()
-    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
-    again = engine.llm.generate(
-        [{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False
-    )
+    again = engine.generate(prompts, sampling(48))
     assert [list(each.outputs[0].token_ids) for each in again] == truth()
     assert sum(each.num_cached_tokens or 0 for each in again) > 0
     check_sound(session)
@@ -173,14 +149,11 @@ def test_preemption_and_resumption_leave_the_output_as_it_was(engines, prompts, 
 
 
 def test_aborted_requests_leave_the_others_as_they_were(serve, prompts, truth):
-    from vllm import SamplingParams
-
     engine, wanderer = wandering(serve, "eagle")
     session, core = wanderer.session, engine.llm.llm_engine
-    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
     names = [f"abort{at}" for at in range(len(prompts))]
     for name, prompt in zip(names, prompts, strict=True):
-        core.add_request(name, {"prompt_token_ids": prompt}, params)
+        core.add_request(name, {"prompt_token_ids": prompt}, sampling(48))
     found, steps = {}, 0
     while core.has_unfinished_requests():
         steps += 1

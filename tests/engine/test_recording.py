@@ -4,6 +4,7 @@ import stat
 
 import numpy as np
 import pytest
+from live_engine import sampling
 from test_accepts import judged
 
 from adaspec.trace.reader import TraceReader
@@ -80,15 +81,12 @@ def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(
 @pytest.mark.thorough
 @pytest.mark.parametrize("what", ["n-gram alone", "sampled", "preempted"])
 def test_what_is_recorded_is_what_came(engines, prompts, tmp_path, what):
-    from vllm import SamplingParams
-
     cramped = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
     head, arguments = "eagle", cramped if what == "preempted" else {}
     if what == "n-gram alone":
         head = None
     engine = recorded(engines, tmp_path / "dense", head, arguments=arguments)
-    warmth = 0.9 if what == "sampled" else 0
-    params = SamplingParams(temperature=warmth, max_tokens=96, ignore_eos=True)
+    params = sampling(96, temperature=0.9 if what == "sampled" else 0)
     outputs = [one[0] for one in engine.outputs(prompts, params)]
     assert (engine.preempted > 0) == (what == "preempted")
     finished(engine)

@@ -140,15 +140,13 @@ def test_a_policy_that_is_not_for_this_server_or_not_whole_is_refused(models, tm
 def test_a_policy_whose_vocabulary_is_not_known_serves_whatever_its_tokenizers_name(
     models, tmp_path
 ):
-    from adaspec.vllm.choice import choose, target_of
     from adaspec.vllm.patching import ATTRIBUTE
 
     policy = changed(tmp_path / "ours")
     made = speculative(models, model=str(models / "eagle"), policy=policy)
     options = getattr(made, ATTRIBUTE)
     assert options.vocabulary_hash.startswith("128-")
-    target = target_of(made.target_model_config, options.vocabulary_hash)
-    assert "could not be compared" in choose(options, target, has_head=True).doubt
+    assert "could not be compared" in options.doubts[0]
 
 
 def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp_path):
@@ -168,18 +166,18 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
 
 def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
     from adaspec.errors import ServingError
-    from adaspec.vllm.choice import choose, target_of
     from adaspec.vllm.patching import ATTRIBUTE
+    from adaspec.vllm.serving import policy_of
 
     policy = changed(tmp_path / "first", tokenizer="target")
     made = configured(models, {**HEAD, "policy": policy})
-    options, target = getattr(made.speculative_config, ATTRIBUTE), target_of(made.model_config)
-    assert choose(options, target, has_head=True).spec == policy
+    options = getattr(made.speculative_config, ATTRIBUTE)
+    assert policy_of(options).manifest.tokenizer == "target"
     other = changed(tmp_path / "second", tokenizer="target", seed=77)
     shutil.rmtree(policy)
     Path(other).rename(policy)
     with pytest.raises(ServingError, match="changed while the server was starting"):
-        choose(options, target, has_head=True)
+        policy_of(options)
 
 
 def test_mode_off_is_no_speculation(models):

@@ -1,7 +1,10 @@
 """What vLLM gets wrong on this platform is worked around before anything is served."""
 
+from itertools import pairwise
+
 import pytest
 import torch
+from live_engine import sampling
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64])
@@ -29,13 +32,11 @@ def test_every_token_is_told_its_rows_value(dtype):
 def test_rows_sampled_by_top_k_are_served_and_held_to_it_with_drafts_and_without(
     serve, prompts, truth
 ):
-    from vllm import SamplingParams
-
     engine, _ = serve(None, "none")
-    params = SamplingParams(temperature=0.8, top_k=5, max_tokens=6, ignore_eos=True)
+    params = sampling(6, temperature=0.8, top_k=5)
     assert [len(one[0]) for one in engine.outputs(prompts[:3], params)] == [6] * 3
     engine, _ = serve(None, "fixed:ngram:8:1")
-    params = SamplingParams(temperature=0.8, top_k=1, max_tokens=24, ignore_eos=True)
+    params = sampling(24, temperature=0.8, top_k=1)
     assert [one[0] for one in engine.outputs(prompts[:4], params)] == truth(24)[:4]
     assert sum(drafted for one in engine.judged.values() for drafted, _ in one) > 0
 
@@ -54,11 +55,7 @@ def test_each_forward_of_the_drafter_reads_one_more_token_than_the_one_before(
     monkeypatch.setattr(drafter, "build_per_group_and_layer_attn_metadata", note_lengths)
     engine.greedy(prompts[:4], 16)
     assert sum(accepted for one in engine.judged.values() for _, accepted in one) > 0
-    later = [
-        (before, now)
-        for (_, before), (index, now) in zip(lengths[1:], lengths[2:], strict=False)
-        if index > 1
-    ]
+    later = [(before, now) for (_, before), (index, now) in pairwise(lengths) if index > 1]
     assert len(later) > 10
     for before, now in later:
         assert now == [length + 1 for length in before]

@@ -11,6 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 from random_models import random_model
 
 from adaspec.predict.tables import packed
+from adaspec.vllm.events import Observer
 
 CAP, NEURAL_CAP = 12, 4
 
@@ -66,7 +67,7 @@ def written_policy(folder, memory=False):
     )
 
 
-class Wanderer:
+class Wanderer(Observer):
     """Makes a session decide at random all that the host decides."""
 
     def __init__(self, engine, seed=7, evidence=True, memory=False, **changes):
@@ -105,11 +106,6 @@ class Wanderer:
             if drafted:
                 kind = "ngram" if not neural else "splice" if drafted > neural else "neural"
                 self.taken[kind] += 1
-
-    def __getattr__(self, event):
-        if event.startswith("_"):
-            raise AttributeError(event)
-        return lambda *values: None
 
 
 def breaking(session, part, name, every):

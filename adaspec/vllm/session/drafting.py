@@ -98,8 +98,6 @@ class Drafting:
             tokens=proposal.tokens,
             survival=proposal.survival,
             neural=proposal.lengths.neural,
-            worth_neural=proposal.wanted.neural,
-            worth_ngram=proposal.wanted.ngram,
             decides=step.decides,
             context=step.context_tokens,
             sampled=step.batch.sampled,

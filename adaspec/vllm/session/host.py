@@ -14,6 +14,7 @@ It runs beside the device in every rank, from the same reports, so that all rank
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,19 @@ class Decided:
     expected: Floats = field(default_factory=lambda: np.zeros((0, 3)))
     """(rows, 3) how many verified tokens of each source were expected to be accepted."""
 
+    def reasons(self, rows: int) -> tuple[float, list[dict[str, Any]]]:
+        """What is known of why rows were decided so: a token's price, and facts of each row."""
+        report = self.report
+        assert report is not None
+        expected = expected_tokens(report.survival, report.neural, self.lengths)
+        return self.price, [
+            {
+                "expected_accepted": float(expected[row, :SPLICE].sum()),
+                "survival": report.survival[row][: report.length[row]].tolist(),
+            }
+            for row in range(rows)
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -79,8 +93,6 @@ class Verified:
     neural_drafted: Ints
     accepted: Ints
     emitted_tokens: Ints
-    emitted: Ints
-    """(rows, ..) the emitted tokens, -1 behind them."""
 
 
 class Host:
@@ -242,7 +254,7 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     host.note(decided, True)
     host.take_likeliest(decided, None, 0)
     known = np.ones(1, np.bool_)
-    host.learn(decided, Verified(known, one, one, one, one, decided.report.emitted))
+    host.learn(decided, Verified(known, one, one, one, one))
 
 
 @compiled

@@ -38,9 +38,6 @@ class Made(NamedTuple):
     survival: Tensor
     neural: Tensor
     """How many of the tokens the drafter drafted."""
-    worth_neural: Tensor
-    """How many drafted tokens are worth their price, and how many copied ones."""
-    worth_ngram: Tensor
     decides: Tensor
     context: Tensor
     sampled: Tensor
@@ -66,12 +63,10 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
     tokens, survival, length = _verifiable(
         host.tokens, host.survival, host.decides, host.neural, bounds, vocabulary
     )
-    worth = host.worth_neural + host.worth_ngram
     report = Report(
         context=host.context,
         sampled=host.sampled,
         rejected=host.rejected,
-        wanted=np.minimum(worth, length).astype(np.int32),
         neural=np.minimum(host.neural, length).astype(np.int32),
         length=length,
         available=host.available,

@@ -16,16 +16,7 @@ from torch import Tensor
 
 from adaspec.trace.schema import CONFIDENCES
 
-SINGLE = (
-    "context",
-    "sampled",
-    "rejected",
-    "wanted",
-    "neural",
-    "length",
-    "available",
-    "remembered",
-)
+SINGLE = ("context", "sampled", "rejected", "neural", "length", "available", "remembered")
 """The facts that are one number per row, in the order of their columns."""
 
 
@@ -51,8 +42,6 @@ class Report(NamedTuple):
     """Tokens that the step emitted; 0 while a prompt is read in pieces."""
     rejected: NDArray[np.int32]
     """Tokens that it verified and did not accept."""
-    wanted: NDArray[np.int32]
-    """Tokens of the new draft that are worth their price."""
     neural: NDArray[np.int32]
     """Tokens of the new draft that the neural drafter drafted."""
     length: NDArray[np.int32]

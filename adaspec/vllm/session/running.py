@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.policy.planner.memory import NEURAL, NGRAM
 from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.events import DraftedStep
+from adaspec.vllm.events import DraftedStep, VerifiedStep
+from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.request_limits import UNLIMITED, Limits
-from adaspec.vllm.session.host import Decided
+from adaspec.vllm.session.host import Decided, Verified
 from adaspec.vllm.session.report import Copy, Outcome, Report
 
 
@@ -54,15 +58,15 @@ class RunningRequest:
     prompt: Ints
     output: list[int]
     """Its emitted tokens so far, as far as observers have been told."""
-    max_tokens: int | None
-    """Where its output ends at the latest; None if nothing says so."""
-    ends: frozenset[int]
-    """Tokens that end it, once it has emitted `least_tokens`."""
-    least_tokens: int
-    params: Any = None
-    """Its sampling parameters."""
-    key: object = None
+    params: Any
+    """Its sampling parameters; None if it has none."""
+    key: object
     """What must be the same for it to know another's answer; None: it knows nobody's."""
+    max_tokens: int | None = None
+    """Where its output ends at the latest; None if nothing says so."""
+    ends: frozenset[int] = frozenset()
+    """Tokens that end it, once it has emitted `least_tokens`."""
+    least_tokens: int = 0
     owner: int = 0
     """The number that the memory gives the key."""
     slot: int = -1
@@ -71,6 +75,12 @@ class RunningRequest:
     recorded: bool = False
     undrafted: bool = False
     """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
+
+    def __post_init__(self) -> None:
+        if self.params is not None:
+            self.max_tokens, self.least_tokens = self.params.max_tokens, self.params.min_tokens
+            if not self.params.ignore_eos:
+                self.ends = frozenset(self.params.all_stop_token_ids)
 
     @property
     def is_whole(self) -> bool:
@@ -101,20 +111,16 @@ class RunningRequest:
         return count > self.least_tokens and last in self.ends
 
 
-def request_of(
-    name: str, prompt: Ints, output: list[int], params: Any, key: object
-) -> RunningRequest:
-    """A request of these sampling parameters, which may be None, and this owner's key."""
-    return RunningRequest(
-        name=name,
-        prompt=prompt,
-        output=output,
-        max_tokens=params.max_tokens if params else None,
-        ends=frozenset(params.all_stop_token_ids if params and not params.ignore_eos else ()),
-        least_tokens=params.min_tokens if params else 0,
-        params=params,
-        key=key,
-    )
+def owner_key(new: Any) -> object:
+    """What must be the same for a new request to know another's answer; None: it knows nobody's.
+
+    That is a hash of its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    """
+    if not hasattr(new, SALT_ATTRIBUTE):  # its scheduler does not tell it
+        return None
+    adapter = new.lora_request
+    both = [getattr(new, SALT_ATTRIBUTE), None if adapter is None else adapter.lora_name]
+    return hashlib.blake2b(json.dumps(both).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(slots=True)
@@ -147,3 +153,53 @@ class Pending:
     """What observers were told of it."""
     ended: Bools | None = None
     """The rows whose request had ended before: an async engine learns of that a step late."""
+
+    def drafted(self) -> DraftedStep:
+        """What was drafted in it, now that its report has come."""
+        decided, report, requests = self.decided, self.decided.report, self.requests.tolist()
+        assert report is not None
+        lengths = decided.lengths
+        neural = np.minimum(report.neural, lengths).astype(np.int32)
+        chosen = zip(report.tokens.tolist(), lengths.tolist(), strict=True)
+        self.event = DraftedStep(
+            number=self.number,
+            requests=[each.name for each in requests],
+            outputs=[each.output for each in requests],
+            position=(report.context - decided.prompt_tokens).astype(np.int32),
+            context_tokens=report.context,
+            holds_neural=decided.holds_neural,
+            recorded=self.recorded,
+            limited=self.limited,
+            room=self.room,
+            forwards=decided.forwards,
+            drafted=report.drafted,
+            confidences=report.confidences,
+            available=report.available,
+            neural_len=neural,
+            ngram_len=(lengths - neural).astype(np.int32),
+            from_answers=report.remembered > 0,
+            chosen=[tokens[:length] for tokens, length in chosen],
+            proposes=self.proposes,
+            reasons=decided.reasons,
+            decision_s=self.decision_s,
+        )
+        return self.event
+
+    def verified(self, verified: Verified, after: Pending) -> VerifiedStep:
+        """What became of its drafts, as the step after it says."""
+        event, expected = self.event, self.decided.expected
+        assert event is not None
+        rows = zip(event.requests, event.proposed, verified.drafted.tolist(), strict=True)
+        complete = bool(verified.known.any()) and set(after.requests) <= set(self.requests)
+        return VerifiedStep(
+            step=event,
+            known=verified.known,
+            drafted=verified.drafted,
+            neural_drafted=verified.neural_drafted,
+            accepted=verified.accepted,
+            expected=expected[:, NGRAM] + expected[:, NEURAL],
+            emitted_tokens=verified.emitted_tokens,
+            dropped=[name for name, proposed, drafted in rows if proposed and not drafted],
+            step_s=self.decided.step_s,
+            took_s=after.began_s - self.began_s if complete else None,
+        )

@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import repeat
 from time import perf_counter
 from typing import Any
 
@@ -35,7 +34,7 @@ from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
-from adaspec.policy.learned import LearnedPolicy, load_policy
+from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
@@ -43,7 +42,7 @@ from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import Observers, Serving
 from adaspec.vllm.kept_answers import answers_of
-from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, is_chosen, limits_of
+from adaspec.vllm.request_limits import NOTHING, is_chosen, limits_of
 from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Decided, Host, Verified, warm_up
 from adaspec.vllm.session.memory import Memory
@@ -51,7 +50,6 @@ from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
 from adaspec.vllm.session.rule import RuleHost
 from adaspec.vllm.session.running import FACTS, Pending, Rows, RunningRequest
-from adaspec.vllm.session.told import drafted_event, verified_event
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -62,7 +60,7 @@ class Session:
 
     def __init__(
         self,
-        policy: LearnedPolicy | StaticPolicy,
+        policy: ServedPolicy,
         serving: Serving,
         device: torch.device,
         copy_stream: Any,
@@ -80,11 +78,9 @@ class Session:
         self._policy = learned
         self.host = self._host_of(setup)
         self.drift = Drift(policy, self.observers)
-        self.memory: Memory | None = None
-        """The answers of earlier requests, where they are looked up."""
         index = answers_of(serving, policy)
-        if index is not None:
-            self.memory = Memory(index)
+        self.memory = None if index is None else Memory(index)
+        """The answers of earlier requests, where they are looked up."""
         self.drafting = Drafting(
             learned,
             setup.slots,
@@ -121,6 +117,16 @@ class Session:
         self._budget, self._was_cut, self._proposes = 0, False, False
         self._limits: Tensor | None = None
         self._rows = 0
+
+    def by(self, policy: ServedPolicy, **changes: Any) -> Session:
+        """A new session of this engine, which is served by another policy, and otherwise as here.
+
+        `changes` are fields of `Serving`.
+        """
+        serving = dataclasses.replace(self.serving, **changes)
+        session = Session(policy, serving, self._device, self._copy_stream, self.stop_if_slow)
+        session.trims = self.trims
+        return session
 
     @property
     def most_forwards(self) -> int:
@@ -166,9 +172,12 @@ class Session:
             self._leave()
         before = self._requests.get(request.name)
         if before is None:
-            request.limits = limits_or_note(
-                request.name, request.params, self.serving, self.breaker
-            )
+            try:
+                fraction = self.serving.serve_fraction
+                request.limits = limits_of(request.name, request.params, fraction)
+            except Exception as error:
+                # The API server refuses such arguments, but not every request comes through it.
+                self.breaker.note("request", error)
             request.recorded = request.limits is not NOTHING and is_chosen(
                 request.name, self.serving.record_fraction
             )
@@ -524,37 +533,29 @@ class Session:
             self._untold.append(partial(self._tell_verified, before, verified, pending))
 
     def _tell_verified(self, before: Pending, verified: Verified, after: Pending) -> None:
-        event = verified_event(before, verified, after)
+        event = before.verified(verified, after)
         self.observers.notify("verified", event)
         if event.dropped:
             self.observers.notify("dropped", event.dropped)
 
     def _tell_drafted(self, pending: Pending) -> None:
-        pending.event = drafted_event(pending)
-        self.observers.notify("proposed", pending.event)
+        self.observers.notify("proposed", pending.drafted())
 
     def _verified(self, before: Pending, after: Pending) -> Verified:
         """What became of a step's drafts, which the next step's report says."""
         drafts, outcome = before.decided.report, after.outcome
         assert drafts is not None and outcome is not None and after.ended is not None
-        requests, others = before.requests.tolist(), after.requests.tolist()
-        same = requests == others  # as they are while nobody comes or goes
-        if not same:
-            places = dict(zip(others, range(len(others)), strict=True))
-            row_of = np.array([*map(places.get, requests, repeat(-1))], np.int64)
-            found = row_of >= 0
+        row_of = {request: row for row, request in enumerate(after.requests.tolist())}
+        rows = np.array([row_of.get(each, -1) for each in before.requests.tolist()], np.int64)
 
-        def of_each(values: NDArray[Any], absent: int) -> NDArray[Any]:
-            if same:
-                return values
-            whole = np.full((len(found), *values.shape[1:]), absent, values.dtype)
-            whole[found] = values[row_of[found]]
-            return whole
+        def of_each(values: NDArray[Any]) -> NDArray[Any]:
+            """The values of the same requests; 0 of those that the next step does not have."""
+            return np.append(values, np.zeros(1, values.dtype))[rows]
 
-        sampled = of_each(outcome.sampled, 0)
-        known = (sampled > 0) & (drafts.context == of_each(outcome.context, 0) - sampled)
-        known &= ~of_each(after.ended, 1)
-        verified = np.where(known, sampled - 1 + of_each(outcome.rejected, 0), 0)
+        sampled = of_each(outcome.sampled)
+        known = (sampled > 0) & (drafts.context == of_each(outcome.context) - sampled)
+        known &= ~of_each(after.ended)
+        verified = np.where(known, sampled - 1 + of_each(outcome.rejected), 0)
         drafted = np.minimum(verified, drafts.length).astype(np.int32)
         return Verified(
             known=known,
@@ -562,7 +563,6 @@ class Session:
             neural_drafted=np.minimum(drafted, drafts.neural).astype(np.int32),
             accepted=np.where(known, np.minimum(sampled - 1, drafted), 0).astype(np.int32),
             emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
-            emitted=np.where(known[:, None], of_each(outcome.emitted, -1), -1).astype(np.int32),
         )
 
     def _count_tokens(self, pending: Pending, outcome: Outcome | Report) -> None:
@@ -603,15 +603,3 @@ class Session:
         self._current = self._awaiting_report = self._awaiting_verdict = None
         self.tell()  # what came before it
         self.breaker.fault(stage, error, self._rows)
-
-
-def limits_or_note(request: str, params: Any, serving: Serving, breaker: CircuitBreaker) -> Limits:
-    """A request's limits; if its arguments are wrong, that is noted and they do not count.
-
-    The API server refuses such arguments, but a request need not have come through it.
-    """
-    try:
-        return limits_of(request, params, serving.serve_fraction)
-    except Exception as error:
-        breaker.note("request", error)
-        return UNLIMITED

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import LONGEST_NGRAM
+from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.protocol import Ints
-from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
-from adaspec.vllm.owners import owner_key
-from adaspec.vllm.serving import compiling, started
+from adaspec.vllm.serving import compiling, session_of
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.running import Rows, RunningRequest, request_of
+from adaspec.vllm.session.running import Rows, RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
 
 UNLIMITED = 1 << 30
-_NONE, _SO = np.zeros(0, np.int32), np.zeros(0, np.bool_)
-NO_ROWS = Rows(
-    requests=[],
-    slots=np.zeros(0, np.int64),
-    prompt_tokens=_NONE,
-    context_tokens=_NONE,
-    samples=_SO,
-    reads=_SO,
-    verified=_NONE,
-    outcome=Outcome(_NONE, _NONE, _NONE, _NONE.reshape(0, 1)),
-)
 
 
 def attach(runner: Any, options: Options) -> None:
@@ -50,45 +35,30 @@ def attach(runner: Any, options: Options) -> None:
     fix_undrafted_steps()
     limit = draft_to_the_end(runner)
     with compiling():
-        runner.adaspec_session = session_of(runner, options)
+        session = session_of(runner.vllm_config, options, torch.device("cpu"), None)
+        runner.adaspec_session = _warmed_up(session)
     if is_neural:
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
         drafter.adaspec_limit = limit
-        drafter.adaspec_most = runner.adaspec_session.serving.setup.neural_cap
+        drafter.adaspec_most = session.serving.setup.neural_cap
     hooks = Hooks(runner)
     runner.propose_draft_token_ids = hooks.propose
     runner.execute_model = hooks.execute
 
 
-def session_of(runner: Any, options: Options) -> Session:
-    """The session that serves a runner's requests."""
-    config = runner.vllm_config
-    policy, serving, observers = started(config, options)
-    # No curve reaches further.
-    setup = serving.setup
-    cap = min(setup.cap, LONGEST_NGRAM)
-    setup = dataclasses.replace(setup, cap=cap, neural_cap=min(setup.neural_cap, cap))
-    serving = dataclasses.replace(serving, setup=setup)
-    session = _new_session(policy, serving, config.parallel_config.tensor_parallel_size == 1)
-    session.observers.add(*observers)
+def serve_by(runner: Any, policy: ServedPolicy, **changes: Any) -> Session:
+    """Start a new session in which another policy serves the runner's requests from now on."""
+    session = _warmed_up(runner.adaspec_session.by(policy, **changes))
+    runner.adaspec_session = session
     return session
 
 
-def serve_by(
-    runner: Any, policy: LearnedPolicy | StaticPolicy, stop_if_slow: bool = False, **changes: Any
-) -> Session:
-    """Start a new session in which another policy serves the runner's requests from now on."""
-    serving = dataclasses.replace(runner.adaspec_session.serving, **changes)
-    runner.adaspec_session = _new_session(policy, serving, stop_if_slow)
-    return runner.adaspec_session
-
-
-def _new_session(policy: Any, serving: Any, stop_if_slow: bool) -> Session:
-    session = Session(policy, serving, torch.device("cpu"), None, stop_if_slow)
-    # No request is to wait for a compiler.
-    texts, holds = Texts(serving.setup.slots, 1), torch.zeros(serving.setup.slots, dtype=torch.bool)
-    session.drafting.warm_up(texts.batch(NO_ROWS, holds))
+def _warmed_up(session: Session) -> Session:
+    """The session, once all is compiled that its steps run: no request is to wait for that."""
+    slots, none = session.serving.setup.slots, np.zeros(0, np.int32)
+    holds, nothing = torch.zeros(slots, dtype=torch.bool), Outcome(none, none, none, none)
+    session.drafting.warm_up(Texts(slots, 1).batch(none.astype(np.int64), holds, nothing))
     return session
 
 
@@ -131,11 +101,13 @@ class Hooks:
         follow(session, scheduler_output)
         count, forwards = runner.input_batch.num_reqs, None
         try:
-            rows = self._rows(session, scheduler_output, sampled_token_ids)
+            rows, outcome = self._rows(session, scheduler_output, sampled_token_ids)
         except Exception as error:
             session.skip(count, error)
         else:
-            forwards = session.begin(rows, lambda holds: self._texts.batch(rows, holds))
+            forwards = session.begin(
+                rows, lambda holds: self._texts.batch(rows.slots, holds, outcome)
+            )
         runner.drafter.adaspec = Turn(session, count, forwards)
         try:
             return self._propose(scheduler_output, sampled_token_ids, *args, **kwargs)
@@ -143,7 +115,9 @@ class Hooks:
             runner.drafter.adaspec = None
             session.tell()
 
-    def _rows(self, session: Session, scheduled: Any, sampled_token_ids: Any) -> Rows:
+    def _rows(
+        self, session: Session, scheduled: Any, sampled_token_ids: Any
+    ) -> tuple[Rows, Outcome]:
         """The runner's batch as the session knows it; who is in it for the first time arrives."""
         runner, batch = self._runner, self._runner.input_batch
         count = batch.num_reqs
@@ -169,7 +143,7 @@ class Hooks:
         slots = self._texts.slots_of(requests)
         self._texts.write(slots, prompts, batch.token_ids_cpu, outcome)
         states = [runner.requests[name] for name in requests]
-        return Rows(
+        rows = Rows(
             requests=requests,
             slots=slots,
             prompt_tokens=prompts,
@@ -180,12 +154,13 @@ class Hooks:
             outcome=outcome,
             room=room_of(states, outcome.context - prompts),
         )
+        return rows, outcome
 
     def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> RunningRequest:
         text = self._runner.input_batch.token_ids_cpu[row]
         params = self._runner.requests[name].sampling_params
         prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()
-        return request_of(name, prompt, output, params, self._owners.get(name))
+        return RunningRequest(name, prompt, output, params, self._owners.get(name))
 
 
 def outcome_of(known: Ints, sampled: Sequence[Sequence[int]], verified: Ints) -> Outcome:

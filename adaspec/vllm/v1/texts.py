@@ -15,7 +15,6 @@ from torch import Tensor
 from adaspec.kernels.batch import Batch
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.running import Rows
 
 
 class Texts:
@@ -59,12 +58,10 @@ class Texts:
         self.tokens[slots[at], known[at] + column] = outcome.emitted[at, column]
         self.prompt_tokens[slots], self.context_tokens[slots] = prompts, outcome.context
 
-    def batch(self, rows: Rows, holds: Tensor) -> Batch:
+    def batch(self, slots: NDArray[np.int64], holds: Tensor, outcome: Outcome) -> Batch:
         """What the session's predictor reads of a step, given who holds the drafter."""
-        outcome = rows.outcome
-        assert outcome is not None
         return Batch(
-            slots=torch.from_numpy(rows.slots),
+            slots=torch.from_numpy(slots),
             tokens=torch.from_numpy(self.tokens),
             context_tokens=torch.from_numpy(self.context_tokens),
             prompt_tokens=torch.from_numpy(self.prompt_tokens),

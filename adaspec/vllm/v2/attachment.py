@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import torch
 
-from adaspec.cost.engine import ASYNC
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.learned import ServedPolicy
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
-from adaspec.vllm.owners import owner_key
 from adaspec.vllm.scheduler import LENGTH
-from adaspec.vllm.serving import compiling, started
-from adaspec.vllm.session.running import RunningRequest, request_of
+from adaspec.vllm.serving import compiling, session_of
+from adaspec.vllm.session.running import RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.graphs import report_capture
@@ -30,7 +26,9 @@ def attach(runner: Any, options: Options) -> None:
     check_functions(FUNCTIONS_V2)
     keep_text_on_device(runner)
     with compiling():
-        runner.adaspec_session = session_of(runner, options)
+        runner.adaspec_session = session_of(
+            runner.vllm_config, options, runner.device, runner.output_copy_stream
+        )
         speculator.take_over(runner, runner.adaspec_session)
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
@@ -53,34 +51,11 @@ def keep_text_on_device(runner: Any) -> None:
     )
 
 
-def session_of(runner: Any, options: Options) -> Session:
-    """The session that serves a runner's requests."""
-    config = runner.vllm_config
-    policy, serving, observers = started(config, options)
-    setup = dataclasses.replace(
-        serving.setup, cap=runner.num_speculative_steps, slots=runner.max_num_reqs, engine=ASYNC
-    )
-    session = Session(
-        policy,
-        dataclasses.replace(serving, setup=setup),
-        runner.device,
-        runner.output_copy_stream,
-        stop_if_slow=config.parallel_config.tensor_parallel_size == 1,
-    )
-    session.observers.add(*observers)
-    return session
-
-
-def serve_by(runner: Any, policy: LearnedPolicy | StaticPolicy, **changes: Any) -> Session:
+def serve_by(runner: Any, policy: ServedPolicy, **changes: Any) -> Session:
     """Start a new session, by which another policy serves the requests that come from now on."""
-    before: Session = runner.adaspec_session
-    serving = dataclasses.replace(before.serving, **changes)
-    copy_stream = runner.output_copy_stream
-    session = Session(policy, serving, runner.device, copy_stream, before.stop_if_slow)
-    session.trims = before.trims
+    session: Session = runner.adaspec_session.by(policy, **changes)
     speculator.warm_up(runner, session)
-    holders = [runner, runner.speculator, runner.adaptive_verification]
-    for holder in holders:
+    for holder in (runner, runner.speculator, runner.adaptive_verification):
         if holder is not None:
             holder.adaspec_session = session
     return session
@@ -122,7 +97,7 @@ def _request(data: Any) -> RunningRequest:
     """A request as the scheduler hands it over."""
     tokens, prompt_len = data.prefill_token_ids, data.prompt_len
     prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])
-    return request_of(data.req_id, prompt, output, data.sampling_params, owner_key(data))
+    return RunningRequest(data.req_id, prompt, output, data.sampling_params, owner_key(data))
 
 
 def _with_length(runner: Any, original: Any) -> Any:

@@ -18,15 +18,6 @@ FIRST_COARSE, LAST_COARSE, COARSE_STEP = 576, 1024, 64
 """The sizes that are captured beyond vLLM's own, in tokens."""
 
 
-def coarse_sizes(sizes: Iterable[int], most_tokens: int) -> list[int]:
-    """The sizes to capture beyond vLLM's own `sizes`, for steps of up to `most_tokens`."""
-    largest = max(sizes, default=0)
-    if not largest:
-        return []
-    wanted = range(FIRST_COARSE, LAST_COARSE + 1, COARSE_STEP)
-    return [size for size in wanted if largest < size < most_tokens + COARSE_STEP]
-
-
 def add_coarse_sizes(config: Any) -> None:
     """Have an engine capture graphs for steps in which many requests have drafts verified.
 
@@ -34,12 +25,16 @@ def add_coarse_sizes(config: Any) -> None:
     time of a small one.
     """
     compilation, scheduler = config.compilation_config, config.scheduler_config
+    sizes, most_batched = compilation.cudagraph_capture_sizes, scheduler.max_num_batched_tokens
     each = 1 + config.speculative_config.num_speculative_tokens
-    most = min(scheduler.max_num_seqs * each, scheduler.max_num_batched_tokens)
-    added = coarse_sizes(compilation.cudagraph_capture_sizes or (), most)
-    added = [size for size in added if size <= scheduler.max_num_batched_tokens]
+    most = min(scheduler.max_num_seqs * each + COARSE_STEP - 1, most_batched)
+    added = [
+        size
+        for size in range(FIRST_COARSE, LAST_COARSE + 1, COARSE_STEP)
+        if sizes and max(sizes) < size <= most
+    ]
     if added:
-        compilation.cudagraph_capture_sizes = [*compilation.cudagraph_capture_sizes, *added]
+        compilation.cudagraph_capture_sizes = [*sizes, *added]
         compilation.max_cudagraph_capture_size = added[-1]
 
 

@@ -19,12 +19,6 @@ from wandering import CAP, written_policy  # noqa: E402
 from adaspec.cost.builtin import DEFAULT  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def without_time_limit(monkeypatch):
-    """What a decision takes in the interpreter says nothing, least of all on a busy machine."""
-    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", 1e9)
-
-
 @pytest.fixture(scope="session")
 def prompts():
     """Six prompts in which lines repeat: the interpreter takes its time."""

@@ -51,12 +51,3 @@ def test_a_model_that_says_nan_and_an_observer_that_fails_harm_nothing(served, p
     session.observers.add(Broken())
     assert engine.greedy(prompts, 24) == truth(24)
     check_sound(session)
-
-
-def test_a_slow_policy_is_counted_and_still_lossless(served, prompts, truth, monkeypatch):
-    engine = served("eagle3")
-    session = Wanderer(engine).session
-    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", -1.0)
-    assert engine.greedy(prompts, 24) == truth(24)
-    assert session.breaker.counts["time"] > 0
-    assert session.breaker.off

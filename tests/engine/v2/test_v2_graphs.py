@@ -67,12 +67,11 @@ def test_target_and_head_run_in_full_graphs_whatever_the_lengths_of_drafts(serve
         SpeculatorCudaGraphManager,
     )
 
-    from adaspec.vllm.v2.graphs import coarse_sizes, take_any_length, tell_longest_row
+    from adaspec.vllm.v2.graphs import take_any_length, tell_longest_row
 
     runner = served("eagle3").runner
     config, both = runner.vllm_config, CUDAGraphMode.FULL_AND_PIECEWISE
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
-    sizes += coarse_sizes(sizes, 128 * 17)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), *range(576, 1025, 64)]
     monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
     monkeypatch.setattr(config.scheduler_config, "max_num_seqs", 128)
     monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
@@ -102,30 +101,31 @@ def test_target_and_head_run_in_full_graphs_whatever_the_lengths_of_drafts(serve
 
 
 def test_graphs_are_captured_up_to_what_all_drafts_can_take():
-    from adaspec.vllm.v2.graphs import add_coarse_sizes, coarse_sizes
+    from adaspec.vllm.v2.graphs import add_coarse_sizes
 
     usual = [*range(8, 256, 8), *range(256, 513, 16)]
-    assert coarse_sizes(usual, 2176) == [576, 640, 704, 768, 832, 896, 960, 1024]
-    assert coarse_sizes(usual, 600) == [576, 640]
-    assert coarse_sizes(usual, 512) == []
-    assert coarse_sizes([*usual, 1024], 2176) == []
-    assert coarse_sizes([], 2176) == []  # no graphs at all
-
-    def config(sizes, requests, batched):
-        return SimpleNamespace(
-            compilation_config=SimpleNamespace(
-                cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes, default=0)
-            ),
-            scheduler_config=SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batched),
-            speculative_config=SimpleNamespace(num_speculative_tokens=16),
+    for sizes, requests, batched, added in (
+        (usual, 128, 8192, [576, 640, 704, 768, 832, 896, 960, 1024]),
+        (usual, 36, 8192, [576, 640]),
+        (usual, 30, 8192, []),
+        (usual, 256, 700, [576, 640]),
+        ([*usual, 1024], 256, 8192, []),
+        ([], 256, 8192, []),  # no graphs at all
+    ):
+        compilation = SimpleNamespace(
+            cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes, default=0)
         )
-
-    for requests, batched, largest in ((256, 8192, 1024), (16, 8192, 512), (256, 700, 640)):
-        made = config(usual, requests, batched)
-        add_coarse_sizes(made)
-        compilation = made.compilation_config
-        assert compilation.max_cudagraph_capture_size == largest
-        assert compilation.cudagraph_capture_sizes[-1] == largest
+        scheduler = SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batched)
+        speculative = SimpleNamespace(num_speculative_tokens=16)
+        add_coarse_sizes(
+            SimpleNamespace(
+                compilation_config=compilation,
+                scheduler_config=scheduler,
+                speculative_config=speculative,
+            )
+        )
+        assert compilation.cudagraph_capture_sizes == [*sizes, *added]
+        assert compilation.max_cudagraph_capture_size == max([*sizes, *added], default=0)
 
 
 def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, truth, monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from live_engine import sampling
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound
 
@@ -100,19 +101,18 @@ def test_preemption_and_resumption(served, prompts, truth, head):
 
 def requests_of(kind, prompts):
     """Prompts and sampling parameters of a kind of requests."""
-    from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
     if kind == "reach the longest length":
         asked = [ids_of(document(50 + at, 30))[: 354 + 3 * at] for at in range(6)]
-        return asked, [SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)] * 6
+        return asked, [sampling(100)] * 6
     if kind == "structured":
         regex = "(table|row|north)\\.(update|insert)\\([a-z]{2,6}\\);"
         rules = StructuredOutputsParams(regex=regex)
-        return prompts, [SamplingParams(temperature=0, max_tokens=40, structured_outputs=rules)] * 6
+        return prompts, [sampling(40, ignore_eos=False, structured_outputs=rules)] * 6
     newline = ids_of("\n")[0]
     return prompts[:3] * 3, [
-        SamplingParams(temperature=0, max_tokens=40, stop_token_ids=[newline], min_tokens=least)
+        sampling(40, ignore_eos=False, stop_token_ids=[newline], min_tokens=least)
         for least in (0, 7, 21)
         for _ in range(3)
     ]

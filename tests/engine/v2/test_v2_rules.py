@@ -7,25 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from heard import Heard
 from live_server import CHECKOUT, PATIENCE_S, environment_with_entry_point
 from wandering import check_sound
 
 from adaspec.policy.spec import parse_policy
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm.events import Observer
 
 TOKENS = 32
-
-
-class Lengths(Observer):
-    """The neural and copied tokens of every draft that was verified."""
-
-    def __init__(self):
-        self.neural, self.copied = [], []
-
-    def verified(self, event):
-        self.neural += event.neural_drafted.tolist()
-        self.copied += (event.drafted - event.neural_drafted).tolist()
 
 
 @pytest.mark.parametrize("trims", [True, pytest.param(False, marks=pytest.mark.thorough)])
@@ -40,17 +29,21 @@ class Lengths(Observer):
 )
 def test_a_rule_drafts_what_it_says(served, prompts, truth, head, spec, neural, copied, trims):
     engine = served(head, trims=trims)
-    session, lengths = engine.put(parse_policy(spec)), Lengths()
-    session.observers.add(lengths)
+    session = engine.put(parse_policy(spec))
+    verified = Heard(session)["verified"]
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     check_sound(session)
     # The engine cuts a request's last draft, and where drafts are of one length, the first ones.
-    assert max(lengths.neural, default=0) == max(neural)
-    assert max(lengths.copied, default=0) == max(copied)
+    drafted = [
+        (by_head, whole - by_head)
+        for event in verified
+        for by_head, whole in zip(event.neural_drafted, event.drafted, strict=True)
+    ]
+    assert max((by_head for by_head, _ in drafted), default=0) == max(neural)
+    assert max((ngram for _, ngram in drafted), default=0) == max(copied)
     if trims:
-        usual = [each in neural for each in lengths.neural]
-        usual += [each in copied for each in lengths.copied]
-        assert np.mean(usual or [1]) > 0.8, (lengths.neural, lengths.copied)
+        usual = [(by_head in neural, ngram in copied) for by_head, ngram in drafted]
+        assert np.mean(usual or [1]) > 0.8, drafted
 
 
 RECORD = "from adaspec.cli.main import main; main()"

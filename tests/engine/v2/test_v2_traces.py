@@ -4,27 +4,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from heard import Heard
 from wandering import CAP, Wanderer, check_sound, random_policy
 
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import Counters
 from adaspec.vllm.options import Options
 from adaspec.vllm.tracing import recorder_of
 
 TOKENS = 32
-
-
-class Ledger(Observer):
-    """Adds up."""
-
-    def __init__(self):
-        self.drafted = self.accepted = self.emitted = 0
-
-    def verified(self, event):
-        self.drafted += int(event.drafted.sum())
-        self.accepted += int(event.accepted.sum())
-        self.emitted += int(event.emitted_tokens.sum())
 
 
 @pytest.fixture
@@ -49,15 +37,15 @@ def recorded(tmp_path):
 
 def test_what_is_learned_and_logged_is_what_was_verified(served, prompts, truth, recorded):
     engine = served("eagle3")
-    session, ledger = Wanderer(engine).session, Ledger()
-    session.observers.add(ledger)
+    session = Wanderer(engine).session
+    heard = Heard(session)
     ended = recorded(engine, session)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     judged = [step for one in engine.judged.values() for step in one]
     # vLLM counts what was scheduled, and cuts the last step of a request to its length.
     accepted = sum(accepted for _, accepted in judged)
-    assert 0.8 * accepted <= ledger.accepted <= accepted + CAP * len(prompts)
-    assert ledger.drafted <= sum(drafted for drafted, _ in judged)
+    assert 0.8 * accepted <= heard.total("accepted") <= accepted + CAP * len(prompts)
+    assert heard.total("drafted") <= sum(drafted for drafted, _ in judged)
     outputs = {len(prompt): one for prompt, one in zip(prompts, truth(TOKENS), strict=True)}
     steps, checked = list(ended("logged").steps()), 0
     assert len({step.id for step in steps}) >= 6
@@ -100,13 +88,12 @@ def test_a_request_that_lost_a_step_is_written_no_further(served, prompts, truth
 def test_shadow_mode_decides_and_verifies_nothing(served, prompts, truth, mode_path, trims):
     engine = served("eagle3", trims=trims)
     mode_path.write_text("shadow")
-    session, ledger = engine.put(random_policy(2, True)), Ledger()
-    session.observers.add(ledger)
+    session = engine.put(random_policy(2, True))
     engine.greedy([[5, 6, 7]], 12)  # where drafts are not trimmed, the scheduler hears of it late
-    ledger.drafted = 0
+    heard = Heard(session)
     assert engine.greedy(prompts, 24) == truth(24)
-    assert ledger.drafted == 0
-    assert ledger.emitted > 6 * 20
+    assert heard.total("drafted") == 0
+    assert heard.total("emitted_tokens") > 6 * 20
     check_sound(session)
 
 

@@ -23,8 +23,6 @@ def made_of(seed, rows, cap, forwards):
         tokens=whole(0, VOCABULARY + 4, rows, cap).where(inside, -1),
         survival=survival.where(inside, 0.0),
         neural=whole(0, NEURAL_CAP + 1, rows),
-        worth_neural=whole(0, NEURAL_CAP + 1, rows),
-        worth_ngram=whole(0, cap, rows),
         decides=whole(0, 4, rows) > 0,
         context=facts[:, 2],
         sampled=whole(0, cap + 2, rows).int(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import Serving
-from adaspec.vllm.session.running import Rows, request_of
+from adaspec.vllm.session.running import Rows, RunningRequest
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
@@ -24,22 +23,6 @@ from random_recordings import NEURAL_CAP, random_requests
 
 COST = H100_LLAMA_3_1_8B.without_deciding()
 CAP = 12
-
-
-class Heard:
-    """An observer that keeps what a session tells it, by the kind of event."""
-
-    def __init__(self, session):
-        self.told = defaultdict(list)
-        session.observers.add(self)
-
-    def __getitem__(self, event):
-        return self.told[event]
-
-    def __getattr__(self, event):
-        if event.startswith("_"):
-            raise AttributeError(event)
-        return lambda *facts: self.told[event].append(facts if len(facts) > 1 else facts[0])
 
 
 def session_of(policy, rows, mode="serve", stop_if_slow=False, vocabulary=1000, **more):
@@ -65,6 +48,7 @@ class ScriptedEngine:
         self.requests, self.session, self.shortest = requests, session, shortest
         self.can_draft = can_draft
         self.running = list(range(len(requests)))
+        self.names = [f"r{at}" for at in self.running]
         self.position = dict.fromkeys(self.running, 0)
         self.drafts = {at: [] for at in self.running}
         self.params = {at: params_of() for at in self.running}
@@ -97,14 +81,14 @@ class ScriptedEngine:
             self.position[at] += len(sampled[at])
         whole = [at for at in self.running if self.position[at] >= len(self.requests[at].output)]
         self.running = [at for at in self.running if at not in whole]
-        self.ended = [f"r{at}" for at in whole]
+        self.ended = [self.names[at] for at in whole]
         if self.running:
             self.draft(sampled, verified, known)
 
     def draft(self, sampled, verified, known):
         session, count = self.session, len(self.running)
         rows = self.rows(sampled, verified, known)
-        forwards = session.begin(rows, lambda holds: self.texts.batch(rows, holds)) or 0
+        forwards = session.begin(rows, self.batch_of(rows)) or 0
         if not self.can_draft(self.steps):
             forwards = 0
         drafted = torch.zeros((count, forwards), dtype=torch.int64)
@@ -120,8 +104,11 @@ class ScriptedEngine:
             self.drafts[at] = tokens
         session.tell()
 
+    def batch_of(self, rows):
+        return lambda holds: self.texts.batch(rows.slots, holds, rows.outcome)
+
     def rows(self, sampled, verified, known):
-        names = [f"r{at}" for at in self.running]
+        names = [self.names[at] for at in self.running]
         texts = [self.requests[at].prompt + self.requests[at].output for at in self.running]
         tokens = np.full((len(texts), max(map(len, texts))), -7, np.int32)
         for row, text in enumerate(texts):
@@ -134,7 +121,9 @@ class ScriptedEngine:
             if not self.session.knows(names[row]):
                 prompt = tokens[row, : prompts[row]]
                 output = texts[row][prompts[row] : known[at]]
-                self.session.arrive(request_of(names[row], prompt, output, self.params[at], None))
+                self.session.arrive(
+                    RunningRequest(names[row], prompt, output, self.params[at], None)
+                )
         slots = self.texts.slots_of(names)
         self.texts.write(slots, prompts, tokens, outcome)
         left = None

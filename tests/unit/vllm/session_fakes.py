@@ -21,7 +21,6 @@ def report_of(survival, neural, context=20):
         context=context * ones,
         sampled=ones,
         rejected=0 * ones,
-        wanted=length,
         neural=np.array(neural, np.int32),
         length=length,
         available=length,

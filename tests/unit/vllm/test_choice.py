@@ -10,8 +10,16 @@ import pytest
 from adaspec.cost.builtin import DEFAULT
 from adaspec.errors import PolicyError, ServingError
 from adaspec.policy.shipped import GENERAL
-from adaspec.vllm.choice import Target, check_made_for, check_named, choose, named_policy
+from adaspec.vllm.choice import (
+    Target,
+    check_made_for,
+    check_named,
+    choose,
+    named_policy,
+    runner_of,
+)
 from adaspec.vllm.options import Options
+from adaspec.vllm.patching import V2_VARIABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
 from policy_fakes import manifest
@@ -73,7 +81,7 @@ def test_a_vocabulary_of_which_the_size_alone_is_known_must_be_of_that_size():
 def test_a_policys_folder_that_does_not_exist_is_named(policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for check in (check_named, named_policy):
-        with pytest.raises(PolicyError, match=f"'{policy}': there is no such folder"):
+        with pytest.raises(PolicyError, match=f"{policy}: neither a folder nor a shipped policy"):
             check(policy)
 
 
@@ -116,15 +124,39 @@ def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypat
         assert chosen.spec == (folder if is_default else GENERAL)
 
 
-def test_a_worker_says_who_chose_as_the_server_did(monkeypatch):
-    from adaspec.vllm import configuration
-
-    monkeypatch.setattr(configuration, "on_cpu", lambda: True)
-    monkeypatch.setattr(configuration, "target_of", lambda *_: target())
+def test_who_chose_policy_and_costs_is_said():
     for asked, whys in (
         (Options(), ("for any model: none was made for org/model", "the policy's")),
+        (Options(policy="none"), ("asked for", "the default")),
         (Options(policy="none", cost=DEFAULT), ("asked for", "asked for")),
     ):
-        _, options = configuration.translated(asked, None)
-        choice = choose(options, target(), has_head=False)
+        choice = choose(asked, target(), has_head=False)
         assert (choice.why, choice.cost_why) == whys
+        assert choice.cost_name == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("wanted", "on_cpu", "why_v1", "runner", "says"),
+    [
+        (None, False, "", "V2", ""),
+        (None, True, "", "V1", "accelerators"),
+        (None, False, "vLLM has chosen it", "V1", "has chosen it"),
+        ("0", False, "", "V1", f"{V2_VARIABLE}=0"),
+        ("1", True, "", "V2", ""),
+        ("1", False, "LoRA adapters", None, f"{V2_VARIABLE}=1 here: LoRA adapters: unset it"),
+        ("yes", False, "", None, "vLLM reads a number there"),
+    ],
+)
+def test_which_model_runner_serves_is_said_or_refused(
+    monkeypatch, wanted, on_cpu, why_v1, runner, says
+):
+    monkeypatch.delenv(V2_VARIABLE, raising=False)
+    if wanted is not None:
+        monkeypatch.setenv(V2_VARIABLE, wanted)
+    if runner is None:
+        with pytest.raises(ServingError, match=says):
+            runner_of(on_cpu, why_v1)
+        return
+    found, why = runner_of(on_cpu, why_v1)
+    assert found == runner
+    assert says in why and bool(says) == bool(why)

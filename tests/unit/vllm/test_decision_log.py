@@ -12,10 +12,10 @@ from session_fakes import no_tables
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from heard import Heard
 from random_models import random_model
 from scripted_engine import (
     CAP,
-    Heard,
     ScriptedEngine,
     params_of,
     repetitive,

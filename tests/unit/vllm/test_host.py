@@ -84,7 +84,7 @@ def test_what_failed_lowers_what_is_expected():
         decided.report, decided.budget = report_of([[0.9, 0.8, 0.7, 0, 0, 0]], [0]), 3
         host.note(decided, True)
         three, none, one = (np.full(1, count, np.int32) for count in (3, 0, 1))
-        host.learn(decided, Verified(known, three, none, none, one, decided.report.emitted))
+        host.learn(decided, Verified(known, three, none, none, one))
         assert decided.step_s > 0
     after = host.decide(slots, prompts, known, 20).factors
     assert after[NGRAM] < 0.3 < first[NGRAM]

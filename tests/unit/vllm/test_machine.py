@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, save_cost
 from adaspec.vllm import choice
 from adaspec.vllm.choice import Target, choose
@@ -15,14 +15,6 @@ from adaspec.vllm.options import Options
 
 def target(name):
     return Target(name=name, vocabulary=128, width=64, tokenizer=name)
-
-
-def test_the_costs_asked_for_come_before_the_default(tmp_path):
-    asked = tmp_path / "asked.json"
-    save_cost(H100_LLAMA_3_1_8B, asked)
-    for cost, name, why in ((None, DEFAULT, "the default"), (str(asked), str(asked), "asked for")):
-        found = choose(Options(policy="none", cost=cost), target("org/model"), has_head=False)
-        assert (found.cost_name, found.cost_why) == (name, why)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +43,7 @@ def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
         os.sched_setaffinity(0, free)
 
 
-def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch):
+def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch, tmp_path):
     own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
     policy = choice.named_policy("llama-3.1-8b-instruct-h100")
     policy.manifest = dataclasses.replace(
@@ -60,5 +52,7 @@ def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch)
     monkeypatch.setattr(choice, "named_policy", lambda text: policy)
     found = choose(Options(policy="mine"), target("org/model"), has_head=True)
     assert (found.cost, found.cost_name, found.cost_why) == (own, "my machine", "the policy's")
-    worker = choose(Options(policy="mine", cost="my machine"), target("org/model"), has_head=True)
-    assert worker.cost == own
+    asked = tmp_path / "asked.json"
+    save_cost(H100_LLAMA_3_1_8B, asked)
+    found = choose(Options(policy="mine", cost=str(asked)), target("org/model"), has_head=True)
+    assert (found.cost, found.cost_name) == (H100_LLAMA_3_1_8B, str(asked))

@@ -52,8 +52,6 @@ def test_a_module_is_patched_as_it_is_imported_and_not_before(module):
 
 def fake_vllm(config):
     class EngineArgs:
-        spec_method = None
-
         def __init__(self):
             self.speculative_config = config
 

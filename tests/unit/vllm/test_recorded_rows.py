@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from heard import Heard
 from scripted_engine import (
     NEURAL_CAP,
-    Heard,
     ScriptedEngine,
     params_of,
     random_requests,

@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 import pytest
+from heard import Heard
 from session_fakes import no_tables
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -17,7 +18,6 @@ from scripted_engine import (  # noqa: E402
     CAP,
     COST,
     NEURAL_CAP,
-    Heard,
     ScriptedEngine,
     params_of,
     random_requests,
@@ -111,26 +111,12 @@ def test_the_last_requests_are_forgotten_in_a_step_in_which_nothing_runs(mode):
     session = session_of(parse_policy("none"), 4, mode=mode)
     heard = Heard(session)
     engine = ScriptedEngine(repetitive(4), session)
+    engine.names = names
     for at, name in enumerate(names):
         engine.params[at].max_tokens = 1 if "whole" in name else None
         if "ended" in name:
             engine.params[at].ignore_eos = False
             engine.params[at].all_stop_token_ids = {engine.requests[at].output[0]}
-    arrive = session.arrive
-    renamed = dict(zip((f"r{at}" for at in range(4)), names, strict=True))
-
-    def arrive_renamed(request):
-        request.name = renamed[request.name]
-        arrive(request)
-
-    rows_of = engine.rows
-
-    def rows_renamed(*facts):
-        rows = rows_of(*facts)
-        rows.requests[:] = [renamed[name] for name in rows.requests]
-        return rows
-
-    session.arrive, engine.rows = arrive_renamed, rows_renamed
     engine.step()
     session.leave(names[1:])
     session.idle()
