@@ -34,7 +34,8 @@ class TableBuffers(NamedTuple):
     keys: Tensor
     """(slots,) int64, 0 in free ones."""
     entries: Tensor
-    """(slots, 3) float32 means, log counts and depths."""
+    """(slots, 3) float32 means, log counts and depths. Triton's tuples have `values` of their own.
+    """
     base: Tensor
     """(4,) float32."""
     salted: Tensor

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, padded, target_s
-from adaspec.jit import compiled, inlined
+from adaspec.jit import compiled
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -38,13 +38,6 @@ _PRIOR_WANT = 4.0
 """What a row is taken to want where nothing is known."""
 _FADED = 1e-4
 """A mean survival that is no larger is none."""
-
-_SHIFT = 47
-"""What is left of a double without so many bits: its exponent, and 5 bits of its mantissa."""
-_FIRST = 1023 << 5
-"""Those bits of 1.0, the largest probability."""
-_BUCKETS = 512
-"""Buckets of a sort: 32 of each power of two down to 2**-16."""
 
 ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where none was tuned: one forward at every load."""
@@ -143,41 +136,8 @@ def rank(ranking: Ranking, survival: Array, lengths: Ints) -> None:
         for j in range(lengths[row]):
             offered[count] = survival[row, j]
             count += 1
-    sort_descending(offered, ranking.survival)
+    ranking.survival[:count] = -np.sort(-offered)
     ranking.step[0].offered = count
-
-
-@compiled
-def sort_descending(probabilities: Array, into: Array) -> None:
-    """Sort probabilities; several times as fast as a sort that compares them, and it is exact.
-
-    They are dealt into buckets by the leading bits of the numbers, which order them as their values
-    do. A bucket has few, which are sorted by insertion; the last, of all that are tiny, may have
-    many.
-    """
-    bits, count = probabilities.view(np.int64), probabilities.shape[0]
-    ends = np.zeros(_BUCKETS + 1, np.int64)
-    for at in range(count):
-        ends[_bucket(bits[at]) + 1] += 1
-    for bucket in range(_BUCKETS):
-        ends[bucket + 1] += ends[bucket]
-    tiny = ends[_BUCKETS - 1]
-    for at in range(count):
-        bucket = _bucket(bits[at])
-        into[ends[bucket]] = probabilities[at]
-        ends[bucket] += 1
-    into[tiny:count] = -np.sort(-into[tiny:count])
-    for at in range(1, tiny):
-        value, place = into[at], at
-        while place > 0 and into[place - 1] < value:
-            into[place] = into[place - 1]
-            place -= 1
-        into[place] = value
-
-
-@inlined
-def _bucket(bits: int) -> int:
-    return max(0, min(_FIRST - (bits >> _SHIFT), _BUCKETS - 1))
 
 
 @compiled

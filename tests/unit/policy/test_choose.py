@@ -23,7 +23,6 @@ from adaspec.policy.planner.budget import (
     note_ranked,
     rank,
     ranked_budget,
-    sort_descending,
 )
 from adaspec.policy.planner.choose import extended, offer, wanted
 from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
@@ -190,19 +189,3 @@ def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
 def test_forwards_are_interpolated_between_loads() -> None:
     table = new_ranking(1, CAP, forwards_table({1: 4, 16: 2, 64: 0}))
     assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 3000])
-def test_probabilities_of_all_sizes_are_sorted_as_by_numpy(count: int) -> None:
-    rng = np.random.default_rng(count)
-    mixed = np.concatenate([
-        rng.random(count),
-        2.0 ** -rng.integers(0, 40, count),
-        np.repeat(rng.random(3), count // 3),
-        np.array([0.0, -0.0, 1.0, 1.0 + 1e-12, 5e-324]),
-    ])  # fmt: skip
-    rng.shuffle(mixed)
-    into = np.zeros(len(mixed) + 2)
-    sort_descending(mixed, into)
-    np.testing.assert_array_equal(into[: len(mixed)], -np.sort(-mixed))
-    assert not into[len(mixed) :].any()
