@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from adaspec.errors import TraceError
-from adaspec.trace.reader import MANIFEST
 from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import MANIFEST
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.writer import TraceWriter
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +14,15 @@ HERE = Path(__file__).parent
 sys.path += [str(HERE.parent / "policy"), str(HERE.parent / "draft")]
 
 from answer_search import plain_search  # noqa: E402
-from random_models import random_policy  # noqa: E402
-from test_learned_loops import assert_one  # noqa: E402
 from test_suffix import LookUp  # noqa: E402
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B  # noqa: E402
 from adaspec.draft.answers import BYTES_PER_TOKEN, AnswerIndex, is_better  # noqa: E402
-from adaspec.draft.index import NgramIndex  # noqa: E402
 from adaspec.draft.positions import match_positions  # noqa: E402
 from adaspec.evaluate.evaluation import evaluate  # noqa: E402
 from adaspec.evaluate.options import Options  # noqa: E402
 from adaspec.evaluate.selection import Selection  # noqa: E402
 from adaspec.policy.static import StaticPolicy  # noqa: E402
-from adaspec.replay import loop  # noqa: E402
 from adaspec.replay.contender import parse_contender  # noqa: E402
 from adaspec.replay.crossfit import CrossfitRule  # noqa: E402
 from adaspec.replay.history import Answers, History, answered_before  # noqa: E402
@@ -36,7 +31,6 @@ from adaspec.replay.player import Player  # noqa: E402
 from adaspec.replay.recording import START, RememberedRecordings, build_recording  # noqa: E402
 from adaspec.replay.suffix import Memory, why_not_here  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
-from adaspec.train.token_tables import TableMaker  # noqa: E402
 
 
 def requests_of(seed: int, count: int, **kinds) -> list[Request]:
@@ -230,28 +224,6 @@ def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
                 assert step["copied"] == 0
             position += int(step["emitted"])
     assert from_answers > 5
-
-
-@pytest.mark.parametrize("tokens", [True, False])
-def test_the_compiled_loop_and_the_class_are_one_with_answers(
-    tokens: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where all know the same answers, the live index can hold them, as in a server."""
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        made = random_requests(seed, 8, tokens=tokens, alphabet=3, output_tokens=(8, 24))
-        asked = [recorded(each, str(at)) for at, each in enumerate(made)]
-        others = requests_of(100 + seed, 8, alphabet=3, output_tokens=(8, 24))
-        recording = build_recording(asked, NEURAL_CAP, History(tuple(others), 0, 10**6))
-        index = AnswerIndex(BYTES_PER_TOKEN * 10_000)
-        for each in answered_before(others, asked):
-            index.add(each.output_tokens)
-        monkeypatch.setattr(loop, "NgramIndex", partial(NgramIndex, index))
-        tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
-        policy = random_policy(rng, tables, evidence=tokens, cap=12, neural_cap=5)
-        order = rng.integers(0, len(recording), 14).astype(np.int32)
-        assert_one(recording, policy, order, 3, random_cost(rng), 12)
-        assert (recording.arrays.facts[START] >= 1 << 30).mean() > 0.02
 
 
 def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
