@@ -151,6 +151,7 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
 """The same for model runner V2."""
 RUNNER_ATTRIBUTES = (
     "requests",
+    "max_model_len",
     "vllm_config.model_config",
     "vllm_config.parallel_config",
     "scheduler_config.max_num_seqs",

@@ -62,6 +62,8 @@ class RunningRequest:
     """Its sampling parameters; None if it has none."""
     key: object
     """What must be the same for it to know another's answer; None: it knows nobody's."""
+    max_model_len: int | None = None
+    """Where its text ends at the latest, if the engine says so."""
     max_tokens: int | None = None
     """Where its output ends at the latest; None if nothing says so."""
     ends: frozenset[int] = frozenset()
@@ -81,6 +83,9 @@ class RunningRequest:
             self.max_tokens, self.least_tokens = self.params.max_tokens, self.params.min_tokens
             if not self.params.ignore_eos:
                 self.ends = frozenset(self.params.all_stop_token_ids)
+        if self.max_model_len is not None:
+            room = self.max_model_len - len(self.prompt)
+            self.max_tokens = room if self.max_tokens is None else min(self.max_tokens, room)
 
     @property
     def is_whole(self) -> bool:

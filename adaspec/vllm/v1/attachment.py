@@ -158,9 +158,9 @@ class Hooks:
 
     def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> RunningRequest:
         text = self._runner.input_batch.token_ids_cpu[row]
-        params = self._runner.requests[name].sampling_params
+        params, key = self._runner.requests[name].sampling_params, self._owners.get(name)
         prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()
-        return RunningRequest(name, prompt, output, params, self._owners.get(name))
+        return RunningRequest(name, prompt, output, params, key, self._runner.max_model_len)
 
 
 def outcome_of(known: Ints, sampled: Sequence[Sequence[int]], verified: Ints) -> Outcome:

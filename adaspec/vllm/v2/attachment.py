@@ -85,7 +85,7 @@ def _with_requests(runner: Any, original: Any) -> Any:
             follow(runner.adaspec_session, scheduler_output)
             runner.adaspec_session.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
-                runner.adaspec_session.arrive(_request(request))
+                runner.adaspec_session.arrive(_request(request, runner.max_model_len))
             if not scheduler_output.total_num_scheduled_tokens:
                 runner.adaspec_session.idle()
         return original(scheduler_output, *args, **kwargs)
@@ -93,11 +93,12 @@ def _with_requests(runner: Any, original: Any) -> Any:
     return execute_model
 
 
-def _request(data: Any) -> RunningRequest:
+def _request(data: Any, max_model_len: int) -> RunningRequest:
     """A request as the scheduler hands it over."""
     tokens, prompt_len = data.prefill_token_ids, data.prompt_len
     prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])
-    return RunningRequest(data.req_id, prompt, output, data.sampling_params, owner_key(data))
+    params, key = data.sampling_params, owner_key(data)
+    return RunningRequest(data.req_id, prompt, output, params, key, max_model_len)
 
 
 def _with_length(runner: Any, original: Any) -> Any:

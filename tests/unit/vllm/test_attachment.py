@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
+from adaspec.vllm.session.running import RunningRequest
 from adaspec.vllm.v1.attachment import UNLIMITED, room_of
 
 
@@ -36,3 +37,11 @@ def states(*asked):
 def test_a_draft_has_the_room_that_its_request_leaves_it(asked, output, room):
     found = room_of(states(*asked), np.array(output, np.int32))
     assert (None if found is None else found.tolist()) == room
+
+
+def test_a_request_ends_at_the_models_longest_length_whatever_it_asks_for():
+    prompt = np.arange(10, dtype=np.int32)
+    params = types.SimpleNamespace(max_tokens=100, min_tokens=0, ignore_eos=True)
+    for count, is_whole in ((5, False), (6, True)):
+        request = RunningRequest("one", prompt, [7] * count, params, None, max_model_len=16)
+        assert request.is_whole == is_whole
