@@ -1,9 +1,9 @@
 """Holds speculation off where it is slower than none, by what steps took and what they emitted.
 
-Whoever runs an engine's steps asks and tells one guard, and its word holds for all ranks:
+Whoever runs an engine's steps asks and tells one guard, and its decision holds for all ranks:
 
-    decide(rows, context_tokens, prompt_tokens) -> Said   before a step: speculate, or not
-    note(said, seconds, tokens, emitting)                 after it: what it took, what it emitted
+    decide(rows, context_tokens, prompt_tokens)   before a step: a `GuardDecision`
+    note(decision, seconds, tokens, emitting)     after it: what it took and emitted
 
 Loads and context lengths are put in buckets, and each bucket is judged by itself. A *probe* is a
 few steps without speculation: it says what those take. From then on every step that speculates
@@ -81,10 +81,10 @@ _RETRY_SHARE = 1 / 100
 """What trying again may lose, as a share of the steps held off before."""
 
 
-class Said(NamedTuple):
+class GuardDecision(NamedTuple):
     """What one step is to do, and what has to be known of it when it is noted."""
 
-    word: str
+    state: str
     counts: bool
     """Whether its time says anything: not behind a change-over."""
     key: tuple[int, int]
@@ -98,7 +98,7 @@ class Said(NamedTuple):
     @property
     def speculates(self) -> bool:
         """Whether the step does what the policy plans."""
-        return self.word == PLAN
+        return self.state == PLAN
 
 
 @dataclass(slots=True)
@@ -178,9 +178,9 @@ class _Bucket:
     """What was lost, of late."""
     gained: float = 0.0
     """Likewise, since it was last held off."""
-    held: int = 0
+    hold_steps_left: int = 0
     """Steps still to be held off."""
-    hold: int = _FIRST_HOLD
+    next_hold_steps: int = _FIRST_HOLD
     """How long it is held off next."""
     probes: int = 0
     wait: int = _FIRST_PROBE
@@ -231,28 +231,30 @@ class Guard:
         self.switches = 0
         """How often it has begun to hold speculation off, in any bucket."""
 
-    def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> Said:
+    def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> GuardDecision:
         """What the next step does."""
         plain_s = self._plain_s(rows, context_tokens, 0)
         whole_s = self._plain_s(rows, context_tokens, prompt_tokens) if prompt_tokens else plain_s
         key = self._key = self._key_of(rows, context_tokens)
-        word = self._word(self._buckets.get(key) or self._new_bucket(key))
-        speculates = word == PLAN
+        state = self._state(self._buckets.get(key) or self._new_bucket(key))
+        speculates = state == PLAN
         self._alike = self._alike + 1 if speculates == self._speculated else 0
         self._speculated = speculates
         counts = self._alike >= self._lag
-        return Said(word, counts, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s)
+        return GuardDecision(
+            state, counts, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s
+        )
 
     def interrupt(self) -> None:
         """Something else was served: what comes next is blurred by it."""
         self._alike, self._probing = -1, 0
 
-    def _word(self, bucket: _Bucket) -> str:
-        if bucket.held > 0:
+    def _state(self, bucket: _Bucket) -> str:
+        if bucket.hold_steps_left > 0:
             self._probing = 0
-            bucket.held -= 1
-            if bucket.held == 0:
-                self._retry(bucket)
+            bucket.hold_steps_left -= 1
+            if bucket.hold_steps_left == 0:
+                self._prepare_retry(bucket)
             return HOLD
         if self._probing == 0 and bucket.wait <= 0:
             bucket.probes += 1
@@ -280,39 +282,39 @@ class Guard:
         seen = 8 * least * max(lift, 1.0) ** 2
         return min(max(least, int(cost / _PROBE_SHARE)), int(seen), _LONGEST_WAIT)
 
-    def _retry(self, bucket: _Bucket) -> None:
+    def _prepare_retry(self, bucket: _Bucket) -> None:
         """Let a bucket speculate again, on so much credit as trying may lose."""
-        credit = max(bucket.allowed / 4, bucket.hold * _RETRY_SHARE / 4)
+        credit = max(bucket.allowed / 4, bucket.next_hold_steps * _RETRY_SHARE / 4)
         bucket.lost = bucket.allowed - credit
         bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 5
         longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)
-        bucket.hold = min(2 * bucket.hold, int(longest))
+        bucket.next_hold_steps = min(2 * bucket.next_hold_steps, int(longest))
 
-    def note(self, said: Said, seconds: float, tokens: int, emitting: int) -> None:
+    def note(self, decision: GuardDecision, seconds: float, tokens: int, emitting: int) -> None:
         """Take in what a step took, and how many tokens it emitted, of how many of its rows."""
-        if not said.counts or not 0 < seconds < math.inf or said.rows <= 0:
+        if not decision.counts or not 0 < seconds < math.inf or decision.rows <= 0:
             return
-        bucket = self._buckets[said.key]
-        if said.speculates and bucket.held > 0:
+        bucket = self._buckets[decision.key]
+        if decision.speculates and bucket.hold_steps_left > 0:
             return  # with steps in flight, one may come that was decided before
-        kind = bucket.kinds[said.reads_prompts]
-        took = seconds / said.plain_s / said.weight
+        kind = bucket.kinds[decision.reads_prompts]
+        took = seconds / decision.plain_s / decision.weight
         if not kind.is_clean(took):
             return
-        if not said.speculates:
-            kind.note_plain(said.weight, took)
+        if not decision.speculates:
+            kind.note_plain(decision.weight, took)
             return
         self._judged = min(self._judged + 1, _FIRST_VERDICT)
         if math.isnan(kind.factor):
             return
         noted = bucket.noted = bucket.noted + 1
-        unit = bucket.unit(kind) / said.weight
+        unit = bucket.unit(kind) / decision.weight
         plain, pace = kind.factor / unit, took / unit
-        extra = (tokens - emitting) / said.rows
+        extra = (tokens - emitting) / decision.rows
         bucket.plain.take(plain, noted)
         bucket.slower.take(pace - plain, noted)
         bucket.extra.take(extra, noted)
-        bucket.emitted.take(tokens / said.rows, noted)
+        bucket.emitted.take(tokens / decision.rows, noted)
         bucket.doubt.take(plain * kind.doubt, noted)
         self._lose(bucket, pace - plain - extra)
 
@@ -323,16 +325,16 @@ class Guard:
         bucket.gained -= loss
         allowed = bucket.allowed
         if bucket.gained > allowed:
-            bucket.gained, bucket.hold = 0.0, _FIRST_HOLD
+            bucket.gained, bucket.next_hold_steps = 0.0, _FIRST_HOLD
         if self._judged < _FIRST_VERDICT:
             bucket.lost = min(bucket.lost, allowed)
         if bucket.lost > allowed:
             # However little credit a retry has, it loses this much before it is judged. At most
             # twice what was next, or a hiccup in the first steps would cost thousands.
             least = (self._lag + 2) * bucket.loss
-            if least > bucket.hold * _RETRY_SHARE:
-                bucket.hold = min(2 * bucket.hold, _LONGEST_HOLD)
-            bucket.held = bucket.hold
+            if least > bucket.next_hold_steps * _RETRY_SHARE:
+                bucket.next_hold_steps = min(2 * bucket.next_hold_steps, _LONGEST_HOLD)
+            bucket.hold_steps_left = bucket.next_hold_steps
             self.switches += 1
 
     def _key_of(self, rows: int, context_tokens: int) -> tuple[int, int]:
@@ -357,21 +359,21 @@ class Guard:
             other = self._buckets[nearest]
             bucket.kinds[False].factor = other.kinds[False].factor
             bucket.probes = min(max(other.probes - 2, 0), 6)
-            if other.held > 0:
-                bucket.held = min(other.held, _FIRST_HOLD)
+            if other.hold_steps_left > 0:
+                bucket.hold_steps_left = min(other.hold_steps_left, _FIRST_HOLD)
                 bucket.extra.variance = other.extra.variance
                 bucket.slower.variance = other.slower.variance
         return bucket
 
-    def rates(self, said: Said) -> tuple[float, float]:
+    def rates(self, decision: GuardDecision) -> tuple[float, float]:
         """Tokens per second with speculation and without, at a step's load; NaN if unknown."""
-        bucket = self._buckets[said.key]
+        bucket = self._buckets[decision.key]
         if not bucket.noted:
             return math.nan, math.nan
-        step_s = said.plain_s * bucket.unit(bucket.kinds[True])
-        per_s, plain = said.rows * bucket.emitted.mean / step_s, bucket.plain.mean
+        step_s = decision.plain_s * bucket.unit(bucket.kinds[True])
+        per_s, plain = decision.rows * bucket.emitted.mean / step_s, bucket.plain.mean
         return per_s / (plain + bucket.slower.mean), per_s / (plain + bucket.extra.mean)
 
-    def holds(self, said: Said) -> int:
+    def holds(self, decision: GuardDecision) -> int:
         """For how many steps speculation is still held off at a step's load; 0: it is not."""
-        return self._buckets[said.key].held
+        return self._buckets[decision.key].hold_steps_left

@@ -231,7 +231,7 @@ class Observer:
         """Called when another mode begins with the next step."""
 
     def guarded(self, guarded: Guarded) -> None:
-        """Called with the guard's word for the next step, where there is a guard."""
+        """Called with the guard's state for the next step, where there is a guard."""
 
     def recalibrated(self, acceptance_ratios: list[float]) -> None:
         """Called now and then with `LearnedPolicy.acceptance_ratios`."""

@@ -14,7 +14,7 @@ def follow(session: Any, scheduled: Any) -> None:
     """Take a session over to what a scheduled step says."""
     told: Told | None = getattr(scheduled, mode_file.ATTRIBUTE, None)
     guarded: Guarded | None = getattr(scheduled, guarding.ATTRIBUTE, None)
-    session.word = guarding.word_of(guarded)
+    session.guard_state = guarding.state_of(guarded)
     session.drift.step()
     if guarded is not None:
         session.observers.notify("guarded", guarded)

@@ -1,4 +1,4 @@
-"""The guard of an engine: its scheduler times the steps and sends each one the guard's word.
+"""The guard of an engine: its scheduler times the steps and sends each one the guard's state.
 
 There is one clock, the scheduler's, and one place that decides, so that all ranks of an engine do
 the same in the same step. A step takes from the output before its own to its own, which holds with
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from math import nan
 from typing import Any, NamedTuple
 
-from adaspec.policy.guard import PLAN, Guard, Said
+from adaspec.policy.guard import PLAN, Guard, GuardDecision
 from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
@@ -33,7 +33,7 @@ _MOST_IN_FLIGHT = 16
 class Guarded(NamedTuple):
     """What the guard says of one step, and what it knows."""
 
-    word: str
+    state: str
     """One of `guard.WORDS`."""
     switches: int
     """How often it has held speculation off, since the start."""
@@ -44,9 +44,9 @@ class Guarded(NamedTuple):
     """Why there is no guard any more, told once."""
 
 
-def word_of(guarded: Guarded | None) -> str:
+def state_of(guarded: Guarded | None) -> str:
     """What a step is to do."""
-    return PLAN if guarded is None else guarded.word
+    return PLAN if guarded is None else guarded.state
 
 
 def send_guard(
@@ -55,7 +55,7 @@ def send_guard(
     serves: Callable[[], bool],
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Make a scheduler tell the guard of its steps, and send the guard's word along with each.
+    """Make a scheduler tell the guard of its steps, and send the guard's state along with each.
 
     `serves` says whether speculation is on at all; if not, nothing is judged.
     """
@@ -88,13 +88,13 @@ class TimedSteps:
         """Whether the next step follows the last one at once."""
         self._last_s = 0.0
         self._logged_s = -_LOG_PERIOD_S
-        self._in_flight: deque[tuple[Any, Said, float]] = deque(maxlen=_MOST_IN_FLIGHT)
-        """The last steps that were scheduled, what was said of them, and when."""
+        self._in_flight: deque[tuple[Any, GuardDecision, float]] = deque(maxlen=_MOST_IN_FLIGHT)
+        """The last steps that were scheduled, what was decided of them, and when."""
         self._failed = False
         self._untold_failure: Guarded | None = None
 
     def begin(self, step: Any) -> Guarded | None:
-        """The word for a step that has been scheduled."""
+        """The state of the guard for a step that has been scheduled."""
         if not step.total_num_scheduled_tokens:
             return None
         if not self._failed:
@@ -112,33 +112,33 @@ class TimedSteps:
         drafted = sum(map(len, step.scheduled_spec_decode_tokens.values()))
         prompt_tokens = step.total_num_scheduled_tokens - len(scheduled) - drafted
         context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
-        said = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
-        self._in_flight.append((step, said, self.clock()))
-        return Guarded(said.word, self.guard.switches, *self.guard.rates(said))
+        decision = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
+        self._in_flight.append((step, decision, self.clock()))
+        return Guarded(decision.state, self.guard.switches, *self.guard.rates(decision))
 
     def end(self, step: Any, output: Any) -> None:
         """Tell the guard what a step took, and what it emitted."""
         now_s = self.clock()
-        in_flight = ((said, at_s) for each, said, at_s in self._in_flight if each is step)
-        said, scheduled_s = next(in_flight, (None, now_s))
+        in_flight = ((decision, at_s) for each, decision, at_s in self._in_flight if each is step)
+        decision, scheduled_s = next(in_flight, (None, now_s))
         began_s = self._last_s if self.is_busy else scheduled_s
         self._last_s = now_s
-        if said is None or self._failed:
+        if decision is None or self._failed:
             return
         try:
             switches = self.guard.switches
             emitted = [len(tokens) for tokens in output.sampled_token_ids if len(tokens)]
-            self.guard.note(said, now_s - began_s, sum(emitted), len(emitted))
+            self.guard.note(decision, now_s - began_s, sum(emitted), len(emitted))
             if self.guard.switches > switches and now_s - self._logged_s >= _LOG_PERIOD_S:
                 self._logged_s = now_s
-                rate_with, rate_without = self.guard.rates(said)
+                rate_with, rate_without = self.guard.rates(decision)
                 log.info(
                     "adaspec: speculation is held off with %d requests at once: %.0f tokens per "
                     "second with it, %.0f without; it is tried again after %d steps",
-                    said.rows,
+                    decision.rows,
                     rate_with,
                     rate_without,
-                    self.guard.holds(said),
+                    self.guard.holds(decision),
                 )
         except Exception as error:
             self._fail(error)

@@ -303,10 +303,10 @@ class MetricsObserver(Observer):
         self.counters.put("guard_holding", 0.0)
 
     def guarded(self, guarded: Guarded) -> None:
-        """Count a step by the guard's word, and note what the guard knows."""
+        """Count a step by the guard's state, and note what the guard knows."""
         counters = self.counters
-        counters.add(f"guard_steps/{guarded.word}")
-        counters.put("guard_holding", float(guarded.word == HOLD))
+        counters.add(f"guard_steps/{guarded.state}")
+        counters.put("guard_holding", float(guarded.state == HOLD))
         counters.put("guard_switches", guarded.switches)
         rates = zip(SPECULATION, (guarded.rate_with, guarded.rate_without), strict=True)
         for name, rate in rates:

@@ -14,7 +14,7 @@ from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
-from adaspec.vllm.guarding import LAGS, send_guard, word_of
+from adaspec.vllm.guarding import LAGS, send_guard, state_of
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.mode_file import ModeFile
 from adaspec.vllm.patching import ATTRIBUTE
@@ -57,7 +57,7 @@ def follow_length(scheduler: Any) -> None:
 
     def update_with_length(scheduler_output: Any) -> None:
         if length:
-            speculates = word_of(getattr(scheduler_output, GUARD, None)) == PLAN
+            speculates = state_of(getattr(scheduler_output, GUARD, None)) == PLAN
             scheduler_output.num_spec_tokens_to_schedule = length[0] if speculates else 0
         rows = max(len(scheduler.running), 1)
         room = scheduler.max_num_scheduled_tokens // (2 * rows) - 1

@@ -123,7 +123,7 @@ class Steps(Observer):
             "mode": "NONE",
             "head_mode": None,
             "forwards": 0,
-            "word": None if guarded is None else guarded.word,
+            "word": None if guarded is None else guarded.state,
             "switches": 0 if guarded is None else guarded.switches,
         }
 

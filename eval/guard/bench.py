@@ -34,7 +34,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel, plain_seconds
 from adaspec.evaluate.selection import Wanted, select
-from adaspec.policy.guard import HOLD, PROBE, Guard, Said
+from adaspec.policy.guard import HOLD, PROBE, Guard, GuardDecision
 from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.spec import FIRST_WORDS, parse_policy
 from adaspec.policy.static import StaticPolicy
@@ -67,20 +67,20 @@ class Watched(Guard):
         self.steps = dict.fromkeys(("all", HOLD, PROBE), 0)
         self._chance = np.random.default_rng(SEED) if noisy else None
 
-    def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> Said:
+    def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> GuardDecision:
         """As the guard decides."""
-        said = super().decide(rows, context_tokens, prompt_tokens)
+        decision = super().decide(rows, context_tokens, prompt_tokens)
         self.steps["all"] += 1
-        if not said.speculates:
-            self.steps[said.word] += 1
-        return said
+        if not decision.speculates:
+            self.steps[decision.state] += 1
+        return decision
 
-    def note(self, said: Said, seconds: float, tokens: int, emitting: int) -> None:
+    def note(self, decision: GuardDecision, seconds: float, tokens: int, emitting: int) -> None:
         """With a noisy clock, steps take 30% more or less, and one in a hundred takes ten times."""
         if self._chance is not None:
             seconds *= float(np.exp(0.3 * self._chance.standard_normal()))
             seconds *= 10 if self._chance.random() < 0.01 else 1
-        super().note(said, seconds, tokens, emitting)
+        super().note(decision, seconds, tokens, emitting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,19 +68,19 @@ class GuardedRun:
             return
         time_s, tokens = float(totals["time_s"]), float(totals["tokens"])
         prompt_tokens = int(loop.state["prompt_tokens"][0])
-        said = guard.decide(rows, int(context_tokens(loop)), prompt_tokens)
-        if said.speculates:
+        decision = guard.decide(rows, int(context_tokens(loop)), prompt_tokens)
+        if decision.speculates:
             # Those that ran without the drafter stay so: it has not read what they emitted.
             loop.state["gives_drafter"] = self.holds
             self._speculate()
         else:
-            if said.word == HOLD:
+            if decision.state == HOLD:
                 loop.state["gives_drafter"], loop.holds_neural[:] = False, False
             loop.emitted[:] = 1
             shape = StepShape(rows, int(context_tokens(loop)), 0, 0, False, 0, 0, 0)
             finish_step(loop, self.plain_costs, shape, 0)
         took_s, emitted = float(totals["time_s"]) - time_s, float(totals["tokens"]) - tokens
-        guard.note(said, took_s, round(emitted), rows)
+        guard.note(decision, took_s, round(emitted), rows)
 
     def _speculate(self) -> None:
         if isinstance(self.policy, LearnedPolicy):

@@ -27,6 +27,6 @@ class SlowSteps:
     def update(self, scheduler_output, output):
         guarded = getattr(scheduler_output, ATTRIBUTE, None)
         if guarded is not None:
-            self.words.append(guarded.word)
-            self.now_s += self.slow_s if guarded.word == PLAN else 1.0
+            self.words.append(guarded.state)
+            self.now_s += self.slow_s if guarded.state == PLAN else 1.0
         return self._before[0](scheduler_output, output)

@@ -30,17 +30,17 @@ DEARER = replace(
 
 
 class Fixed(Guard):
-    """A guard that says the same words over and over; it notes what it is told."""
+    """A guard that decides the same over and over; it notes what it is told."""
 
     def __init__(self, *words):
         super().__init__(plain_seconds(COST))
         self.given, self.noted = words, []
 
-    def _word(self, bucket):
+    def _state(self, bucket):
         return self.given[len(self.noted) % len(self.given)]
 
-    def note(self, said, seconds, tokens, emitting):
-        self.noted.append((said, seconds, tokens))
+    def note(self, decision, seconds, tokens, emitting):
+        self.noted.append((decision, seconds, tokens))
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,8 @@ def test_it_is_told_what_steps_took_and_emitted(recording, order):
     assert sum(seconds for _, seconds, _ in guard.noted) == pytest.approx(result.time_s)
     assert sum(tokens for *_, tokens in guard.noted) == result.tokens
     plain_s = plain_seconds(DEARER)
-    for said, seconds, tokens in guard.noted:
-        if said.word != PLAN:
-            assert tokens <= said.rows
-            assert seconds < plain_s(said.rows, 1000 * said.rows, 0)
+    for decision, seconds, tokens in guard.noted:
+        if decision.state != PLAN:
+            assert tokens <= decision.rows
+            assert seconds < plain_s(decision.rows, 1000 * decision.rows, 0)
     assert 0 < result.neural_steps < result.steps

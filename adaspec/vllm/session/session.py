@@ -99,7 +99,7 @@ class Session:
         self.stop_if_slow = stop_if_slow
         self.mode = serving.mode
         """The mode of the step that runs or begins next."""
-        self.word = PLAN
+        self.guard_state = PLAN
         """What the guard says of that step."""
         self._requests: dict[str, RunningRequest] = {}
         self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
@@ -148,7 +148,7 @@ class Session:
     @property
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        on = self.mode != "off" and self.word == PLAN and not self.breaker.off
+        on = self.mode != "off" and self.guard_state == PLAN and not self.breaker.off
         return on and bool(self._facts["holds_neural"].any())
 
     @property
@@ -221,7 +221,9 @@ class Session:
     @property
     def _decides(self) -> bool:
         """Whether it is decided what is verified, be it only to say so."""
-        return self.mode in ("serve", "shadow") and self.word == PLAN and not self.breaker.off
+        return (
+            self.mode in ("serve", "shadow") and self.guard_state == PLAN and not self.breaker.off
+        )
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
         """How often the drafter is to run for drafts of these rows; None: nothing is drafted.
@@ -240,11 +242,11 @@ class Session:
             if reported is not None:
                 self._take_report(reported)
             self._leave()
-            if self.mode == "off" or self.word == HOLD:
+            if self.mode == "off" or self.guard_state == HOLD:
                 self._pause(rows)
                 return None
             pending = self._decide(rows, began_s)
-            if self.word != PLAN:
+            if self.guard_state != PLAN:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
                 pending.decided.forwards = 0
@@ -363,7 +365,7 @@ class Session:
 
     def _decide(self, rows: Rows, began_s: float) -> Pending:
         """Give requests their slots, and decide what is decided for the batch."""
-        changed = self._read_undrafted(rows) if self.word != PLAN else False
+        changed = self._read_undrafted(rows) if self.guard_state != PLAN else False
         changed |= self._enter(rows) | self._limit_context(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)

@@ -19,7 +19,7 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(served, truth, 
             assert engine.greedy(asked, TOKENS) == expected
             if steps.words.count("hold") > steps.words.count("plan"):
                 break
-        assert {"plan", "probe", "hold"} == {each.word for each in heard["guarded"]}
+        assert {"plan", "probe", "hold"} == {each.state for each in heard["guarded"]}
         assert steps.words.count("hold") > steps.words.count("plan")
         assert not session.keeps_alive
         before, steps.slow_s = heard.total("drafted"), 0.1

@@ -38,12 +38,12 @@ class Engine:
         for _ in range(steps):
             reads = bool(self.chance.random() < prompts)
             tokens = int(self.chance.integers(50, 1000)) if reads else 0
-            said = self.guard.decide(rows, rows * context, tokens)
-            self.words.append(said.word)
+            decision = self.guard.decide(rows, rows * context, tokens)
+            self.words.append(decision.state)
             step_s = PLAIN_S * (1 + rows / 100)
             took = plain_s = step_s + (PLAIN_S * (1 + tokens / 1000) if reads else 0.0)
             emitted = rows
-            if said.word == PLAN:
+            if decision.state == PLAN:
                 took *= slower_prompts if reads and slower_prompts else slower
                 drafts = self.chance.random(rows) < accepted / 6
                 emitted += int(drafts @ self.chance.integers(1, 12, rows))
@@ -53,7 +53,7 @@ class Engine:
                 took *= math.exp(self.jitter * self.chance.standard_normal())
             if self.hiccup and self.chance.random() < self.hiccup:
                 took *= 10
-            self.guard.note(said, took, emitted, rows)
+            self.guard.note(decision, took, emitted, rows)
         return without / seconds
 
     def share(self, word, last=None):
@@ -119,12 +119,12 @@ def test_what_compiles_and_hiccups_of_ten_times_change_nothing():
     for words, slow in ((calm, {}), (rough, {0: 500.0, 1: 500.0, 2: 500.0, 60: 10.0, 300: 10.0})):
         guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0)
         for step in range(800):
-            said = guard.decide(8, 8000)
-            words.append(said.word)
-            took = slow.get(step, 1.0) * (1.3 if said.word == PLAN else 1.0)
-            guard.note(said, took, 16 if said.speculates else 8, 8)
-            if step > 300 and step % 50 == 0 and said.speculates:
-                words.extend(guard.rates(said))
+            decision = guard.decide(8, 8000)
+            words.append(decision.state)
+            took = slow.get(step, 1.0) * (1.3 if decision.state == PLAN else 1.0)
+            guard.note(decision, took, 16 if decision.speculates else 8, 8)
+            if step > 300 and step % 50 == 0 and decision.speculates:
+                words.extend(guard.rates(decision))
     assert HOLD not in rough
     assert rough == calm
 
@@ -149,11 +149,11 @@ def test_when_everything_gets_slower_it_learns_so():
 def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing():
     engine = Engine()
     engine.run(500, 8, 1.3, 1.2)
-    said = engine.guard.decide(8, 8000)
-    before = engine.guard.rates(said)
+    decision = engine.guard.decide(8, 8000)
+    before = engine.guard.rates(decision)
     for seconds in (math.nan, math.inf, -math.inf, -1.0, 0.0) * 20:
-        engine.guard.note(said, seconds, 8, 8)
-    assert engine.guard.rates(said) == before
+        engine.guard.note(decision, seconds, 8, 8)
+    assert engine.guard.rates(decision) == before
 
 
 @pytest.mark.parametrize("rows", LOADS)
@@ -179,22 +179,22 @@ def test_a_plan_that_pays_where_prompts_are_read_is_left_alone(rows, prompts, se
 def test_steps_that_read_prompts_are_not_judged_by_steps_that_do_not():
     guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0)
     for step in range(2000):
-        said = guard.decide(8, 8000)
-        if said.speculates and step % 3 == 0:
-            said = said._replace(reads_prompts=True)  # every probe falls on other steps
-        took = 30.0 if said.reads_prompts else 1.0
-        guard.note(said, took, 8 + 8 * said.speculates, 8)
-        assert said.word != HOLD
+        decision = guard.decide(8, 8000)
+        if decision.speculates and step % 3 == 0:
+            decision = decision._replace(reads_prompts=True)  # every probe falls on other steps
+        took = 30.0 if decision.reads_prompts else 1.0
+        guard.note(decision, took, 8 + 8 * decision.speculates, 8)
+        assert decision.state != HOLD
 
 
 def test_rows_that_read_on_emit_nothing_and_lose_nothing():
     guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0 + prompt_tokens / 1000)
     for step in range(1000):
         reads = step % 2
-        said = guard.decide(8, 8000, 4000 * reads)
+        decision = guard.decide(8, 8000, 4000 * reads)
         emitting = 2 if reads else 8
-        guard.note(said, said.plain_s * said.weight, emitting, emitting)
-        assert said.word != HOLD
+        guard.note(decision, decision.plain_s * decision.weight, emitting, emitting)
+        assert decision.state != HOLD
 
 
 def test_what_was_served_otherwise_blurs_the_steps_behind_it():

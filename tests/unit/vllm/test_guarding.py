@@ -1,4 +1,4 @@
-"""The scheduler times its steps, and sends the guard's word along with each."""
+"""The scheduler times its steps, and sends the guard's state along with each."""
 
 import pickle
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import pytest
 
 from adaspec.vllm.events import Fault
 from adaspec.vllm.following import follow
-from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, word_of
+from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, state_of
 
 
 class Scheduler:
@@ -46,16 +46,16 @@ class Told:
     switches = 0
 
     def __init__(self):
-        self.decided, self.noted, self.interrupted, self.word = [], [], 0, "plan"
+        self.decided, self.noted, self.interrupted, self.state = [], [], 0, "plan"
 
     def decide(self, rows, context_tokens, prompt_tokens):
         self.decided.append((rows, context_tokens, prompt_tokens))
-        return SimpleNamespace(word=self.word, number=len(self.decided))
+        return SimpleNamespace(state=self.state, number=len(self.decided))
 
-    def note(self, said, seconds, tokens, emitting):
-        self.noted.append((said.number, seconds, tokens, emitting))
+    def note(self, decision, seconds, tokens, emitting):
+        self.noted.append((decision.number, seconds, tokens, emitting))
 
-    def rates(self, said):
+    def rates(self, decision):
         return 2.0, 1.0
 
     def interrupt(self):
@@ -110,11 +110,11 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     assert guard.interrupted == 1
     clock.serves = True
     assert [prompt for *_, prompt in guard.decided] == [46, 0]
-    guard.word = "hold"
+    guard.state = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
     assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
-    assert word_of(getattr(step, ATTRIBUTE)) == "hold"
-    assert word_of(None) == "plan"
+    assert state_of(getattr(step, ATTRIBUTE)) == "hold"
+    assert state_of(None) == "plan"
 
 
 def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
@@ -134,7 +134,7 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
         steps.append(scheduler.schedule())
         scheduler.update_from_output(steps[-1], output_of(1))
         follow(session, steps[-1])
-        assert session.word == "plan"
+        assert session.guard_state == "plan"
     assert "not callable" in getattr(steps[0], ATTRIBUTE).problem
     assert faults == [Fault("guard", False)]
     assert caplog.text.count("the guard failed") == 1

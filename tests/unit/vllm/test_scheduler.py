@@ -13,7 +13,7 @@ LONGEST = 48
 
 @pytest.fixture
 def scheduled():
-    """Schedules a step of so many requests by the guard's word; how long its drafts are."""
+    """Schedules a step of so many requests by the guard's state; how long its drafts are."""
     scheduler = SimpleNamespace(
         max_num_scheduled_tokens=8192,
         running=[],
