@@ -80,7 +80,7 @@ demo: $(READY)
 	@echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
 	@echo '   Meanwhile vLLM is installed and the model fetched (demo/set-up.log).'
 	@echo '$(DEMO_TRAIN)'
-	@set -m; { $(MAKE) --no-print-directory engine && $(DEMO_SERVE) --fetch-only; } >demo/set-up.log 2>&1 & preparing=$$!; \
+	@set -m; { $(MAKE) --no-print-directory engine && $(DEMO_SERVE) --fetch-only; } >demo/set-up.log 2>&1 & preparing=$$!; set +m; \
 	  trap "kill -- -$$preparing 2>/dev/null" EXIT; \
 	  $(DEMO_TRAIN) && { wait $$preparing || true; }
 	@echo "training $$(($$(date +%s) - $(STARTED)))" >>demo/stages
@@ -99,7 +99,7 @@ COMPILING := tests/unit/train
 QUICK := -m 'not thorough'
 IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY)
-	@set -m; $(MAKE) --no-print-directory engine & installing=$$!; \
+	@set -m; $(MAKE) --no-print-directory engine & installing=$$!; set +m; \
 	  trap "kill -- -$$installing 2>/dev/null" EXIT; \
 	  $(PY) -m pytest $(COMPILING) $(QUICK) && wait $$installing
 	$(PY) -m pytest $(IN_PARALLEL) $(QUICK) --ignore tests/engine --ignore $(COMPILING)

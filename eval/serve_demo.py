@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import importlib.util
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -172,7 +173,7 @@ def serve(arguments: argparse.Namespace) -> None:
     mode_file = arguments.log.with_name("mode")
     speculative = {
         "method": "adaspec",
-        "model": str(RECIPE / "eagle3"),
+        "model": os.path.relpath(RECIPE / "eagle3"),
         "policy": str(arguments.policy),
         "cost": str(arguments.cost),
     }
