@@ -26,10 +26,10 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("part", "name"), PLACES)
-def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, part, name):
+def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, monkeypatch, part, name):
     engine, _ = serve("eagle")
     session = Wanderer(engine).session
-    failed = breaking(session, part, name, 3)
+    failed = breaking(monkeypatch, getattr(session, part), name, 3)
     assert engine.greedy(prompts[:8], 32) == truth(32)[:8]
     assert engine.greedy(prompts[:2], 8) == truth(8)[:2]
     assert failed
@@ -38,10 +38,10 @@ def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, part, n
 
 
 @pytest.mark.parametrize(("part", "name"), [("host", "decide"), ("drafting", "finish")])
-def test_what_always_fails_is_switched_off(serve, prompts, truth, part, name):
+def test_what_always_fails_is_switched_off(serve, prompts, truth, monkeypatch, part, name):
     engine, _ = serve("eagle")
     session = Wanderer(engine).session
-    breaking(session, part, name, 1)
+    breaking(monkeypatch, getattr(session, part), name, 1)
     assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.off
     assert sum(session.breaker.counts.values()) == MAX_IN_A_ROW
@@ -81,11 +81,12 @@ class Broken(Observer):
         raise OSError("injected")
 
 
-def test_an_index_and_an_observer_that_fail_cost_no_output(serve, prompts, truth):
+def test_an_index_and_an_observer_that_fail_cost_no_output(serve, prompts, truth, monkeypatch):
     engine, session = serve("eagle")
     observer = Broken()
     session.observers.add(observer)
-    breaking(engine.runner.propose_draft_token_ids.__self__, "_texts", "write", 4)
+    texts = engine.runner.propose_draft_token_ids.__self__._texts
+    breaking(monkeypatch, texts, "write", 4)
     assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.counts.keys() == {"batch"}
     assert observer.calls == MAX_OBSERVER_FAILURES

@@ -108,9 +108,9 @@ class Wanderer(Observer):
                 self.taken[kind] += 1
 
 
-def breaking(session, part, name, every):
-    """Let every so many calls fail; returns the list of those that did."""
-    owner, failed, calls = getattr(session, part), [], [0]
+def breaking(monkeypatch, owner, name, every):
+    """Let every so many calls fail until the test ends; returns the list of those that did."""
+    failed, calls = [], [0]
     original = getattr(owner, name)
 
     def broken(*args, **kwargs):
@@ -120,7 +120,7 @@ def breaking(session, part, name, every):
             raise RuntimeError(f"{name} is broken")
         return original(*args, **kwargs)
 
-    setattr(owner, name, broken)
+    monkeypatch.setattr(owner, name, broken)
     return failed
 
 

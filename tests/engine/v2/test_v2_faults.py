@@ -18,20 +18,20 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("part", "name"), PLACES)
-def test_a_fault_now_and_then_costs_only_its_step(served, prompts, truth, part, name):
+def test_a_fault_now_and_then_costs_only_its_step(served, prompts, truth, monkeypatch, part, name):
     engine = served("eagle3")
     session = Wanderer(engine).session
-    failed = breaking(session, part, name, 3)
+    failed = breaking(monkeypatch, getattr(session, part), name, 3)
     assert engine.greedy(prompts[:3], 16) == truth(16)[:3]
     assert failed
     assert sum(session.breaker.counts.values()) >= len(failed)
     assert not session.breaker.off
 
 
-def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, truth):
+def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, truth, monkeypatch):
     engine = served("eagle3")
     session = Wanderer(engine).session
-    breaking(session, "drafting", "finish", 1)
+    breaking(monkeypatch, session.drafting, "finish", 1)
     for _ in range(2):
         assert engine.greedy(prompts, 24) == truth(24)
         assert session.breaker.off
