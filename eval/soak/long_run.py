@@ -25,6 +25,7 @@ from long_faults import LOSSES, injected
 from long_judge import complaint, output_of
 from long_requests import Draw, sampling
 
+from adaspec.trace.reader import read_trace
 from adaspec.vllm.events import Observer
 
 WAVE = 25
@@ -154,8 +155,8 @@ class Run:
             (recorder._dense, "requests recorded whole"),
             (recorder._logged, "logged steps written"),
         ):
-            if output is not None:
-                self.tally.events[event] += output.rows
+            if output is not None and output.folder.exists():
+                self.tally.events[event] += read_trace(output.folder).rows
         self.tally.policies[f"broken: {fault}" if fault else policy] += 1
 
     def _judge(self, shape, fault, asked, expected, found):
