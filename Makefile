@@ -68,7 +68,7 @@ $(READY): pyproject.toml
 DEMO_TRACES := eval/traces/reference-pair
 DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
-DEMO_LOADS := 1,4,16
+DEMO_LOADS := 1,4
 DEMO_TRAIN = $(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --engine sync --orders 1 --resamples 0 --force
 DEMO_EVAL = $(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --engine sync --orders 1 --resamples 6 -o demo/report --force
 DEMO_SERVE = $(PY) eval/serve_demo.py --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine 2>/dev/null)"

