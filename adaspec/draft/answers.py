@@ -175,7 +175,8 @@ class AnswerIndex:
     @property
     def stored(self) -> Ints:
         """The tokens by place, forgotten ones too, -1 between answers."""
-        return self._ring.tokens
+        # Unlike a view by address, this keeps the memory for as long as somebody reads it.
+        return self.words[HEADER_WORDS : HEADER_WORDS + self.capacity]
 
 
 class _Ring(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from answer_search import plain_search
@@ -182,3 +184,12 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
             for name in ("length", "start", "agree", "seen", "available"):
                 assert getattr(after, name)[0] == getattr(behind, name)[position, count - 1], name
         live.extend([slot], [token], [1])
+
+
+def test_what_is_stored_can_be_read_when_its_index_is_gone() -> None:
+    index = AnswerIndex(ROOMY)
+    index.add([5, 6, 7])
+    words, stored = weakref.ref(index.words), index.stored
+    del index
+    assert words() is not None
+    assert stored[:4].tolist() == [5, 6, 7, -1]
