@@ -31,12 +31,9 @@ TRUTH = Output([7, 8, 9], "length", [-0.1, -0.2, -0.3])
         (SAMPLED, [TRUTH, Output([1], "stop")], None),
         (replace(GREEDY, abort_after=3), [Output([7, 8], None)], None),
         (GREEDY, [Output([7, 8, 1], "length")], "differs from token 2"),
-        (GREEDY, [Output([7, 8, 9], "stop")], "ended by stop"),
         (GREEDY, [Output([7, 8], None)], "never ended"),
         (GREEDY, [Output([7, 8, 9], "length", [-0.1, -0.2, -0.9])], "log-probability"),
-        (GREEDY, [], "0 outputs"),
         (SAMPLED, [TRUTH, Output([500], "stop")], "vocabulary"),
-        (SAMPLED, [TRUTH, Output([1] * 9, "stop")], "max_tokens"),
         (replace(GREEDY, abort_after=2), [Output([7, 1], None)], "differs from token 1"),
     ],
 )

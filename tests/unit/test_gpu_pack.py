@@ -81,13 +81,3 @@ def test_a_piece_that_is_not_whole_is_named_and_nothing_is_unpacked(made, tmp_pa
         assert done.returncode == 2
         assert said in done.stderr
     assert not list((tmp_path / "site").rglob("*.xz"))
-
-
-def test_a_piece_that_may_not_travel_is_not_made_and_an_old_one_is_not_replaced(
-    pack, made, tmp_path, monkeypatch
-):
-    with pytest.raises(pack.PackError, match="is there already"):
-        pack.make(tmp_path / "vllm.whl", tmp_path / "carry")
-    monkeypatch.setattr(pack, "PIECE_BYTES", 3000)
-    with pytest.raises(pack.PackError, match="may travel"):
-        pack.make(tmp_path / "vllm.whl", tmp_path / "other")

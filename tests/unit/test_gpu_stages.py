@@ -104,19 +104,3 @@ def test_a_killed_stage_goes_on_from_its_cells_and_leaves_the_others(run):
     lines = (run.out / "cells" / "dies.jsonl").read_text().splitlines()
     assert [json.loads(line)["cell"]["at"] for line in lines[1:]] == [0, 1, 2]
     assert [starts(run, name) for name in stages] == [1, 2, 1]
-
-
-def test_what_shares_a_process_with_a_slow_stage_is_told_apart_from_it(run):
-    done = run({"well": "well", "slow": "hangs", "next": "well"}, "--dry-run", limit=1)
-    assert done.returncode == 1
-    assert status(run, "well")["status"] == "done"
-    assert "ended after 3 s" in status(run, "slow")["why"]
-    assert status(run, "next")["why"] == "its process ended in slow"
-
-
-def test_stages_are_chosen_by_name_and_none_begins_after_the_time_given(run):
-    assert run({"one": "well", "other": "well"}, "--stages", "oth").returncode == 0
-    assert (starts(run, "one"), starts(run, "other")) == (0, 1)
-    assert run({"one": "well"}, "--max-s", "-1").returncode == 0
-    assert starts(run, "one") == 0
-    assert run({"one": "well"}, "--stages", "absent").returncode == 2

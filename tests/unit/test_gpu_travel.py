@@ -78,31 +78,3 @@ def test_what_was_held_is_back_however_it_ended(folder, end):
     assert travelling(folder) == before
     assert git(folder, "status", "--porcelain") == ""
     assert exclude.read_text() == excluded
-
-
-def test_nothing_is_held_where_the_index_has_staged_changes(folder):
-    (folder / "adaspec" / "b.py").write_text("new")
-    git(folder, "add", "-A")
-    done = script(folder, "hold")
-    assert done.returncode == 2
-    assert "staged changes" in done.stderr
-    assert "adaspec/b.py" in git(folder, "diff", "--cached", "--name-only")
-
-
-def test_an_exclude_file_without_an_end_and_a_commit_meanwhile_change_nothing(folder):
-    exclude = folder / ".git" / "info" / "exclude"
-    exclude.write_text("mine")
-    before = travelling(folder)
-    holding = held(folder)
-    assert "held already" in script(folder, "hold").stderr
-    (folder / "adaspec" / "a.py").write_text("other")
-    git(folder, "commit", "-q", "-am", "meanwhile")
-    assert script(folder, "restore").returncode == 0
-    holding.wait(30)
-    assert travelling(folder) == before
-    assert exclude.read_text() == "mine\n"
-
-
-def test_a_hold_ends_by_itself(folder):
-    assert script(folder, "hold", "0").returncode == 0
-    assert git(folder, "status", "--porcelain") == ""

@@ -230,22 +230,14 @@ def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -
         open_traces("traces")
 
 
-@pytest.mark.parametrize(
-    "held",
-    [
-        {"part-00000.parquet": "x", "part-00001.parquet": "y"},
-        {"manifest.json/precious": "x"},
-        {"manifest.json": '{"schema": 2, "kind": "dense"}', "thesis.tex": "years of work"},
-    ],
-)
-def test_force_replaces_no_folder_that_only_looks_like_a_trace(tmp_path, dense, held):
-    folder = tmp_path / "there"
-    for name, text in held.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+def test_force_replaces_no_folder_that_holds_more_than_a_trace(
+    trace: Path, dense: Manifest
+) -> None:
+    (trace / "thesis.tex").write_text("years of work")
     with (
         pytest.raises(TraceError, match="will not replace it"),
-        whole_trace(folder, dense, force=True),
+        whole_trace(trace, dense, force=True),
     ):
         pass
-    assert all((folder / name).read_text() == text for name, text in held.items())
+    assert (trace / "thesis.tex").read_text() == "years of work"
+    assert TraceReader(trace).rows == 7
