@@ -15,7 +15,6 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.soundness import check_request, check_step
-from adaspec.trace.writer import TraceWriter
 
 RequestOf = Callable[..., Request]
 StepOf = Callable[..., LoggedStep]
@@ -188,16 +187,6 @@ def test_arrays_that_do_not_fit_each_other_are_refused(
     assert message in str(caught.value)
 
 
-def test_recorded_lists_may_be_longer_than_the_output(
-    dense: Manifest, request_of: RequestOf
-) -> None:
-    bare = {"drafted_tokens": None, "confidences": None}
-    longer = request_of(neural_accepted=counts(-1, *[0] * 8, 6, 0, 4, 3, 2, 1), **bare)
-    assert not longer.paired
-    check_request(longer, dense, "here")
-    check_request(request_of(ngram_accepted=counts(-1, 0, 0, 0, 0, 0, 0, 20)), dense, "here")
-
-
 def test_what_the_manifest_has_no_place_for_is_refused(
     dense: Manifest, request_of: RequestOf
 ) -> None:
@@ -233,14 +222,3 @@ def test_an_unsound_step_is_refused(step_of: StepOf, changes: dict[str, Any], me
     with pytest.raises(TraceError) as caught:
         check_step(step_of(**changes), "here")
     assert message in str(caught.value)
-
-
-def test_a_writer_refuses_what_a_reader_would(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with (
-        pytest.raises(TraceError, match=r"^log\.jsonl line 8: neural_accepted\[3\]"),
-        TraceWriter(tmp_path / "t", dense) as writer,
-    ):
-        writer.add(request_of(neural_accepted=counts(-1, 0, 0, -9)), "log.jsonl line 8")
-    assert not (tmp_path / "t").exists()
