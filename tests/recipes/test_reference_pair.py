@@ -30,13 +30,6 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
 
 
-def one_line(done: subprocess.CompletedProcess) -> str:
-    assert done.returncode == 2, done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    return lines[0]
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pair") / "pair"
@@ -82,19 +75,3 @@ def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
     assert not [row for row in reports(killed) if row["report_at_tokens"] >= 40_000]
     assert run("train_heads.py", *training(pair, killed)).returncode == 0
     assert reports(killed)[-1] == reports(whole)[-1]
-
-
-def test_what_does_not_fit_a_pair_is_said_in_one_line(pair: Path, tmp_path: Path):
-    head, corpus = tmp_path / "head", tmp_path / "corpus"
-    head.mkdir()
-    corpus.mkdir()
-    config = json.loads((pair / "eagle3" / "config.json").read_text())
-    (head / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
-    begun, target = pair / "eagle3-training", ["--target", pair / "target"]
-    for script, words, says in (
-        ("train_heads.py", [*training(pair, begun), "--unroll", 2], "--unroll 4, now 2"),
-        ("train_heads.py", [*training(pair, tmp_path), "--evaluate", head], "hidden_size is 64"),
-        ("train_heads.py", [*target, "--states", head, "-o", tmp_path / "o"], "holds no shards"),
-        ("read_target.py", [*target, "--corpus", corpus, "-o", head], "no such corpus file"),
-    ):
-        assert says in one_line(run(script, *words))

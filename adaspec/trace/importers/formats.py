@@ -25,6 +25,8 @@ FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording
 """What opens a recording of each format; its rows are read only when needed."""
 TEXTS = "texts"
 """The format that needs a tokenizer."""
+UNPAIRED = "neural counts of another length than their output, and so not paired with it"
+"""The note of such requests."""
 
 
 def import_trace(
@@ -44,9 +46,8 @@ def import_trace(
     `target` and `drafter` name the model served and its drafter, if the recording does not say;
     `vocabulary_size` is the number of its tokenizer's tokens. Texts need the `tokenizer` itself, by
     its folder or hub id.
-    Returns what was imported: `kind`, `requests`, `neural` (requests with neural counts), `paired`
-    (requests whose counts fit their output), `steps`, `output_tokens`, `workloads` (requests in
-    each), and `notes` (what was left out, and how often).
+    Returns what was imported: `kind`, `target`, `drafter`, `requests`, `workloads` (the number of
+    requests in each), and `notes` (what was left out, and how often). `inspect` says the rest.
     """
     check_word(kind, [*FORMATS, TEXTS], "format", TraceError)
     paths = paths_of(sources)
@@ -68,24 +69,19 @@ def import_trace(
     if vocabulary_size is not None:
         manifest = replace(manifest, vocabulary_hash=str(vocabulary_size))
     requests: dict[tuple[str, str], int] = {}
-    sums: Counter[str] = Counter()
     with whole_trace(Path(out), manifest, force) as writer:
         for where, row in recording.rows:
             writer.add(row, where)
             key = (row.workload, row.id)
             if isinstance(row, Request):
                 requests[key] = 0
-                sums["paired"] += row.paired
-                sums["neural"] += row.neural_accepted is not None
-                sums["output_tokens"] += len(row.output_tokens)
+                if row.neural_accepted is not None and not row.paired:
+                    recording.notes[UNPAIRED] += 1
             else:
                 check_order(row, requests.get(key, -1), where)
                 requests[key] = row.step
-                sums["steps"] += 1
-                sums["output_tokens"] += 0 if row.step else row.output_len or 0
         if not requests:
             raise TraceError(f"{', '.join(map(str, paths))}: nothing to import was found there")
-    dense = manifest.kind == "dense"
     return {
         "trace": str(out),
         "format": kind,
@@ -93,10 +89,6 @@ def import_trace(
         "target": manifest.target,
         "drafter": manifest.drafter,
         "requests": len(requests),
-        "paired": sums["paired"] if dense else None,
-        "neural": sums["neural"] if dense else None,
-        "steps": None if dense else sums["steps"],
-        "output_tokens": sums["output_tokens"],
         "workloads": dict(Counter(workload for workload, _ in requests)),
         "notes": dict(recording.notes),
     }

@@ -98,17 +98,6 @@ def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(trace
     assert documents[0] == documents[1]
 
 
-def test_a_policy_of_ones_own_is_replayed_and_clocked(trace, own, capsys):
-    command = ["eval", str(trace), "--policy", "python:own_policies:Plain", "--json"]
-    assert run([*command, "--engine", "sync", "--jobs", "1", *QUICK]) == 0
-    report = json.loads(capsys.readouterr().out)
-    rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "talk"}
-    mine = rows["python:own_policies:Plain"]
-    assert mine["drafted_per_step"] == 1
-    assert mine["neural_steps_share"] == 1
-    assert report["headline"][0]["decide_share_of_step"] > 0
-
-
 MISTAKES = {
     "/nowhere": "/nowhere: there is no such folder",
     "TRACE TRACE": "request '0-0' of workload 'edits' is already in",
