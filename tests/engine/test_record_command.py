@@ -26,17 +26,31 @@ PROGRAM = "from adaspec.cli.main import main; main()"
 ON_V2 = f"import sys; sys.path[:0] = [{str(Path(__file__).parent / 'v2')!r}]; import interpreter"
 
 
-@pytest.fixture
-def begin(models, tmp_path):
-    """Begins to record so many tokens of every prompt in a file, in a folder of this name."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("recorded")
 
-    def start(name, tokens=32, code="", head="eagle", **arguments):
-        words = ["--model", models / "target", "--draft", models / head, "--k", 4, "--json"]
-        words += ["--prompts", tmp_path / "prompts.jsonl", "-o", tmp_path / name]
+
+@pytest.fixture(scope="module")
+def begin(models, folder):
+    """Begins to record so many tokens of some prompts, in a folder of this name."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(models / "target")
+
+    def start(name, prompts, tokens=16, code="", **arguments):
+        with (folder / f"{name}.jsonl").open("w") as file:
+            for at, prompt in enumerate(prompts):
+                line = {"workload": "odd" if at % 2 else "even", "id": f"p/{at}"}
+                as_text = {"text": tokenizer.decode(prompt)}
+                line |= {"prompt_token_ids": prompt} if at % 3 else as_text
+                file.write(json.dumps(line) + "\n")
+        words = ["--model", models / "target", "--draft", models / "eagle3", "--k", 4, "--json"]
+        words += ["--prompts", folder / f"{name}.jsonl", "-o", folder / name]
         words += ["--max-tokens", tokens, "--engine", json.dumps(ENGINE | arguments)]
-        (tmp_path / "entry").mkdir(exist_ok=True)
+        (folder / "entry").mkdir(exist_ok=True)
+        environment = environment_with_entry_point(folder / "entry", exist_ok=True)
         # Only in this process is V2 what the code makes of it.
-        environment = environment_with_entry_point(tmp_path / "entry", exist_ok=True)
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if code else "1"
         return subprocess.Popen(
             [sys.executable, "-c", f"{code}\n{PROGRAM}", "record", *map(str, words)],
@@ -51,56 +65,45 @@ def begin(models, tmp_path):
     return start
 
 
-@pytest.fixture
-def record(begin, tmp_path):
-    """Does so to the end; what was printed, and the requests by their names."""
+@pytest.fixture(scope="module")
+def record(begin, folder):
+    """Does so to the end; what was printed, and the requests by their ids."""
 
-    def run(name, code="", **named):
-        process = begin(name, code=code, **named)
+    def run(name, prompts, code="", **named):
+        process = begin(name, prompts, code=code, **named)
         out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err[-3000:]
         assert not code or "model runner V1" not in err
-        reader = TraceReader(tmp_path / name)
+        reader = TraceReader(folder / name)
         assert reader.warnings == []
-        return json.loads(out), {(each.workload, each.id): each for each in reader.requests()}
+        return json.loads(out), {each.id: each for each in reader.requests()}
 
     return run
 
 
-def write_prompts(models, tmp_path, prompts):
-    """Each as a line, every third one as a text."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(models / "target")
-    with (tmp_path / "prompts.jsonl").open("w") as file:
-        for at, prompt in enumerate(prompts):
-            record = {"workload": "even" if at % 2 == 0 else "odd", "id": f"p/{at}"}
-            record |= {"prompt_token_ids": prompt} if at % 3 else {"text": tokenizer.decode(prompt)}
-            file.write(json.dumps(record) + "\n")
+@pytest.fixture(scope="module")
+def on_v1(record, prompts):
+    return record("v1", prompts[:6])
 
 
-def test_prompts_become_a_trace_that_is_what_the_target_says(
-    models, prompts, truth, tmp_path, record
-):
-    write_prompts(models, tmp_path, prompts)
-    report, found = record("traces")
-    assert (report["recorded"], report["missing"], report["refused"]) == (12, 0, [])
-    manifest = TraceReader(tmp_path / "traces").manifest
+def test_prompts_become_a_trace_that_is_what_the_target_says(on_v1, prompts, truth, folder):
+    report, found = on_v1
+    assert (report["recorded"], report["missing"], report["refused"]) == (6, 0, [])
+    manifest = TraceReader(folder / "v1").manifest
     assert manifest.neural_cap == 4
     assert manifest.vocabulary_hash.startswith("128-")
-    for at, (prompt, output) in enumerate(zip(prompts, truth(tokens=32), strict=True)):
-        request = found["odd" if at % 2 else "even", f"p/{at}"]
+    for at, (prompt, output) in enumerate(zip(prompts[:6], truth(16)[:6], strict=True)):
+        request = found[f"p/{at}"]
+        assert request.workload == ("odd" if at % 2 else "even")
         assert request.prompt_tokens.tolist() == prompt
         # It ended where the target said so.
         assert request.output_tokens.tolist() == output[: len(request.output_tokens)]
 
 
-def test_the_same_is_recorded_on_v2(models, prompts, tmp_path, record):
-    write_prompts(models, tmp_path, prompts[:6])
-    _, on_v1 = record("v1", tokens=16, head="eagle3")
-    _, on_v2 = record("v2", tokens=16, head="eagle3", code=ON_V2, async_scheduling=True)
-    assert on_v1.keys() == on_v2.keys()
-    for name, ours in on_v1.items():
+def test_the_same_is_recorded_on_v2(on_v1, prompts, record):
+    _, on_v2 = record("v2", prompts[:6], code=ON_V2, async_scheduling=True)
+    assert on_v1[1].keys() == on_v2.keys()
+    for name, ours in on_v1[1].items():
         theirs = on_v2[name]
         np.testing.assert_array_equal(theirs.output_tokens, ours.output_tokens)
         np.testing.assert_array_equal(theirs.drafted_tokens, ours.drafted_tokens)
@@ -112,21 +115,18 @@ def test_the_same_is_recorded_on_v2(models, prompts, tmp_path, record):
 
 
 @pytest.mark.thorough
-def test_a_killed_recording_goes_on_and_records_nothing_twice(
-    models, prompts, tmp_path, begin, record
-):
+def test_a_killed_recording_goes_on_and_records_nothing_twice(prompts, folder, begin, record):
     many = [[*prompt, at + 5] for at in range(4) for prompt in prompts]
-    write_prompts(models, tmp_path, many)
-    process = begin("traces", tokens=48)
+    process = begin("killed", many, tokens=48)
     deadline = time.monotonic() + PATIENCE_S
-    while not list((tmp_path / "traces").glob("part-*")) and time.monotonic() < deadline:
+    while not list((folder / "killed").glob("part-*")) and time.monotonic() < deadline:
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    before = TraceReader(tmp_path / "traces")
+    before = TraceReader(folder / "killed")
     assert before.warnings
     assert 0 < before.rows < len(many)
-    report, found = record("traces", tokens=48)
+    report, found = record("killed", many, tokens=48)
     assert report["found"] == before.rows
     assert report["recorded"] == len(many) - before.rows
     assert sorted(each.prompt_tokens.tolist() for each in found.values()) == sorted(many)
