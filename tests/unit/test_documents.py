@@ -137,10 +137,10 @@ def test_a_records_keys_are_all_known_and_all_there():
         check_keys([1], RULES, "file", TraceError)
 
 
-def test_an_older_record_gets_what_its_schema_lacked():
-    assert upgraded({"schema": 1}, "a trace", 2, "file", TraceError, {"a": None}) == {
+def test_an_older_record_is_one_of_the_newest_schema_and_a_newer_one_refused():
+    assert upgraded({"schema": 1, "a": 7}, "a trace", 2, "file", TraceError) == {
         "schema": 2,
-        "a": None,
+        "a": 7,
     }
     with pytest.raises(TraceError, match="file: not a trace: it has no 'schema'"):
         upgraded([], "a trace", 2, "file", TraceError)

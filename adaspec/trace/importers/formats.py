@@ -11,7 +11,7 @@ from typing import Any
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
 from adaspec.trace.importers import dense, texts, vllm_responses
-from adaspec.trace.importers.lines import Progress, Recording
+from adaspec.trace.importers.lines import Progress, Recording, find_files
 from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
 from adaspec.trace.soundness import check_order
@@ -23,6 +23,8 @@ FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording
     "vllm-responses": vllm_responses.read_recording,
 }
 """What opens a recording of each format; its rows are read only when needed."""
+PATTERNS = {"specdecode-bench": ("combined_*.jsonl", "*.jsonl")}
+"""The files that are read of a folder, by the first pattern that any has; else `*.jsonl`."""
 TEXTS = "texts"
 """The format that needs a tokenizer."""
 UNPAIRED = "neural counts of another length than their output, and so not paired with it"
@@ -50,15 +52,18 @@ def import_trace(
     requests in each), and `notes` (what was left out, and how often). `inspect` says the rest.
     """
     check_word(kind, [*FORMATS, TEXTS], "format", TraceError)
-    paths = paths_of(sources)
     if (tokenizer is None) == (kind == TEXTS):
         raise TraceError(f"format '{TEXTS}' needs a tokenizer, and no other takes one")
+    files = find_files(paths_of(sources), *PATTERNS.get(kind, ("*.jsonl",)))
     if tokenizer is None:
-        recording = FORMATS[kind](paths, target, progress)
+        recording = FORMATS[kind](files, target, progress)
     else:
         found = texts.load_tokenizer(tokenizer)
-        recording = texts.read_texts(paths, target, progress, found, tokenizer)
-    manifest = recording.manifest
+        recording = texts.read_texts(files, target, progress, found, tokenizer)
+    # Only the files' names, because a path may reveal the user.
+    names = ", ".join(file.name for file in files[:8])
+    more = f" and {len(files) - 8} more" if len(files) > 8 else ""
+    manifest = replace(recording.manifest, source=f"import {kind}: {names}{more}")
     if drafter is not None:
         if manifest.kind == "dense" and manifest.neural_cap is None:
             raise TraceError(
@@ -81,7 +86,7 @@ def import_trace(
                 check_order(row, requests.get(key, -1), where)
                 requests[key] = row.step
         if not requests:
-            raise TraceError(f"{', '.join(map(str, paths))}: nothing to import was found there")
+            raise TraceError(f"{', '.join(map(str, files))}: nothing to import was found there")
     return {
         "trace": str(out),
         "format": kind,
