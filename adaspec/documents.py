@@ -109,17 +109,11 @@ def check_keys(
 
 
 def upgraded(
-    record: object,
-    kind: str,
-    schema: int,
-    where: str,
-    error: type[AdaspecError],
-    added: Mapping[str, Any] | None = None,
+    record: object, kind: str, schema: int, where: str, error: type[AdaspecError]
 ) -> dict[str, Any]:
-    """The record in the newest schema; raises `error` if its schema is newer still or no number.
+    """The record as one of this schema; raises `error` if its own is newer or no number.
 
-    `kind` is what errors say the record should be. `added` has the values of the keys that older
-    schemas lack.
+    `kind` is what errors say the record should be.
     """
     if not isinstance(record, Mapping) or "schema" not in record:
         raise error(f"{where}: not {kind}: it has no 'schema'")
@@ -131,7 +125,7 @@ def upgraded(
             f"{where}: schema {given} is newer than the {schema} that adaspec {__version__} reads: "
             "update adaspec"
         )
-    return {**(added or {} if given < schema else {}), **record, "schema": schema}
+    return {**record, "schema": schema}
 
 
 def parse_json(

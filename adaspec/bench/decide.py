@@ -106,8 +106,6 @@ def deciding_constants(rows: Sequence[DecideRow]) -> dict[str, float]:
         "decide": [(row.batch, row.median_us - row.read_us) for row in listening],
         "revise": [(row.batch, row.read_us / max(row.drafted, 1)) for row in listening],
     }
-    if len({row.batch for row in rows}) < 2:
-        raise BenchError("what deciding takes is fitted to two batch sizes or more: name more")
     constants: dict[str, float] = {}
     for part, points in parts.items():
         batch, time_us = np.array(points, dtype=float).T

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from adaspec.bench import decide as deciding
 from adaspec.cli.options import json_option, numbers_option, whole_option
 from adaspec.cli.output import ProgressBar, print_json, results
-from adaspec.cost.load import read_cost, save_cost
-from adaspec.errors import CostError
 from adaspec.evaluate.table import Table
-from adaspec.files import check_writable
 
 _TIMES_US = {
     "median": "median_us",
@@ -50,13 +46,6 @@ def command() -> None:
 @click.option(
     "--cold", is_flag=True, help="Decide from swept caches, as beside a model on the same cores."
 )
-@click.option(
-    "--into",
-    "cost_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Keep what deciding takes in this cost file, by which replays charge it.",
-)
 @json_option("Print JSON, and nothing else, to stdout.")
 def decide(
     policies: tuple[str, ...],
@@ -64,7 +53,6 @@ def decide(
     batches: tuple[int, ...],
     steps: int,
     cold: bool,
-    cost_file: Path | None,
     as_json: bool,
 ) -> None:
     """Time a learned policy's whole step as a server on V1 takes it.
@@ -82,14 +70,9 @@ def decide(
     Example:
       adaspec bench decide --policy policies/mine --batches 1,128
     """
-    if cost_file is not None:
-        check_writable(cost_file, CostError)
     with ProgressBar() as bar:
         benched = deciding.find_benched(policies)
         rows = deciding.bench_decide(benched, contexts, batches, steps, bar, cold)
-    if cost_file is not None:
-        cost, fit = read_cost(cost_file)
-        save_cost(cost.with_deciding(deciding.deciding_constants(rows)), cost_file, fit)
     if as_json:
         print_json({"rows": [asdict(row) for row in rows]})
         return

@@ -70,19 +70,11 @@ def command(
     if as_json:
         print_json(summary)
         return
-    counted = f"{summary['requests']:,} requests, {summary['output_tokens']:,} output tokens"
-    if summary["kind"] == "logged":
-        counted += f", {summary['steps']:,} steps"
-    elif not summary["neural"]:
+    counted = f"a {summary['kind']} trace of {summary['requests']:,} requests"
+    if summary["kind"] == "dense" and summary["drafter"] is None:
         counted += ", for n-gram drafts alone: it holds no neural counts"
-    elif summary["paired"] != summary["requests"]:
-        counted += f", {summary['paired']:,} of the requests paired"
-    remark(f"{out}: a {summary['kind']} trace: {counted}")
+    remark(f"{out}: {counted}")
     for workload, requests in summary["workloads"].items():
         remark(f"  {workload}: {requests:,}")
-    notes = dict(summary["notes"])
-    if unfit := (summary["neural"] or 0) - (summary["paired"] or 0):
-        unfit_note = "neural counts of another length than their output, and so not paired with it"
-        notes[unfit_note] = unfit
-    for note, times in notes.items():
+    for note, times in summary["notes"].items():
         remark(f"  note: {note}: {times:,}")

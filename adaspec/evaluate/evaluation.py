@@ -266,7 +266,7 @@ def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
     if not cost.charges_deciding:
         document["notes"].append(
             "the cost file does not say what deciding takes, so it is not charged: "
-            "`adaspec bench decide --into COST` measures it"
+            "`adaspec profile` measures it, too"
         )
     if not given:
         document["notes"].append(

@@ -29,7 +29,7 @@ from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES, Request
 
 SCHEMA = 3
-"""Schema of manifest and columns together. Schema 2 added `vocabulary_hash`."""
+"""Schema of manifest and columns together; 2 is read, too."""
 
 KINDS = ("dense", "logged")
 
@@ -95,10 +95,8 @@ class Manifest:
     @classmethod
     def from_record(cls, record: object, where: str) -> Manifest:
         """The manifest in a JSON object, which must have all of its keys and no others."""
-        values = upgraded(
-            record, "a trace's manifest", SCHEMA, where, TraceError, {"vocabulary_hash": None}
-        )
-        if values.pop("scrambled", False):  # a fact of schemas 1 and 2
+        values = upgraded(record, "a trace's manifest", SCHEMA, where, TraceError)
+        if values.pop("scrambled", False):  # a fact of schema 2
             raise TraceError(
                 f"{where}: its token ids went through a secret permutation, so that they mean "
                 "nothing to a policy: record the trace again"
@@ -113,7 +111,7 @@ class Manifest:
                 continue
             present, past = getattr(self, item.name), getattr(other, item.name)
             if item.name == "vocabulary_hash" and None in (present, past):
-                continue  # a trace of schema 1 may be appended to
+                continue  # nothing is known to differ
             if present != past:
                 return f"{item.name} is {past!r} there and {present!r} here"
         return None
@@ -138,7 +136,7 @@ _RULES: Rules = {
 
 
 def manifest_for(
-    requests: Sequence[Request], target: str | None, drafter: str | None, source: str
+    requests: Sequence[Request], target: str | None, drafter: str | None, source: str | None = None
 ) -> Manifest:
     """The manifest of a dense trace of these requests.
 

@@ -12,8 +12,9 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "vllm"))
 
 from live_engine import Engine, models_in
 
-KEPT = 4
-"""Engines that stay open: those without speculation and of the usual heads come up all the time."""
+KEPT = 6
+"""Engines that stay open: the one without speculation and those of `serve`, which come up all the
+time, and one or two for a test of its own."""
 
 
 def pytest_configure():

@@ -1,5 +1,7 @@
 """An engine whose steps take what a test says: how its guard takes that, and what comes of it."""
 
+from heard import Heard
+
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.guarding import ATTRIBUTE, LAGS
 
@@ -10,23 +12,41 @@ class SlowSteps:
     A step without speculation takes a second, one with it `slow_s`.
     """
 
-    def __init__(self, engine, runner, slow_s):
-        self.engine, self.slow_s = engine, slow_s
-        self.now_s, self.words = 0.0, []
-        self.scheduler, self.timed = engine.scheduler, engine.scheduler.adaspec_timed
-        self.timed.guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0, LAGS[runner])
-        self._before = self.scheduler.update_from_output, self.timed.clock
-
-    def __enter__(self):
-        self.scheduler.update_from_output, self.timed.clock = self.update, lambda: self.now_s
-        return self
-
-    def __exit__(self, *error):
-        self.scheduler.update_from_output, self.timed.clock = self._before
+    def __init__(self, engine, runner, monkeypatch):
+        self.slow_s, self.now_s, self.words = 15.0, 0.0, []
+        scheduler, timed = engine.scheduler, engine.scheduler.adaspec_timed
+        guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0, LAGS[runner])
+        self._update = scheduler.update_from_output
+        monkeypatch.setattr(scheduler, "update_from_output", self.update)
+        monkeypatch.setattr(timed, "guard", guard)
+        monkeypatch.setattr(timed, "clock", lambda: self.now_s)
 
     def update(self, scheduler_output, output):
         guarded = getattr(scheduler_output, ATTRIBUTE, None)
         if guarded is not None:
             self.words.append(guarded.state)
             self.now_s += self.slow_s if guarded.state == PLAN else 1.0
-        return self._before[0](scheduler_output, output)
+        return self._update(scheduler_output, output)
+
+    def share_of(self, word):
+        return self.words.count(word) / len(self.words)
+
+
+def check_guard(engine, session, runner, ask, monkeypatch):
+    """Speculation is held off while it is slow, and comes back; `ask` has requests answered."""
+    heard, steps = Heard(session), SlowSteps(engine, runner, monkeypatch)
+    for _ in range(12):  # nothing is held off in the first steps
+        ask()
+        if steps.share_of("hold") > 0.5:
+            break
+    assert {"plan", "probe", "hold"} == {each.state for each in heard["guarded"]}
+    assert steps.share_of("hold") > 0.5
+    assert not session.keeps_alive
+    before, steps.slow_s = heard.total("drafted"), 0.1
+    for _ in range(12):
+        steps.words = []
+        ask()
+        if steps.share_of("plan") > 0.6:
+            break
+    assert steps.share_of("plan") > 0.6
+    assert heard.total("drafted") > before

@@ -1,5 +1,7 @@
 """A fixed length accepts what stock vLLM accepts with its own method, and forwards are counted."""
 
+from contextlib import contextmanager
+
 import pytest
 from heard import Heard
 from wandering import Wanderer
@@ -51,22 +53,25 @@ def test_a_fixed_length_accepts_what_the_stock_method_does(engines, serve, promp
     assert len(differ) <= (head is not None)
 
 
+@contextmanager
 def forwards_of(engine):
-    """Counts the drafter's real forwards from here on."""
-    model, count = engine.runner.drafter.model, [0]
-    handle = model.register_forward_pre_hook(lambda *_: count.__setitem__(0, count[0] + 1))
-    return count, handle
+    """Notes the drafter's real forwards in the block, one by one."""
+    noted = []
+    handle = engine.runner.drafter.model.register_forward_pre_hook(lambda *_: noted.append(1))
+    try:
+        yield noted
+    finally:
+        handle.remove()
 
 
 def check_forwards(engine, session, act):
     """What `act` does runs the drafter as often as observers hear, and vLLM counts the same."""
     heard = Heard(session)
     engine.judged.clear()
-    count, handle = forwards_of(engine)
-    act()
-    handle.remove()
+    with forwards_of(engine) as noted:
+        act()
     ran = [(drafting, alive) for _, drafting, alive, _ in heard["forwards"]]
-    assert count[0] == sum(map(sum, ran)) > 0
+    assert len(noted) == sum(map(sum, ran)) > 0
     assert sum(drafting for drafting, _ in ran) == sum(
         event.drafted.shape[1] for event in heard["proposed"]
     )
@@ -87,7 +92,6 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompt
 
 def test_a_policy_that_refuses_every_request_never_runs_the_drafter(serve, prompts, truth):
     engine, _ = serve("eagle", "fixed:ngram:8:2")
-    count, handle = forwards_of(engine)
-    assert engine.greedy(prompts, 48) == truth()
-    handle.remove()
-    assert count[0] == 0
+    with forwards_of(engine) as noted:
+        assert engine.greedy(prompts, 48) == truth()
+    assert not noted

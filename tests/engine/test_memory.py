@@ -40,7 +40,9 @@ def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, promp
     assert not remembering.session.knows(names[0])
 
 
-def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, prompts, tmp_path):
+def test_a_restarted_server_begins_with_what_was_answered(
+    remembering, truth, prompts, tmp_path, monkeypatch
+):
     from adaspec.vllm.patching import ATTRIBUTE
     from adaspec.vllm.serving import session_of
 
@@ -48,12 +50,12 @@ def test_a_restarted_server_begins_with_what_was_answered(remembering, truth, pr
     options = getattr(runner.vllm_config.speculative_config, ATTRIBUTE)
     options = replace(options, policy=POLICY, memory_bytes=1 << 20, memory_dir=str(tmp_path))
     config, cpu = runner.vllm_config, runner.device
-    runner.adaspec_session = session_of(config, options, cpu, None)
+    monkeypatch.setattr(runner, "adaspec_session", session_of(config, options, cpu, None))
     run(remembering, prompts[:3], ["a"] * 3)
     run(remembering, prompts[5:6], ["c"])  # who has ended is told with the next step
     runner.adaspec_session.memory.index.close()
     assert (tmp_path / "answers.jsonl").stat().st_mode & 0o777 == 0o600
-    runner.adaspec_session = session_of(config, options, cpu, None)
+    monkeypatch.setattr(runner, "adaspec_session", session_of(config, options, cpu, None))
     assert run(remembering, prompts[:1], ["b"])[1] == 0
     outputs, _, accepted = run(remembering, prompts[:3], ["a"] * 3)
     assert outputs == truth()[:3]

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from heard import Heard
+from kinds import KINDS, requests_of
 from live_engine import sampling
-from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound, random_policy
 
 THOROUGH = pytest.mark.thorough
-HEADS = ("eagle", "eagle3", "draft", None)
 CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32, "enable_prefix_caching": True}
 CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
 NGRAM_POLICIES = ("none", "fixed:ngram:8:2", "fixed:ngram:40:1", "general", "hybrid:4:16:0")
@@ -28,7 +27,7 @@ def wandering(serve, head, **changes):
     return engine, Wanderer(engine, evidence=head is not None, **changes)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["eagle", "draft", None, pytest.param("eagle3", marks=THOROUGH)])
 def test_whatever_is_decided_leaves_the_output_as_it_was(serve, prompts, truth, head):
     engine, wanderer = wandering(serve, head)
     assert engine.greedy(prompts, 48) == truth()
@@ -51,7 +50,7 @@ def test_rules_and_adaptive_policies_leave_the_output_as_it_was(
     check_sound(session)
 
 
-@pytest.mark.parametrize("head", ["eagle3", None])
+@pytest.mark.parametrize("head", ["eagle", None])
 def test_learned_policies_leave_the_output_as_it_was(serve, prompts, truth, head):
     for seed in range(2):
         engine, session = serve(head, random_policy(seed, evidence=head is not None, cap=24))
@@ -59,57 +58,35 @@ def test_learned_policies_leave_the_output_as_it_was(serve, prompts, truth, head
         check_sound(session)
 
 
-def asked(kind, prompts, truth):
-    """Prompts and sampling parameters of a kind of requests."""
-    from vllm.sampling_params import StructuredOutputsParams
-
-    if kind == "may not stop yet":  # until its length, a token that comes again and again
-        stops = [max(set(one), key=one.count) for one in truth(64)]
-        return prompts * 3, [
-            sampling(64, min_tokens=least + at % 4, stop_token_ids=[stop])
-            for least in (6, 15, 27)
-            for at, stop in enumerate(stops)
-        ]
-    if kind == "structured":
-        rules = StructuredOutputsParams(regex=r"(row\.update\((row|table), [0-9]\);\n){3}")
-        return prompts, [sampling(60, structured_outputs=rules)] * len(prompts)
-    if kind == "reach the longest length":
-        longest = [ids_of(document(50 + at, 30))[: 354 + 3 * at] for at in range(6)]
-        return [*longest, *prompts[:4]], [sampling(100)] * 10
-    sampled = sampling(48, temperature=0.8, n=3)
-    return prompts, [sampling(48) if at % 2 else sampled for at in range(len(prompts))]
-
-
-KINDS = ("may not stop yet", "structured", "reach the longest length", "beside samples")
-
-
 @pytest.fixture(scope="module")
-def said(engines, prompts, truth):
+def said(engines, prompts):
     """What is said without speculation, by the kind of request."""
-    return {kind: engines().outputs(*asked(kind, prompts, truth)) for kind in KINDS}
+    return {kind: engines().outputs(*requests_of(kind, prompts)) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("head", ["eagle", "draft", None])
 def test_requests_of_every_kind_are_answered_as_without_speculation(
-    serve, prompts, truth, said, head, kind
+    serve, prompts, said, head, kind
 ):
     engine, wanderer = wandering(serve, head)
-    session = wanderer.session
-    proposed = Heard(session)["proposed"]
-    _, params = requests = asked(kind, prompts, truth)
-    found = engine.outputs(*requests)
-    for one, other, wanted in zip(found, said[kind], params, strict=True):
-        if wanted.temperature == 0:
-            assert one == other
-        else:
-            assert [len(each) for each in one] == [48] * 3
-    lengths = {len(one[0]) for one in found}
-    assert (len(lengths) > 1) == (kind in ("may not stop yet", "reach the longest length"))
+    proposed = Heard(wanderer.session)["proposed"]
+    assert engine.outputs(*requests_of(kind, prompts)) == said[kind]
+    assert len({len(one[0]) for one in said[kind]}) > (kind != "structured")
     barred = any((each.room <= 0).any() for each in proposed if each.room is not None)
     assert barred or kind != "may not stop yet"
     assert any(accepted for one in engine.judged.values() for _, accepted in one)
-    check_sound(session)
+    check_sound(wanderer.session)
+
+
+def test_greedy_requests_beside_samples_say_what_they_say_alone(serve, prompts, truth):
+    engine, wanderer = wandering(serve, "eagle")
+    sampled = sampling(48, temperature=0.8, n=3)
+    params = [sampling(48) if at % 2 else sampled for at in range(len(prompts))]
+    found = engine.outputs(prompts, params)
+    assert [one[0] for one in found[1::2]] == truth()[1::2]
+    assert [len(each) for one in found[::2] for each in one] == [48] * 3 * 6
+    check_sound(wanderer.session)
 
 
 def test_log_probabilities_are_those_without_speculation(engines, serve, prompts):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from live_server import CHECKOUT, PATIENCE_S
 
 from adaspec.cost.load import read_cost
@@ -18,6 +19,7 @@ ENGINE = {
 }
 
 
+@pytest.mark.thorough
 def test_an_engine_is_started_and_measured(models, tmp_path):
     words = [sys.executable, "-m", "adaspec", "profile", "--model", str(models / "target")]
     words += ["--draft", str(models / "eagle"), "-o", str(tmp_path / "cost.json"), "--json"]

@@ -1,4 +1,4 @@
-"""`adaspec record` with a real engine, in a process of its own."""
+"""`adaspec record` with a real engine, in a process of its own, on either model runner."""
 
 import json
 import os
@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 from live_server import CHECKOUT, PATIENCE_S, environment_with_entry_point
 
@@ -18,91 +20,113 @@ ENGINE = {
     "max_num_seqs": 4,
     "enforce_eager": True,
     "gpu_memory_utilization": 0.4,
+    "num_gpu_blocks_override": 512,
 }
+PROGRAM = "from adaspec.cli.main import main; main()"
+ON_V2 = f"import sys; sys.path[:0] = [{str(Path(__file__).parent / 'v2')!r}]; import interpreter"
 
 
-def command(models, tmp_path, *more, tokens=32):
-    words = [sys.executable, "-m", "adaspec", "record", "--model", str(models / "target")]
-    words += ["--draft", str(models / "eagle"), "--prompts", str(tmp_path / "prompts.jsonl")]
-    words += ["-o", str(tmp_path / "traces"), "--max-tokens", str(tokens), "--k", "4", "--json"]
-    return [*words, "--engine", json.dumps(ENGINE), *more]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("recorded")
 
 
-def environment(tmp_path, processes="1"):
-    folder = tmp_path / "entry"
-    folder.mkdir(exist_ok=True)
-    made = environment_with_entry_point(folder, exist_ok=True)
-    return {**made, "VLLM_ENABLE_V1_MULTIPROCESSING": processes, "PYTHONPATH": made["PYTHONPATH"]}
-
-
-def write_prompts(tmp_path, prompts, text_of):
-    with (tmp_path / "prompts.jsonl").open("w") as file:
-        for at, prompt in enumerate(prompts):
-            record = {"workload": "even" if at % 2 == 0 else "odd", "id": f"p/{at}"}
-            record |= {"prompt_token_ids": prompt} if at % 3 else {"text": text_of(prompt)}
-            file.write(json.dumps(record) + "\n")
-
-
-def text_of(models):
+@pytest.fixture(scope="module")
+def begin(models, folder):
+    """Begins to record so many tokens of some prompts, in a folder of this name."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(models / "target")
-    return lambda prompt: tokenizer.decode(prompt)
+
+    def start(name, prompts, tokens=16, code="", **arguments):
+        with (folder / f"{name}.jsonl").open("w") as file:
+            for at, prompt in enumerate(prompts):
+                line = {"workload": "odd" if at % 2 else "even", "id": f"p/{at}"}
+                as_text = {"text": tokenizer.decode(prompt)}
+                line |= {"prompt_token_ids": prompt} if at % 3 else as_text
+                file.write(json.dumps(line) + "\n")
+        words = ["--model", models / "target", "--draft", models / "eagle3", "--k", 3, "--json"]
+        words += ["--prompts", folder / f"{name}.jsonl", "-o", folder / name]
+        words += ["--max-tokens", tokens, "--engine", json.dumps(ENGINE | arguments)]
+        (folder / "entry").mkdir(exist_ok=True)
+        environment = environment_with_entry_point(folder / "entry", exist_ok=True)
+        # Only in this process is V2 what the code makes of it.
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if code else "1"
+        return subprocess.Popen(
+            [sys.executable, "-c", f"{code}\n{PROGRAM}", "record", *map(str, words)],
+            env=environment,
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start
 
 
-def run(models, tmp_path, *more, processes="1", **named):
-    ran = subprocess.run(
-        command(models, tmp_path, *more, **named),
-        env=environment(tmp_path, processes),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return json.loads(ran.stdout)
+@pytest.fixture(scope="module")
+def record(begin, folder):
+    """Does so to the end; what was printed, and the requests by their ids."""
+
+    def run(name, prompts, code="", **named):
+        process = begin(name, prompts, code=code, **named)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, err[-3000:]
+        assert not code or "model runner V1" not in err
+        reader = TraceReader(folder / name)
+        assert reader.warnings == []
+        return json.loads(out), {each.id: each for each in reader.requests()}
+
+    return run
 
 
-def test_prompts_become_a_trace_that_is_what_the_target_says(models, prompts, truth, tmp_path):
-    expected = truth(tokens=32)
-    write_prompts(tmp_path, prompts, text_of(models))
-    report = run(models, tmp_path)
-    assert (report["recorded"], report["missing"], report["refused"]) == (12, 0, [])
-    reader = TraceReader(tmp_path / "traces")
-    assert reader.warnings == []
-    assert reader.manifest.neural_cap == 4
-    assert reader.manifest.vocabulary_hash.startswith("128-")
-    found = {(each.workload, each.id): each for each in reader.requests()}
-    for at, prompt in enumerate(prompts):
-        request = found["odd" if at % 2 else "even", f"p/{at}"]
+@pytest.fixture(scope="module")
+def on_v1(record, prompts):
+    return record("v1", prompts[:6])
+
+
+def test_prompts_become_a_trace_that_is_what_the_target_says(on_v1, prompts, truth, folder):
+    report, found = on_v1
+    assert (report["recorded"], report["missing"], report["refused"]) == (6, 0, [])
+    manifest = TraceReader(folder / "v1").manifest
+    assert manifest.neural_cap == 3
+    assert manifest.vocabulary_hash.startswith("128-")
+    for at, (prompt, output) in enumerate(zip(prompts[:6], truth(16)[:6], strict=True)):
+        request = found[f"p/{at}"]
+        assert request.workload == ("odd" if at % 2 else "even")
         assert request.prompt_tokens.tolist() == prompt
-        length = len(request.output_tokens)  # ended where the target said so
-        assert request.output_tokens.tolist() == expected[at][:length]
+        # It ended where the target said so.
+        assert request.output_tokens.tolist() == output[: len(request.output_tokens)]
+
+
+def test_the_same_is_recorded_on_v2(on_v1, prompts, record):
+    _, on_v2 = record("v2", prompts[:6], code=ON_V2, async_scheduling=True)
+    assert on_v1[1].keys() == on_v2.keys()
+    for name, ours in on_v1[1].items():
+        theirs = on_v2[name]
+        np.testing.assert_array_equal(theirs.output_tokens, ours.output_tokens)
+        np.testing.assert_array_equal(theirs.drafted_tokens, ours.drafted_tokens)
+        # vLLM's two runners differ a little in forwards behind the first.
+        for columns, close in ((slice(0, 1), 1e-5), (slice(1, 3), 0.1)):
+            np.testing.assert_allclose(
+                theirs.confidences[:, columns], ours.confidences[:, columns], atol=close
+            )
 
 
 @pytest.mark.thorough
-def test_a_killed_recording_goes_on_and_records_nothing_twice(models, prompts, tmp_path):
+def test_a_killed_recording_goes_on_and_records_nothing_twice(prompts, folder, begin, record):
     many = [[*prompt, at + 5] for at in range(4) for prompt in prompts]
-    write_prompts(tmp_path, many, text_of(models))
-    process = subprocess.Popen(
-        command(models, tmp_path, tokens=48),
-        env=environment(tmp_path, "0"),
-        cwd=CHECKOUT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = begin("killed", many, tokens=48)
     deadline = time.monotonic() + PATIENCE_S
-    while not list((tmp_path / "traces").glob("part-*")) and time.monotonic() < deadline:
+    while not list((folder / "killed").glob("part-*")) and time.monotonic() < deadline:
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    before = TraceReader(tmp_path / "traces")
+    process.communicate()
+    before = TraceReader(folder / "killed")
     assert before.warnings
     assert 0 < before.rows < len(many)
-    report = run(models, tmp_path, processes="0", tokens=48)
+    report, found = record("killed", many, tokens=48)
     assert report["found"] == before.rows
     assert report["recorded"] == len(many) - before.rows
-    reader = TraceReader(tmp_path / "traces")
-    assert reader.warnings == []
-    assert sorted(each.prompt_tokens.tolist() for each in reader.requests()) == sorted(many)
+    assert sorted(each.prompt_tokens.tolist() for each in found.values()) == sorted(many)

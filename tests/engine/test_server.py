@@ -1,20 +1,17 @@
 """Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
 
 import json
-import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 from live_server import PATIENCE_S, Server
+from wandering import written_policy
 
 from adaspec.trace.reader import TraceReader
 
-HERE = Path(__file__).parent
 DETAILED = ("--per-request-spec-decode-metrics", "detailed")
 TWO = ("--data-parallel-size", "2")
 
@@ -30,9 +27,6 @@ def expected(models, truth):
 @pytest.fixture(scope="module")
 def served(models, expected, tmp_path_factory):
     """A server with a policy that expects something; its folder has a mode file and traces."""
-    sys.path.append(str(HERE / "v2"))
-    from wandering import written_policy
-
     folder = tmp_path_factory.mktemp("served")
     (folder / "mode").write_text("serve")
     config = {

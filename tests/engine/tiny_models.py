@@ -181,14 +181,6 @@ class Predictor(nn.Module):
         hidden = run_layer(self.block, self.input_proj(torch.cat(both, -1)), self.rotary)
         return self.final_layernorm(hidden)
 
-    def weights(self):
-        """What a checkpoint holds of it."""
-        return {
-            f"model.mtp_layers.0.{name.removeprefix('block.')}": value.contiguous()
-            for name, value in self.state_dict().items()
-            if not name.startswith("rotary")
-        }
-
 
 def attend(attention, hidden, rotary):
     length = hidden.shape[1]
@@ -202,6 +194,23 @@ def run_layer(layer, hidden, rotary):
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 
 
+def loss_of_drafts(said, embeds, hidden, draft, logits_of, found=None):
+    """What two tokens drafted in a row miss of what the target says, from these hidden states on.
+
+    Where `found` is given, the drafter's hidden states are to be those of the target.
+    """
+    loss = 0.0
+    for deep in range(2):
+        next_ones = slice(1 + deep, 1 + deep + hidden.shape[1])
+        hidden = draft(embeds[:, next_ones], hidden)
+        logits = logits_of(hidden).flatten(0, 1)
+        loss = loss + nn.functional.cross_entropy(logits, said[:, next_ones].flatten())
+        if found is not None:
+            loss = loss + nn.functional.smooth_l1_loss(hidden, found[:, next_ones])
+        hidden = hidden[:, :-1]
+    return loss
+
+
 def make_eagle(folder, target, steps, seed):
     torch.manual_seed(seed)
     head = Eagle(target.config)
@@ -211,18 +220,7 @@ def make_eagle(folder, target, steps, seed):
             found = target.model(tokens).last_hidden_state
             said = target.lm_head(found).argmax(-1)
             embeds = target.model.embed_tokens(tokens)
-        hidden, loss = found[:, :-2], 0.0
-        for deep in range(2):
-            length = hidden.shape[1]
-            hidden = head(embeds[:, 1 + deep : 1 + deep + length], hidden)
-            logits = target.lm_head(hidden)
-            truth = said[:, 1 + deep : 1 + deep + length]
-            loss = loss + nn.functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
-            loss = loss + nn.functional.smooth_l1_loss(
-                hidden, found[:, 1 + deep : 1 + deep + length]
-            )
-            hidden = hidden[:, :-1]
-        return loss
+        return loss_of_drafts(said, embeds, found[:, :-2], head, target.lm_head, found)
 
     train(head, loss_of, steps, seed=seed)
     save_head(folder, head, target.config, "EagleLlamaForCausalLM", {})
@@ -239,15 +237,8 @@ def make_eagle3(folder, target, steps, seed):
             found = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
             said = target.lm_head(out.last_hidden_state).argmax(-1)
             embeds = target.model.embed_tokens(tokens)
-        hidden, loss = head.fc(found[:, :-2]), 0.0
-        for deep in range(2):
-            length = hidden.shape[1]
-            hidden = head(embeds[:, 1 + deep : 1 + deep + length], hidden)
-            logits = head.lm_head(head.norm(hidden))
-            truth = said[:, 1 + deep : 1 + deep + length]
-            loss = loss + nn.functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
-            hidden = hidden[:, :-1]
-        return loss
+        hidden = head.fc(found[:, :-2])
+        return loss_of_drafts(said, embeds, hidden, head, lambda h: head.lm_head(head.norm(h)))
 
     train(head, loss_of, steps, seed=seed)
     extra = {"draft_vocab_size": VOCABULARY, "eagle_aux_hidden_state_layer_ids": AUX_LAYERS}
@@ -267,20 +258,15 @@ def make_mtp(folder, steps, seed):
         hidden = target.model(tokens).last_hidden_state
         said = target.lm_head(hidden).argmax(-1)
         embeds = target.model.embed_tokens(tokens)
-        hidden, loss = hidden[:, :-2], 0.0
-        for deep in range(2):
-            length = hidden.shape[1]
-            hidden = layer(embeds[:, 1 + deep : 1 + deep + length], hidden)
-            truth = said[:, 1 + deep : 1 + deep + length]
-            logits = target.lm_head(hidden)
-            loss = loss + nn.functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
-            hidden = hidden[:, :-1]
-        return loss
+        return loss_of_drafts(said, embeds, hidden[:, :-2], layer, target.lm_head)
 
     train(layer, loss_of, steps // 2, seed=seed + 1)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.contiguous() for name, value in target.state_dict().items()}
-    save_file({**weights, **layer.weights()}, folder / "model.safetensors", {"format": "pt"})
+    own = {
+        f"model.mtp_layers.0.{name.removeprefix('block.')}": value
+        for name, value in weights_of(layer).items()
+    }
+    save_file({**weights_of(target), **own}, folder / "model.safetensors", {"format": "pt"})
     record = {**target.config.to_dict(), "architectures": ["MiMoForCausalLM"]}
     record["num_nextn_predict_layers"] = 1
     (folder / "config.json").write_text(json.dumps(record, default=str))
@@ -304,14 +290,18 @@ def make_adapter(folder, seed, rank=4):
     (folder / "adapter_config.json").write_text(json.dumps(record))
 
 
-def save_head(folder, head, config, architecture, extra):
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {
+def weights_of(module):
+    """What a checkpoint holds of a model or a part of one."""
+    return {
         name: value.contiguous()
-        for name, value in head.state_dict().items()
+        for name, value in module.state_dict().items()
         if not name.startswith("rotary")
     }
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def save_head(folder, head, config, architecture, extra):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights_of(head), folder / "model.safetensors", metadata={"format": "pt"})
     record = {**config.to_dict(), "architectures": [architecture], "num_hidden_layers": 1, **extra}
     (folder / "config.json").write_text(json.dumps(record, default=str))
 

@@ -10,23 +10,17 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 
 from random_models import random_model
 
-from adaspec.predict.tables import packed
+from adaspec.predict.tables import no_tables
 from adaspec.vllm.events import Observer
 
 CAP, NEURAL_CAP = 12, 4
-
-
-def random_model_of(seed, evidence):
-    nothing = np.empty(0, np.float32)
-    tables = packed(np.empty(0, np.uint64), *[nothing] * 3, (0.5, 0.5, 1.0, 1.0), 1)
-    return random_model(seed, tables, evidence=evidence)
 
 
 def random_policy(seed, evidence, cap=CAP, memory=False):
     """A policy that knows nothing and expects something different everywhere."""
     from adaspec.policy.learned import LearnedPolicy
 
-    model = random_model_of(seed, evidence)
+    model = random_model(seed, no_tables(), evidence=evidence)
     return LearnedPolicy("random", model, cap, NEURAL_CAP, memory=memory)
 
 
@@ -46,8 +40,8 @@ def written_policy(folder, memory=False):
 
     from adaspec.predict.fingerprint import feature_fingerprint
 
-    model = random_model_of(3, True)
-    made_of = manifest(
+    model = random_model(3, no_tables(), evidence=True)
+    own = manifest(
         fingerprint=feature_fingerprint(),
         sources=("ngram", "neural", "splice", *(["memory"] if memory else [])),
         evidence=("tokens", "confidences"),
@@ -57,14 +51,8 @@ def written_policy(folder, memory=False):
         static_tuned={},
         forwards={},
     )
-    return str(
-        written(
-            folder,
-            manifest=made_of,
-            networks=model.network_arrays(),
-            tables=model.table_arrays(),
-        )
-    )
+    arrays = {"networks": model.network_arrays(), "tables": model.table_arrays()}
+    return str(written(folder, manifest=own, **arrays))
 
 
 class Wanderer(Observer):

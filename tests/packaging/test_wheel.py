@@ -1,6 +1,5 @@
 """What the wheel holds and what importing adaspec costs."""
 
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,41 +14,18 @@ HEAVY |= {"pyarrow", "sklearn", "plotly", "jinja2", "rich"}
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
+    """The wheel of this checkout."""
     pytest.importorskip("hatchling", reason="the 'dev' extra brings hatchling")
-    with zipfile.ZipFile(built(CHECKOUT, tmp_path_factory.mktemp("dist"))) as archive:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
         yield archive
 
 
-@pytest.fixture(scope="module")
-def shipping(tmp_path_factory):
-    """A checkout that ships the policy 'mine', and beside it a folder's notes."""
-    pytest.importorskip("hatchling", reason="the 'dev' extra brings hatchling")
-    checkout = tmp_path_factory.mktemp("checkout")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(CHECKOUT / name, checkout)
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(CHECKOUT / "adaspec", checkout / "adaspec", ignore=ignored)
-    (checkout / "policies").mkdir()
-    (checkout / "policies" / "README.md").write_text("what lies here")
-    script = (
-        f"import sys; sys.path.insert(0, {str(CHECKOUT / 'tests' / 'unit' / 'policy')!r})\n"
-        "import pathlib, policy_fakes\n"
-        "policy_fakes.written(pathlib.Path('policies/mine'))\n"
-    )
-    subprocess.run([sys.executable, "-c", script], cwd=checkout, check=True)
-    return checkout
-
-
-def built(checkout, folder):
-    """The wheel of a checkout."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
 def shipped(place):
-    """The shipped policies that the adaspec in this folder finds, by a name each."""
+    """The shipped policies that the adaspec in this folder finds and loads, by name and folder."""
     script = (
         "import adaspec.policy.shipped as s, adaspec.policy.artifact as a\n"
         "import pathlib\n"
@@ -60,7 +36,7 @@ def shipped(place):
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=place, check=True, capture_output=True, text=True
     )
-    return done.stdout.split()
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 def metadata(wheel):
@@ -83,14 +59,11 @@ def test_the_package_and_its_policies_are_in_the_wheel_whole_and_nothing_else(wh
     assert {name for name in names if name.startswith("adaspec/_policies/")} == shipped
 
 
-def test_a_policy_is_found_by_its_name_in_checkout_and_wheel_alike(shipping, tmp_path):
-    assert shipped(shipping) == ["mine", "policies/mine"]
-    wheel = built(shipping, tmp_path / "dist")
-    with zipfile.ZipFile(wheel) as archive:
-        assert "adaspec/_policies/mine/SHA256SUMS" in archive.namelist()
-        assert not [name for name in archive.namelist() if name.endswith("README.md")]
-        archive.extractall(tmp_path / "site")
-    assert shipped(tmp_path / "site") == ["mine", "adaspec/_policies/mine"]
+def test_a_policy_is_found_by_its_name_in_checkout_and_wheel_alike(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    here = shipped(CHECKOUT)
+    assert here == [[name, f"policies/{name}"] for name, _ in here] != []
+    assert shipped(tmp_path) == [[name, f"adaspec/_policies/{name}"] for name, _ in here]
 
 
 def test_the_wheel_carries_its_licence_and_the_command_and_asks_for_neither_vllm_nor_torch(wheel):

@@ -1,38 +1,21 @@
 """What the recording recipe does without an engine: turns, loops, and what is kept."""
 
-import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_pair import RECIPE
 
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
 
+RECIPE = Path(__file__).parents[2] / "training" / "reference_pair"
 pytestmark = pytest.mark.skipif(
     not RECIPE.is_dir(), reason="training/ is not here: a source distribution leaves it out"
 )
 sys.path.insert(0, str(RECIPE))
-
-SINGLE = {"workload": "maths", "id": "1", "messages": [{"role": "user", "content": "3 + 4"}]}
-
-
-def test_the_named_prompts_are_recorded_and_what_is_none_is_named(tmp_path):
-    from record_traces import prompts_of
-
-    for name in ("some", "others"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({**SINGLE, "id": name}))
-    assert [each["id"] for each in prompts_of(tmp_path, ["some"])] == ["some"]
-    assert len(prompts_of(tmp_path)) == 2
-    with pytest.raises(SystemExit, match=r"holds no sume\.jsonl"):
-        prompts_of(tmp_path, ["some", "sume"])
-    for line, said in (("{", "is no JSON"), ('{"id": "7"}', "needs an object with id")):
-        (tmp_path / "some.jsonl").write_text(f"{json.dumps(SINGLE)}\n{line}\n")
-        with pytest.raises(SystemExit, match=f"some.jsonl, line 2: {said}"):
-            prompts_of(tmp_path)
 
 
 @pytest.mark.parametrize(

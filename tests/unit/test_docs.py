@@ -94,10 +94,6 @@ def test_a_command_line_of_the_makefile_parses_and_its_files_are_there(words):
         assert (CHECKOUT / path).exists(), path
 
 
-def test_the_demo_trains_and_judges_before_it_serves():
-    assert [words[0] for words in make_lines()][:2] == ["train", "eval"]
-
-
 def sections():
     """The page of commands by heading."""
     if not REFERENCE.is_file():

@@ -28,15 +28,12 @@ MISTAKES = {
     "not JSON": ("{", "Expecting property name"),
     "empty": ("", "Expecting value"),
     "a key twice": ('{"a": 1, "a": 1}', "'a' stands there twice"),
-    "a key twice inside": ('[{"a": {"b": 1, "b": 2}}]', "'b' stands there twice"),
     "NaN": ("[NaN]", "NaN is no finite number"),
     "infinity": ("[-Infinity]", "-Infinity is no finite number"),
     "a float too large": ("[1e999]", "1e999 is no finite number"),
     "5,000 digits": ("-" + "9" * 5_000, "is no finite number"),
     "surrogates not allowed": ('{"a": "\\ud800"}', "surrogates not allowed"),
     "as a key": ('{"\\ud800": 1}', "surrogates not allowed"),
-    "unescaped": ('"\ud800"', "surrogates not allowed"),
-    "5,000 levels": ("[" * 5_000 + "]" * 5_000, "maximum recursion depth"),
     "no UTF-8": (b'"\xed\xa0\x80"', "can't decode byte"),
     "unclosed": ("[" * 100_000, "maximum recursion depth"),
 }
@@ -140,10 +137,10 @@ def test_a_records_keys_are_all_known_and_all_there():
         check_keys([1], RULES, "file", TraceError)
 
 
-def test_an_older_record_gets_what_its_schema_lacked():
-    assert upgraded({"schema": 1}, "a trace", 2, "file", TraceError, {"a": None}) == {
+def test_an_older_record_is_one_of_the_newest_schema_and_a_newer_one_refused():
+    assert upgraded({"schema": 1, "a": 7}, "a trace", 2, "file", TraceError) == {
         "schema": 2,
-        "a": None,
+        "a": 7,
     }
     with pytest.raises(TraceError, match="file: not a trace: it has no 'schema'"):
         upgraded([], "a trace", 2, "file", TraceError)

@@ -53,12 +53,3 @@ def test_what_commands_read_is_committed_or_made_before(evidence: SimpleNamespac
         for path in needed:  # what that is made from is there too, and comes before it
             made_from = set(shlex.split(evidence.PREPARED[path])) & set(evidence.PREPARED) - {path}
             assert made_from <= set(needed[: needed.index(path)])
-
-
-def test_a_folder_of_reports_holds_nothing_that_its_command_would_refuse_to_replace(
-    evidence: SimpleNamespace,
-) -> None:
-    for name, command in evidence.reports().items():
-        if shlex.split(command)[0] == "adaspec" and name not in evidence.PRINTED:
-            written = {path.name for path in (REPORTS / name).iterdir()}
-            assert written <= {"report.json", "report.html"}, name

@@ -68,26 +68,3 @@ def test_the_first_piece_has_all_files_and_the_second_completes_the_library(pack
         done = unpack(second, site)
         assert (done.returncode, "whole" in done.stdout) == (0, True), done.stderr
         assert (site / pack.LARGE).read_bytes() == library
-
-
-def test_a_piece_that_is_not_whole_is_named_and_nothing_is_unpacked(made, tmp_path):
-    (first, second), _ = made
-    damaged, *_, missing = sorted(each.name for each in second.glob("*.xz"))
-    (second / damaged).write_bytes(b"")
-    (second / missing).unlink()
-    (first / "SHA256SUMS").unlink()
-    for piece, said in ((second, f"{damaged} is damaged, {missing} is missing"), (first, "SUMS")):
-        done = unpack(piece, tmp_path / "site")
-        assert done.returncode == 2
-        assert said in done.stderr
-    assert not list((tmp_path / "site").rglob("*.xz"))
-
-
-def test_a_piece_that_may_not_travel_is_not_made_and_an_old_one_is_not_replaced(
-    pack, made, tmp_path, monkeypatch
-):
-    with pytest.raises(pack.PackError, match="is there already"):
-        pack.make(tmp_path / "vllm.whl", tmp_path / "carry")
-    monkeypatch.setattr(pack, "PIECE_BYTES", 3000)
-    with pytest.raises(pack.PackError, match="may travel"):
-        pack.make(tmp_path / "vllm.whl", tmp_path / "other")

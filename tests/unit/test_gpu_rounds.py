@@ -1,4 +1,4 @@
-"""eval/gpu/rounds.py: methods take turns, rounds fit the time, and an engine fails alone."""
+"""eval/gpu: methods take turns, an engine fails alone, and what is made of their rounds."""
 
 import json
 import sys
@@ -44,6 +44,7 @@ def measure(tmp_path, monkeypatch):
 
     (tmp_path / "served").mkdir()
     monkeypatch.setattr(rounds, "HERE", tmp_path / "served")
+    monkeypatch.setattr(rounds.signal, "signal", lambda *_: None)  # this process ends as it did
 
     def run(*words, code=0, begins="pass", dies=-1, rate=1e6):
         said = tmp_path / "said"
@@ -134,3 +135,107 @@ def test_counts_are_forced_as_so_many_right_tokens_and_then_a_wrong_one():
         assert right == [True] * count + [False] * (len(left) - count)
         assert (drafts[position, len(left) :] == -1).all()
         assert (drafts[position, : len(left)] >= 0).all()
+
+
+def ran(method, number, speed, load=8, steps=(), workload="llama"):
+    from steps import COLUMNS
+
+    usual = dict.fromkeys(COLUMNS, 0) | {"ms": 10.0, "rows": load, "answers": load}
+    usual |= {"word": None, "head_mode": None}
+    usual |= {"tokens": load, "mode": "FULL", "context": 100 * load, "emitted": load}
+    made = [usual | each for each in steps or ({},)]
+    return {
+        "method": method,
+        "round": number,
+        "load": load,
+        "workload": workload,
+        "tokens_per_s": speed,
+        "tokens": sum(each["emitted"] for each in made),
+        "preempted": 0,
+        "faults": {},
+        "largest_graph": 512,
+        "steps": {name: [each[name] for each in made] for name in COLUMNS},
+    }
+
+
+@pytest.fixture
+def cost():
+    from adaspec.cost.load import load_cost
+
+    return load_cost("h100-llama-3.1-8b")
+
+
+def test_a_row_is_the_median_of_its_rounds_and_keeps_each(cost):
+    from figures import headline_of, rows
+
+    runs = [ran("none", at, speed) for at, speed in enumerate((10.0, 20.0, 40.0), 1)]
+    runs += [ran("eagle3-2", at, speed) for at, speed in enumerate((30.0, 20.0, 100.0), 1)]
+    runs += [ran("adaspec", at, speed) for at, speed in enumerate((30.0, 60.0), 1)]
+    runs += [ran("none", 1, 5.0, load=1)]
+    alone, ours, eagle, none = rows(runs, cost)
+    assert (alone["load"], alone["tokens_per_s"], alone["by_round"]) == (1, 5.0, [5.0])
+    assert (none["tokens_per_s"], eagle["tokens_per_s"], ours["tokens_per_s"]) == (20, 30, 45)
+    line = headline_of([ours, eagle, none])
+    assert (line["best_eagle3"], line["best_vllm"]) == ("eagle3-2", "eagle3-2")
+    over = line["over"]["adaspec"]
+    assert over["none"] == {"ratio": 2.25, "least": 3.0, "most": 3.0}
+    assert over["vllm"] == {"ratio": 1.5, "least": 1.0, "most": 3.0}
+    assert headline_of([ours])["over"]["adaspec"] == {"none": None, "eagle3": None, "vllm": None}
+
+
+def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile(cost):
+    from figures import rows
+
+    outside = {"mode": "NONE", "ms": 24.0}
+    steps = [
+        {},
+        {"ms": 500.0, "compiled": 2},
+        {"ms": 0.4, "answers": 0},
+        outside | {"tokens": 700, "prompt": 692},
+        outside | {"tokens": 600, "prompt": 400, "drafted": 192},
+        outside | {"tokens": 40, "drafted": 32},
+        {"forwards": 1, "ms": 11.0, "word": "hold", "switches": 1},
+    ]
+    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], cost)
+    assert row["graphs"] == {"FULL": 4, "NONE": 3}
+    assert row["outside"] == {
+        "prompts are too long": 1,
+        "drafts make it too long": 1,
+        "no graph of its shape": 1,
+    }
+    assert (row["compiled_in"], row["longest_ms"], row["held"]) == (1, 500.0, {"hold": 1})
+    assert (row["switches"], row["forwards"]) == (1, {"0": 6, "1": 1})
+    timed = {(each["mode"], each["forwards"]): each for each in row["step_ms"]}
+    assert {key: each["ms"] for key, each in timed.items()} == {
+        ("FULL", 0): 10.0,
+        ("FULL", 1): 11.0,
+        ("NONE", 0): 24.0,
+    }
+    assert 0 < timed["FULL", 0]["priced_ms"] < timed["FULL", 1]["priced_ms"]
+
+
+def test_only_nearly_tied_tokens_may_differ():
+    from lossless import compared
+
+    likely = [{1: -0.1, 2: -3.0}, {5: -0.7, 6: -0.7001}, {3: -0.1}]
+    expected = [([1, 5, 3], likely)] * 4
+    found = [([1, 5, 3], []), ([1, 6, 9], []), ([2, 5, 3], []), ([1, 5], [])]
+    result = compared(expected, found, 1e-3)
+    assert (result["equal"], result["near_tie"], result["different"]) == (1, 1, 2)
+    assert [each["place"] for each in result["differences"]] == [0, 2]
+
+
+def test_a_check_that_saw_nothing_is_no_success():
+    from lossless import verdict
+
+    taken = {"ngram": 3, "neural": 3, "splice": 3}
+    good = {"seed": 1, "equal": 9, "near_tie": 0, "different": 0, "taken": taken, "faults": {}}
+    assert verdict([good])["problems"] == []
+    assert verdict([good, {"faults": {"plan": 3}}])["problems"] == []
+    for bad in (
+        [good, {"faults": {}}],
+        [good | {"different": 1}],
+        [good | {"faults": {"plan": 1}}],
+        [good | {"taken": taken | {"splice": 0}}],
+    ):
+        assert len(verdict(bad)["problems"]) == 1

@@ -36,8 +36,6 @@ from adaspec.trace.importers.lines import (
     Progress,
     Record,
     Recording,
-    described,
-    find_files,
     lines_of,
     name_of,
     workload_of,
@@ -55,28 +53,24 @@ _PUBLIC_CAP = 20
 _PUBLIC = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
 
 
-def read_jsonl(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
-    """The recording in some `*.jsonl` files, or folders of them; all of it is held in memory."""
-    files = find_files(sources, "*.jsonl")
+def read_jsonl(files: list[Path], target: str | None, progress: Progress | None) -> Recording:
+    """The recording in some files of plain JSON lines; all of it is held in memory."""
     numbers: Counter[str] = Counter()
     rows = []
     for file, where, record in lines_of(files, progress):
         check_keys(record, (*_TEXT, *_OPTIONAL), where, TraceError, optional=_OPTIONAL)
         rows.append((where, _request(record, workload_of(file), numbers, where)))
-    source = described("jsonl", files)
-    return Recording(manifest_for([each for _, each in rows], target, None, source), rows)
+    return Recording(manifest_for([each for _, each in rows], target, None), rows)
 
 
-def read_public(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
-    """The recording in some `combined_*.jsonl` (or `*.jsonl`) files, or folders of them."""
-    files = find_files(sources, "combined_*.jsonl", "*.jsonl")
+def read_public(files: list[Path], target: str | None, progress: Progress | None) -> Recording:
+    """The recording in some files as the public recordings are."""
     manifest = Manifest(
         kind="dense",
         target=target,
         drafter="eagle",
         neural_cap=_PUBLIC_CAP,
         engine="vllm",
-        source=described("specdecode-bench", files),
     )
     notes: Counter[str] = Counter()
     return Recording(manifest, _public_requests(files, progress, notes), notes)

@@ -11,7 +11,7 @@ from typing import Any
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
 from adaspec.trace.importers import dense, texts, vllm_responses
-from adaspec.trace.importers.lines import Progress, Recording
+from adaspec.trace.importers.lines import Progress, Recording, find_files
 from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
 from adaspec.trace.soundness import check_order
@@ -23,8 +23,12 @@ FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording
     "vllm-responses": vllm_responses.read_recording,
 }
 """What opens a recording of each format; its rows are read only when needed."""
+PATTERNS = {"specdecode-bench": ("combined_*.jsonl", "*.jsonl")}
+"""The files that are read of a folder, by the first pattern that any has; else `*.jsonl`."""
 TEXTS = "texts"
 """The format that needs a tokenizer."""
+UNPAIRED = "neural counts of another length than their output, and so not paired with it"
+"""The note of such requests."""
 
 
 def import_trace(
@@ -44,20 +48,22 @@ def import_trace(
     `target` and `drafter` name the model served and its drafter, if the recording does not say;
     `vocabulary_size` is the number of its tokenizer's tokens. Texts need the `tokenizer` itself, by
     its folder or hub id.
-    Returns what was imported: `kind`, `requests`, `neural` (requests with neural counts), `paired`
-    (requests whose counts fit their output), `steps`, `output_tokens`, `workloads` (requests in
-    each), and `notes` (what was left out, and how often).
+    Returns what was imported: `kind`, `target`, `drafter`, `requests`, `workloads` (the number of
+    requests in each), and `notes` (what was left out, and how often). `inspect` says the rest.
     """
     check_word(kind, [*FORMATS, TEXTS], "format", TraceError)
-    paths = paths_of(sources)
     if (tokenizer is None) == (kind == TEXTS):
         raise TraceError(f"format '{TEXTS}' needs a tokenizer, and no other takes one")
+    files = find_files(paths_of(sources), *PATTERNS.get(kind, ("*.jsonl",)))
     if tokenizer is None:
-        recording = FORMATS[kind](paths, target, progress)
+        recording = FORMATS[kind](files, target, progress)
     else:
         found = texts.load_tokenizer(tokenizer)
-        recording = texts.read_texts(paths, target, progress, found, tokenizer)
-    manifest = recording.manifest
+        recording = texts.read_texts(files, target, progress, found, tokenizer)
+    # Only the files' names, because a path may reveal the user.
+    names = ", ".join(file.name for file in files[:8])
+    more = f" and {len(files) - 8} more" if len(files) > 8 else ""
+    manifest = replace(recording.manifest, source=f"import {kind}: {names}{more}")
     if drafter is not None:
         if manifest.kind == "dense" and manifest.neural_cap is None:
             raise TraceError(
@@ -68,24 +74,19 @@ def import_trace(
     if vocabulary_size is not None:
         manifest = replace(manifest, vocabulary_hash=str(vocabulary_size))
     requests: dict[tuple[str, str], int] = {}
-    sums: Counter[str] = Counter()
     with whole_trace(Path(out), manifest, force) as writer:
         for where, row in recording.rows:
             writer.add(row, where)
             key = (row.workload, row.id)
             if isinstance(row, Request):
                 requests[key] = 0
-                sums["paired"] += row.paired
-                sums["neural"] += row.neural_accepted is not None
-                sums["output_tokens"] += len(row.output_tokens)
+                if row.neural_accepted is not None and not row.paired:
+                    recording.notes[UNPAIRED] += 1
             else:
                 check_order(row, requests.get(key, -1), where)
                 requests[key] = row.step
-                sums["steps"] += 1
-                sums["output_tokens"] += 0 if row.step else row.output_len or 0
         if not requests:
-            raise TraceError(f"{', '.join(map(str, paths))}: nothing to import was found there")
-    dense = manifest.kind == "dense"
+            raise TraceError(f"{names}{more}: nothing to import was found there")
     return {
         "trace": str(out),
         "format": kind,
@@ -93,10 +94,6 @@ def import_trace(
         "target": manifest.target,
         "drafter": manifest.drafter,
         "requests": len(requests),
-        "paired": sums["paired"] if dense else None,
-        "neural": sums["neural"] if dense else None,
-        "steps": None if dense else sums["steps"],
-        "output_tokens": sums["output_tokens"],
         "workloads": dict(Counter(workload for workload, _ in requests)),
         "notes": dict(recording.notes),
     }

@@ -34,16 +34,10 @@ def workload_of(file: Path) -> str:
     return file.stem.removeprefix("combined_")
 
 
-def described(importer: str, files: list[Path]) -> str:
-    """The manifest's `source`: only file names, because a path may reveal the user."""
-    names = ", ".join(file.name for file in files[:8])
-    return f"import {importer}: {names}" + (f" and {len(files) - 8} more" if len(files) > 8 else "")
-
-
-def find_files(sources: Iterable[str | Path], *patterns: str) -> list[Path]:
+def find_files(sources: Iterable[Path], *patterns: str) -> list[Path]:
     """The files at `sources`; of a folder, those that match the first pattern with any match."""
     files: list[Path] = []
-    for source in map(Path, sources):
+    for source in sources:
         if source.is_dir():
             found = next(filter(None, (sorted(source.glob(p)) for p in patterns)), None)
             if not found:
@@ -62,10 +56,9 @@ def find_files(sources: Iterable[str | Path], *patterns: str) -> list[Path]:
 
 
 def lines_of(
-    files: Iterable[Path], progress: Progress | None = None
+    files: list[Path], progress: Progress | None = None
 ) -> Iterator[tuple[Path, str, Record]]:
     """Every non-empty line as an object, with its file, and with file and line for errors."""
-    files = list(files)
     done, total = 0, sum(file.stat().st_size for file in files)
     for file in files:
         try:

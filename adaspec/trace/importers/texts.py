@@ -28,8 +28,6 @@ from adaspec.trace.importers.lines import (
     Record,
     Recording,
     as_object,
-    described,
-    find_files,
     lines_of,
     name_of,
     workload_of,
@@ -39,16 +37,14 @@ from adaspec.trace.schema import Request
 
 
 def read_texts(
-    sources: list[Path], target: str | None, progress: Progress | None, tokenizer: Any, name: str
+    files: list[Path], target: str | None, progress: Progress | None, tokenizer: Any, name: str
 ) -> Recording:
-    """The recording in some `*.jsonl` files, or folders of them, by the tokenizer of that name."""
-    files = find_files(sources, "*.jsonl")
+    """The recording in some files of texts, by the tokenizer of that name."""
     manifest = Manifest(
         kind="dense",
         target=target or model_name(name),
         tokenizer=model_name(name),
         vocabulary_hash=vocabulary_hash(tokenizer.get_vocab()),
-        source=described("texts", files),
     )
     notes: Counter[str] = Counter()
     return Recording(manifest, _requests(files, progress, tokenizer, notes), notes)

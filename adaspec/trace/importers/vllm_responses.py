@@ -28,8 +28,6 @@ from adaspec.trace.importers.lines import (
     Record,
     Recording,
     as_object,
-    described,
-    find_files,
     lines_of,
     name_of,
     workload_of,
@@ -42,9 +40,8 @@ Response = tuple[str, str, Record]
 """The workload of a response, its file and line, and the response itself."""
 
 
-def read_recording(sources: list[Path], target: str | None, progress: Progress | None) -> Recording:
-    """The steps in some files of saved responses, or folders of them; all are held in memory."""
-    files = find_files(sources, "*.jsonl")
+def read_recording(files: list[Path], target: str | None, progress: Progress | None) -> Recording:
+    """The steps in some files of saved responses; all are held in memory."""
     responses = [
         (workload_of(file), where, _unwrapped(record))
         for file, where, record in lines_of(files, progress)
@@ -62,7 +59,6 @@ def read_recording(sources: list[Path], target: str | None, progress: Progress |
         kind="logged",
         target=target or (model if isinstance(model, str) else None),
         engine="vllm",
-        source=described("vllm-responses", files),
     )
     notes: Counter[str] = Counter()
     return Recording(manifest, _steps(responses, notes), notes)

@@ -12,7 +12,7 @@ from adaspec.vllm.patching import ATTRIBUTE
 TOKENS = 32
 
 
-@pytest.mark.parametrize("head", ["eagle3", None])
+@pytest.mark.parametrize("head", ["eagle3", pytest.param(None, marks=pytest.mark.thorough)])
 def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     served, prompts, truth, monkeypatch, head
 ):

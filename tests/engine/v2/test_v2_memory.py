@@ -1,5 +1,6 @@
 """Earlier answers on V2: they are copied from on the device, change no output, and stay apart."""
 
+import numpy as np
 import pytest
 from copied import copied_tokens
 from heard import Heard
@@ -53,10 +54,13 @@ def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, pr
     engine, session, verified = remembering(
         nbytes=1024 * 44, num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False
     )
+    index = session.memory.index
+    for _ in range(2):  # of somebody else: little room is left
+        index.add(np.arange(index.capacity // 2) % 90, index.owner("another"))
     engine.abort(prompts, TOKENS, steps=8)
-    for _ in range(6):
+    for _ in range(3):
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert engine.preempted > 0
-    assert session.memory.index.tokens < session.memory.index.capacity
-    assert copied_tokens(verified)[1] > 50
+    assert index.tokens < index.capacity
+    assert copied_tokens(verified)[1] > 25
     check_sound(session)

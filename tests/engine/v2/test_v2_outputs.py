@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from live_engine import sampling
+from kinds import KINDS, requests_of
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound
 
@@ -99,31 +99,13 @@ def test_preemption_and_resumption(served, prompts, truth, head):
     check_sound(wanderer.session)
 
 
-def requests_of(kind, prompts):
-    """Prompts and sampling parameters of a kind of requests."""
-    from vllm.sampling_params import StructuredOutputsParams
-
-    if kind == "reach the longest length":
-        asked = [ids_of(document(50 + at, 30))[: 354 + 3 * at] for at in range(6)]
-        return asked, [sampling(100)] * 6
-    if kind == "structured":
-        regex = "(table|row|north)\\.(update|insert)\\([a-z]{2,6}\\);"
-        rules = StructuredOutputsParams(regex=regex)
-        return prompts, [sampling(40, ignore_eos=False, structured_outputs=rules)] * 6
-    newline = ids_of("\n")[0]
-    return prompts[:3] * 3, [
-        sampling(40, ignore_eos=False, stop_token_ids=[newline], min_tokens=least)
-        for least in (0, 7, 21)
-        for _ in range(3)
-    ]
-
-
-@pytest.mark.parametrize("kind", ["reach the longest length", "structured", "stop"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_requests_of_every_kind_are_answered_as_without_speculation(served, engines, prompts, kind):
-    expected = engines().outputs(*requests_of(kind, prompts))
+    asked = requests_of(kind, prompts[:3] if kind == "may not stop yet" else prompts)
+    expected = engines().outputs(*asked)
     engine = served("eagle3")
     wanderer = Wanderer(engine)
-    assert engine.outputs(*requests_of(kind, prompts)) == expected
+    assert engine.outputs(*asked) == expected
     assert len({len(one[0]) for one in expected}) > (kind != "structured")
     assert engine.judged
     check_sound(wanderer.session)

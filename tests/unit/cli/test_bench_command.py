@@ -10,8 +10,6 @@ from click.testing import CliRunner
 from adaspec.bench import decide
 from adaspec.cli.bench_command import command
 from adaspec.cli.main import run
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import load_cost, save_cost
 
 MINE = decide.DecideRow("mine", True, 3, 1, 64, *(float(at) for at in range(20, 26)))
 DEAF = dataclasses.replace(MINE, policy="deaf", evidence=False, drafted=2, batch=8)
@@ -28,9 +26,7 @@ def test_decide_refuses_in_one_line_a_policy_that_is_none(tmp_path: Path) -> Non
     assert run(["bench", "decide", "--policy", str(tmp_path / "none")]) == 2
 
 
-def test_rows_are_printed_written_as_json_and_kept_in_a_cost_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_rows_are_printed_or_written_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def measured(policies: object, *options: object) -> list[decide.DecideRow]:
@@ -41,11 +37,7 @@ def test_rows_are_printed_written_as_json_and_kept_in_a_cost_file(
     monkeypatch.setattr(decide, "bench_decide", measured)
     said = json.loads(CliRunner().invoke(command, ["decide", "--json"]).stdout)["rows"][0]
     assert said == dataclasses.asdict(MINE)
-    file = tmp_path / "cost.json"
-    save_cost(H100_LLAMA_3_1_8B, file)
-    words = ["decide", "--policy", "mine", "--policy", "deaf", "--cold", "--into", str(file)]
+    words = ["decide", "--policy", "mine", "--policy", "deaf", "--cold"]
     table = CliRunner().invoke(command, words).stdout
     assert asked == [(), False, ("mine", "deaf"), True]
     assert "mine" in table and "deaf" in table
-    kept, constants = load_cost(file), decide.deciding_constants(measured((), 0))
-    assert {name: getattr(kept.sync, name) for name in constants} == constants

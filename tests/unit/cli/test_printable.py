@@ -5,8 +5,6 @@ import json
 import pytest
 
 from adaspec.cli.main import run
-from adaspec.cost.load import cost_document
-from adaspec.cost.model import line
 from adaspec.errors import printable
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.writer import TraceWriter
@@ -42,16 +40,6 @@ def test_inspect_shows_no_control_characters_of_a_manifest_or_a_file_left_over(s
     assert "?[2J" in out
     assert "not read" in out
     assert shown("inspect", tmp_path / "t", "--json")[0] == 0
-
-
-def test_inspect_shows_no_control_characters_of_a_cost_file_or_a_path(shown, tmp_path):
-    document = cost_document(line("any", 1.0, 0.1)) | {"name": CLEAR, "target": CLEAR}
-    file = tmp_path / f"{CLEAR}.json"
-    file.write_text(json.dumps(document))
-    assert shown("inspect", file)[0] == 0
-    assert shown("inspect", file, "--json")[0] == 0
-    (tmp_path / f"{CLEAR}.json").write_text("{")
-    assert shown("inspect", file)[0] == 2
 
 
 def test_import_shows_no_control_characters_of_keys_and_names(shown, tmp_path):

@@ -41,7 +41,7 @@ def command(tmp_path, *more):
 
 def test_a_profile_is_written_and_printed(asked, tmp_path, capsys):
     tasks = asked(0.01)
-    assert command(tmp_path, "--json", "--minutes", "3") == 0
+    assert command(tmp_path, "--json", "--minutes", "3", "--draft-method", "eagle") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert document["cost"]["context_s"] == COST.context_s
@@ -49,8 +49,7 @@ def test_a_profile_is_written_and_printed(asked, tmp_path, capsys):
     assert document["files"] == {"cost": f"{tmp_path}/c.json"}
     [(subject, minutes)] = tasks
     assert minutes == 3
-    assert subject.draft == "H"
-    assert subject.draft_method is None
+    assert (subject.draft, subject.draft_method) == ("H", "eagle")
 
 
 def test_a_fit_that_is_far_off_is_warned_of(asked, tmp_path, capsys):

@@ -57,31 +57,17 @@ def test_what_train_writes_is_inspected_and_judged_on_unseen_requests(policy, tr
         assert entry["lift_over_static_tuned"] is not None
 
 
-def test_include_training_keeps_every_request_and_marks_the_rows(policy, trace, capsys):
-    command = ["eval", str(trace), "--policy", str(policy), "--include-training", "--json", *QUICK]
-    assert run(command) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["traces"]["left_out"] == {}
-    marked = {row["policy"] for row in report["rows"] if row["detail"].get("seen_in_training")}
-    assert marked == {"mine", "static:tuned"}
-
-
 def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.distributed", None)
     said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
     assert "pip install 'adaspec[dask]'" in said
 
 
-def test_crossfit_writes_and_prints_a_report_that_says_so(crossed, trace, capsys):
+def test_crossfit_writes_a_report_that_says_so(crossed):
     names = {path.name for path in crossed.iterdir()}
     assert names == {"report.html", "report.json"}
-    # Two processes find what one does.
-    assert run(["train", str(trace), "--crossfit", "2", "--json", *QUICK, "--jobs", "2"]) == 0
-    printed = json.loads(capsys.readouterr().out)
     written = json.loads((crossed / "report.json").read_text())
-    for report in (printed, written):
-        assert report.pop("command").split()[0] == "adaspec"
-    assert printed == written
+    assert written["command"].split()[0] == "adaspec"
     assert written["traces"]["requests"] == {"edits": 24}
     assert written["cross_fitted"]["folds"] == 2
     assert {entry["policy"] for entry in written["headline"]} == {"crossfit:2"}

@@ -24,7 +24,7 @@ import os, pathlib, random, signal, sys, time
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES
 from synthetic import NEURAL_CAP, WORKLOADS, synthesize
-from adaspec.trace.writer import TraceWriter, whole_trace
+from adaspec.trace.writer import TraceWriter
 
 folder, moments, shard_rows, how = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 manifest = Manifest(
@@ -36,15 +36,8 @@ for at in range(moments):
     child = os.fork()
     if not child:
         added = os.open(f"{folder}/{at}.added", os.O_WRONLY | os.O_CREAT)
-        place = pathlib.Path(folder, str(at))
-        whole = whole_trace(place, manifest)
-        writer = (
-            whole.__enter__()
-            if how == "whole"
-            else TraceWriter(
-                place, manifest, shard_rows=shard_rows if how == "in place" else 1 << 17
-            )
-        )
+        rows = shard_rows if how == "in place" else 1 << 17
+        writer = TraceWriter(pathlib.Path(folder, str(at)), manifest, shard_rows=rows)
         for request in requests:
             writer.add(request)
             if how == "flushed":
@@ -61,19 +54,15 @@ for at in range(moments):
 """
 
 
-def kill_writers(folder: Path, moments: int, how: str) -> None:
-    command = [sys.executable, "-c", KILLER, str(folder), str(moments), str(SHARD_ROWS), how]
-    path = os.pathsep.join(sys.path)  # the child, too, imports what lies beside this file
-    subprocess.run(command, check=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
-
-
 @pytest.mark.parametrize(
     ("how", "moments", "losable"), [("in place", MOMENTS, SHARD_ROWS), ("flushed", 10, 1)]
 )
 def test_a_killed_writer_loses_at_most_what_it_has_not_written_and_the_reader_says_so(
     tmp_path: Path, how: str, moments: int, losable: int
 ) -> None:
-    kill_writers(tmp_path, moments, how)
+    command = [sys.executable, "-c", KILLER, str(tmp_path), str(moments), str(SHARD_ROWS), how]
+    path = os.pathsep.join(sys.path)  # the child, too, imports what lies beside this file
+    subprocess.run(command, check=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
     expected = list(synthesize(0, WORKLOADS[1:2], 300))
     outcomes = []
     for at in range(moments):
@@ -96,10 +85,3 @@ def test_a_killed_writer_loses_at_most_what_it_has_not_written_and_the_reader_sa
             np.testing.assert_array_equal(request.drafted_tokens, sent.drafted_tokens)
         outcomes.append(len(found))
     assert len(set(outcomes)) > moments // 5, "the moments hit different stages of writing"
-
-
-def test_a_killed_whole_writer_leaves_no_trace_at_its_path(tmp_path: Path) -> None:
-    kill_writers(tmp_path, 10, "whole")
-    for at in range(10):
-        with pytest.raises(TraceError, match="there is no such folder"):
-            TraceReader(tmp_path / str(at))

@@ -27,17 +27,6 @@ def test_a_manifest_survives_the_round_trip_byte_for_byte(dense: Manifest) -> No
     assert pickle.loads(pickle.dumps(dense)) == dense
 
 
-def test_a_trace_of_the_first_schema_says_no_vocabulary_and_is_read(dense: Manifest) -> None:
-    first = json.loads(changed(dense, schema=1))
-    del first["vocabulary_hash"]
-    manifest = from_json(json.dumps(first), "m.json")
-    assert manifest == dense
-    assert manifest.vocabulary_hash is None
-    del first["target"]
-    with pytest.raises(TraceError, match="'target' is missing"):
-        from_json(json.dumps(first), "m.json")
-
-
 def test_traces_of_two_vocabularies_differ_where_both_are_known(dense: Manifest) -> None:
     mine, theirs = (replace(dense, vocabulary_hash=f"3-{digit * 16}") for digit in "ab")
     said = f"vocabulary_hash is '3-{'b' * 16}' there and '3-{'a' * 16}' here"

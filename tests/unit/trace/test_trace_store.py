@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -118,6 +120,30 @@ def test_a_flushed_row_survives_and_a_closed_writer_takes_no_more(
     assert TraceReader(tmp_path / "t").rows == 1
 
 
+def test_a_full_disk_during_a_recording_keeps_the_finished_shards(
+    tmp_path: Path, dense: Manifest, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (
+        pytest.raises(TraceError) as caught,
+        TraceWriter(tmp_path / "t", dense, shard_rows=1) as writer,
+    ):
+        writer.add(request_of("0"))
+        monkeypatch.setattr(os, "fsync", fail)
+        writer.add(request_of("1"))
+    monkeypatch.undo()
+    assert str(caught.value) == (
+        f"{tmp_path}/t/part-00001.parquet: the disk is full: free some space, or choose another "
+        "disk"
+    )
+    assert names(tmp_path / "t") == ["manifest.json", "part-00000.parquet"]
+    reader = TraceReader(tmp_path / "t")
+    assert reader.rows == 1
+    assert "cut off" in reader.warnings[0]
+
+
 def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(
     tmp_path: Path, dense: Manifest, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,29 +249,14 @@ def test_the_wrong_kind_of_trace_is_an_error_that_says_so(
         next(TraceReader(tmp_path / "t").requests())
 
 
-def test_a_text_is_one_path_and_no_row_of_letters(trace: Path, tmp_path: Path) -> None:
-    (reader,) = open_traces(str(trace))
-    assert reader.path == trace
-    with pytest.raises(TraceError, match=r"^traces: there is no such folder"):
-        open_traces("traces")
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        {"part-00000.parquet": "x", "part-00001.parquet": "y"},
-        {"manifest.json/precious": "x"},
-        {"manifest.json": '{"schema": 2, "kind": "dense"}', "thesis.tex": "years of work"},
-    ],
-)
-def test_force_replaces_no_folder_that_only_looks_like_a_trace(tmp_path, dense, held):
-    folder = tmp_path / "there"
-    for name, text in held.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+def test_force_replaces_no_folder_that_holds_more_than_a_trace(
+    trace: Path, dense: Manifest
+) -> None:
+    (trace / "thesis.tex").write_text("years of work")
     with (
         pytest.raises(TraceError, match="will not replace it"),
-        whole_trace(folder, dense, force=True),
+        whole_trace(trace, dense, force=True),
     ):
         pass
-    assert all((folder / name).read_text() == text for name, text in held.items())
+    assert (trace / "thesis.tex").read_text() == "years of work"
+    assert TraceReader(trace).rows == 7

@@ -1,0 +1,326 @@
+"""Recordings of others become traces, and a line that cannot be read is named by its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaspec.errors import TraceError
+from adaspec.trace.importers import texts
+from adaspec.trace.importers.formats import UNPAIRED, import_trace
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import Request
+
+PLAIN = {"prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
+PUBLIC = {
+    "id": "7",
+    "prompt_token_ids": [1, 2, 3],
+    "generated_token_ids": [4, 5, 6, 7],
+    "acc_eagle": {"acc_len": [1, 3, 2, 1]},
+    "acc_ngram": {"acc_len": [1, 1, 1, 6]},
+}
+ASKED = [{"role": "user", "content": "ab"}]
+SAID = {"role": "assistant", "content": "cd"}
+CHAT = {"messages": [*ASKED, SAID]}
+
+
+def response(id: str = "a", **changes: Any) -> dict[str, Any]:
+    """As vLLM 0.32 returns it: 1 token from prefill, then steps of 3, 1 and 2 tokens."""
+    metrics = {
+        "acceptance_histogram": [1, 1, 1, 0],
+        "num_spec_steps": 3,
+        "num_draft_tokens": 9,
+        "per_step_accepted": [2, 0, 1],
+        "per_step_drafted": [3, 3, 3],
+    }
+    return {
+        "id": id,
+        "model": "a/target",
+        "choices": [{"index": 0, "text": "..."}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17},
+        "metrics": {"time_to_first_token_ms": None, "speculative_decoding": metrics | changes},
+    }
+
+
+class Letters:
+    """A tokenizer whose tokens are letters; its chat template marks who speaks."""
+
+    def get_vocab(self) -> dict[str, int]:
+        return {chr(at): at for at in range(128)}
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1] * add_special_tokens + [ord(letter) for letter in text]
+
+    def apply_chat_template(self, messages: list[Any], **settings: object) -> str:
+        assert settings == {"add_generation_prompt": True, "tokenize": False}
+        return "".join(f"{each['role'][0]}:{each['content']};" for each in messages) + "a:"
+
+
+@pytest.fixture(autouse=True)
+def letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "load_tokenizer", lambda name: Letters())
+
+
+Loaded = tuple[dict[str, Any], Manifest, list[Any]]
+
+
+def load(folder: Path, format: str, *lines: Any, **options: Any) -> Loaded:
+    """What the import of these lines of talk.jsonl returns, and the trace's manifest and rows."""
+    file = folder / "talk.jsonl"
+    written = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    file.write_text("\n".join(written) + "\n")
+    if format == "texts":
+        options["tokenizer"] = "a/model"
+    summary = import_trace(format, [file], folder / "t", force=True, **options)
+    reader = TraceReader(folder / "t")
+    rows = reader.requests() if reader.manifest.kind == "dense" else reader.steps()
+    return summary, reader.manifest, list(rows)
+
+
+def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path: Path) -> None:
+    lines = (PLAIN, PLAIN | {"workload": "edits"}, PLAIN, PLAIN | {"id": 9})
+    _, manifest, requests = load(tmp_path, "jsonl", *lines, target="a/target")
+    named = [(request.workload, request.id) for request in requests]
+    assert named == [("talk", "0"), ("edits", "0"), ("talk", "1"), ("talk", "9")]
+    assert requests[0].output_tokens.tolist() == [3, 4]
+    assert requests[0].neural_accepted is None
+    assert (manifest.target, manifest.drafter, manifest.neural_cap) == ("a/target", None, None)
+
+
+def test_the_drafter_is_who_the_user_says_where_one_drafted(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"'a/head'.*holds no neural counts: leave it out"):
+        load(tmp_path, "jsonl", PLAIN, drafter="a/head")
+    assert not (tmp_path / "t").exists()
+    line = PLAIN | {"neural_accepted": [None, 0]}
+    summary, manifest, _ = load(tmp_path, "jsonl", line, drafter="a/head")
+    assert summary["drafter"] == manifest.drafter == "a/head"
+
+
+def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
+    line = {
+        "prompt_token_ids": [1],
+        "output_token_ids": [3, 4, 5, 6],
+        "neural_accepted": [None, 2, 0, 0],
+        "drafted_tokens": [None, [4, 5, 9], [8], []],
+        "logprob": [[], [-0.1, None, -2], [-3.5], []],
+        "ngram_accepted": [None, 0, 7, 0],
+        "max_tokens": 4,
+    }
+    _, manifest, (request, bare) = load(tmp_path, "jsonl", line, PLAIN)
+    assert (manifest.neural_cap, manifest.draft_cap) == (3, 3)
+    assert manifest.confidences == ("logprob",)
+    assert request.neural_accepted.tolist() == [-1, 2, 0, 0]
+    assert request.drafted_tokens.tolist() == [[-1] * 3, [4, 5, 9], [8, -1, -1], [-1] * 3]
+    np.testing.assert_array_equal(
+        request.confidences[1, :, 0], np.array([-0.1, np.nan, -2], np.float32)
+    )
+    assert bare.neural_accepted is None
+    assert (request.max_tokens, bare.max_tokens) == (4, None)
+
+
+def test_public_counts_lose_the_bonus_token_and_entry_0_is_null(tmp_path: Path) -> None:
+    longer = {"id": "8", "acc_eagle": {"acc_len": [1, 1, 3, 2, 1]}, "acc_medusa": 1}
+    summary, _, (request, unpaired) = load(tmp_path, "specdecode-bench", PUBLIC, PUBLIC | longer)
+    assert (request.workload, request.id) == ("talk", "7")
+    assert request.neural_accepted.tolist() == [-1, 2, 1, 0]
+    assert request.ngram_accepted.tolist() == [-1, 0, 0, 5]
+    # A list of another length than the output is of another run.
+    assert len(unpaired.neural_accepted) == 5
+    assert not unpaired.paired
+    assert summary["requests"] == 2
+    assert summary["notes"] == {"key 'acc_medusa' ignored": 1, UNPAIRED: 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        CHAT,
+        {"messages": ASKED, "completion": "cd"},
+        {
+            "request": {"messages": ASKED, "max_tokens": 5},
+            "response": {"choices": [{"message": SAID}]},
+        },
+    ],
+)
+def test_a_chat_is_read_in_whatever_form_it_was_kept(tmp_path: Path, line: dict[str, Any]) -> None:
+    _, manifest, (request,) = load(tmp_path, "texts", line)
+    assert told(request) == ("u:ab;a:", "cd")
+    assert request.max_tokens == (5 if "request" in line else None)
+    assert manifest.target == manifest.tokenizer == "a/model"
+    assert manifest.vocabulary_hash is not None
+    assert manifest.vocabulary_hash.startswith("128-")
+
+
+def told(request: Request) -> tuple[str, str]:
+    prompt, output = map(bytes, (request.prompt_tokens.tolist(), request.output_tokens.tolist()))
+    return prompt.decode(), output.decode()
+
+
+def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_noted(
+    tmp_path: Path,
+) -> None:
+    answered = {"prompt": "ab", "completion": "cd", "id": "x", "workload": "w"}
+    empty = {"request": {"prompt": "ab"}, "response": {"choices": [{"text": ""}]}}
+    summary, _, (request,) = load(tmp_path, "texts", answered, empty)
+    assert told(request) == ("\x01ab", "cd")
+    assert (request.workload, request.id) == ("w", "x")
+    assert summary["notes"] == {"empty answers left out": 1}
+
+
+def test_a_response_becomes_a_row_per_step(tmp_path: Path) -> None:
+    summary, _, steps = load(tmp_path, "vllm-responses", response())
+    assert [(step.step, step.position, step.draft_len, step.accepted) for step in steps] == [
+        (0, 1, 3, 2),
+        (1, 4, 3, 0),
+        (2, 5, 3, 1),
+    ]
+    assert [step.context_tokens for step in steps] == [11, 14, 15]
+    assert {(step.workload, step.id, step.source, step.output_len) for step in steps} == {
+        ("talk", "a", "unknown", 7)
+    }
+    assert (summary["kind"], summary["requests"]) == ("logged", 1)
+    assert summary["target"] == "a/target"
+    # A last step is clipped at the stop.
+    _, _, steps = load(tmp_path, "vllm-responses", response(per_step_accepted=[2, 0, 3]))
+    assert [step.accepted for step in steps] == [2, 0, 2]
+
+
+def test_what_responses_lack_is_null_or_noted_and_batch_output_unwrapped(tmp_path: Path) -> None:
+    short = response("short", per_step_accepted=[2, 0], per_step_drafted=[3, 3])
+    lines = (
+        response("n-is-2") | {"metrics": None},
+        {"id": "vllm-1", "custom_id": "mine", "response": {"body": response()}, "error": None},
+        response("one-token", per_step_accepted=None, num_spec_steps=0),
+        short,
+    )
+    summary, _, steps = load(tmp_path, "vllm-responses", *lines)
+    assert [step.id for step in steps] == ["mine"] * 3 + ["short"] * 2
+    # Steps without a draft are not listed, so positions are not known.
+    assert [(step.position, step.context_tokens) for step in steps[3:]] == [(None, None)] * 2
+    assert summary["notes"] == {
+        "responses without speculative-decoding metrics skipped": 1,
+        "responses without a drafted step skipped": 1,
+        "requests with undrafted steps, positions unknown": 1,
+    }
+
+
+SOUND = {
+    "jsonl": PLAIN | {"id": "7"},
+    "specdecode-bench": PUBLIC,
+    "texts": CHAT,
+    "vllm-responses": response(),
+}
+NEURAL = {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]]}
+DEEP = "[" * 5_000 + "]" * 5_000
+BAD: list[tuple[str, Any, str]] = [
+    ("jsonl", {"output_ids": [1]}, "unknown key 'output_ids'; did you mean 'output_token_ids'?"),
+    ("jsonl", {"id": 1.5}, "'id' is 1.5, expected a text or a number"),
+    ("jsonl", {"id": "\ud800"}, "surrogates not allowed"),
+    ("jsonl", '{"id": ' + "9" * 5_000 + "}", "is no finite number"),
+    ("jsonl", '{"id": ' + DEEP + "}", "broken JSON"),
+    ("jsonl", {"neural_accepted": [None, -4]}, "neural_accepted[1] is null or negative"),
+    ("jsonl", {"drafted_tokens": [[], []]}, "drafted tokens or confidences without neural_acc"),
+    ("jsonl", NEURAL | {"drafted_tokens": [[], [-5]]}, "has a negative token id or a gap"),
+    ("jsonl", NEURAL | {"margin": [[], []]}, "'margin' has not one number per drafted token"),
+    ("jsonl", NEURAL | {"margin": [[], [10**400]]}, "is no finite number"),
+    ("jsonl", {"max_tokens": 0}, "max_tokens=0 is not a whole number from 1"),
+    ("specdecode-bench", "{", "broken JSON (Expecting property name"),
+    ("specdecode-bench", "[1]", "is a list, expected an object"),
+    ("specdecode-bench", {"id": None}, "'id' is missing"),
+    ("specdecode-bench", {"id": "7"}, "id '7' occurs twice in workload 'talk'"),
+    ("specdecode-bench", {"acc_eagle": [1, 2]}, "'acc_eagle' holds no 'acc_len'"),
+    ("specdecode-bench", {"acc_eagle": {"acc_len": [1, 0]}}, "acc_len[1]=0 is below 1"),
+    ("specdecode-bench", {"acc_eagle": {"acc_len": [1, 1, 1, 3]}}, "beyond the output's end"),
+    ("specdecode-bench", {"acc_eagle": {"acc_len": [1, 23] + 40 * [1]}}, "neural_cap=20"),
+    ("texts", {"messages": ASKED}, "has no answer as a text"),
+    ("texts", {"prompt": "ab"}, "needs one of 'messages', a list, and 'prompt'"),
+    ("texts", {"messages": None, "completion": "cd"}, "needs one of 'messages', a list, and"),
+    ("texts", {"response": "cd"}, "'response': is a str, expected an object"),
+    ("texts", {"response": {"choices": []}}, "holds no choices"),
+    ("texts", {"messages": [{"content": "ab"}], "completion": "c"}, "template does not take"),
+    ("vllm-responses", {"model": "another"}, "is of model 'another', those before it of"),
+    ("vllm-responses", response("b", per_step_accepted=None), "--per-request-spec-decode-metrics"),
+    ("vllm-responses", response("b", per_step_accepted=[1]), "1 entries in per_step_accepted, 3"),
+    ("vllm-responses", response(), "step 0 of request 'a' of workload 'talk' comes again"),
+    ("vllm-responses", {"usage": {"completion_tokens": 10**400}}, "is no finite number"),
+]
+
+
+@pytest.mark.parametrize(("format", "change", "message"), BAD)
+def test_a_bad_line_is_named_by_file_and_number_and_leaves_nothing(
+    tmp_path: Path, format: str, change: Any, message: str
+) -> None:
+    sound = SOUND[format]
+    bad = sound | {"id": "8"} | change if isinstance(change, dict) else change
+    with pytest.raises(TraceError) as caught:
+        load(tmp_path, format, sound, bad)
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path}/talk.jsonl line 2: ")
+    assert message in said
+    assert "\n" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["talk.jsonl"]
+
+
+def test_a_source_without_recordings_or_the_wrong_tokenizer_is_one_clear_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.jsonl").touch()
+    for said, source, format, tokenizer in (
+        ("there is no such file", "nowhere", "jsonl", None),
+        (r"holds no combined_\*\.jsonl or", "empty", "specdecode-bench", None),
+        ("nothing to import was found", "empty.jsonl", "specdecode-bench", None),
+        ("'spec-bench'; did you mean 'specdecode-bench'", "empty", "spec-bench", None),
+        ("format 'texts' needs a tokenizer", "empty.jsonl", "texts", None),
+        ("format 'texts' needs a tokenizer", "empty.jsonl", "jsonl", "a/model"),
+    ):
+        with pytest.raises(TraceError, match=said):
+            import_trace(format, [tmp_path / source], tmp_path / "t", tokenizer=tokenizer)
+        assert not (tmp_path / "t").exists()
+
+
+def test_of_a_folder_the_files_are_read_that_are_named_as_recordings_are(tmp_path: Path) -> None:
+    (tmp_path / "combined_cnn.jsonl").write_text(json.dumps(PUBLIC))
+    (tmp_path / "readme.jsonl").write_text('{"not": "a recording"}')
+    assert import_trace("specdecode-bench", tmp_path, tmp_path / "t")["workloads"] == {"cnn": 1}
+
+
+def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    load(tmp_path, "jsonl", PLAIN, PLAIN, progress=lambda *pair: seen.append(pair))
+    size = (tmp_path / "talk.jsonl").stat().st_size
+    assert seen[-1] == (size, size)
+
+
+def test_the_public_recordings_are_kept_number_for_number(
+    shared_traces: Path, tmp_path: Path
+) -> None:
+    summary = import_trace("specdecode-bench", [shared_traces], tmp_path / "t")
+    assert summary["workloads"] == {"cnn": 219, "gsm8k": 204, "instructcoder": 345, "sharegpt": 230}
+    assert summary["notes"] == {UNPAIRED: 998 - 523}
+    reader = TraceReader(tmp_path / "t")
+    assert reader.manifest.neural_cap == 20
+    overruns = 0
+    for workload in summary["workloads"]:
+        with (shared_traces / f"{workload}.jsonl").open() as lines:
+            for request, line in zip(reader.requests(workload), lines, strict=True):
+                recorded = json.loads(line)
+                assert request.id == recorded["id"]
+                assert request.prompt_tokens.tolist() == recorded["prompt_token_ids"]
+                assert request.output_tokens.tolist() == recorded["generated_token_ids"]
+                for key, accepted in (
+                    ("acc_eagle", request.neural_accepted),
+                    ("acc_ngram", request.ngram_accepted),
+                ):
+                    emitted = np.array(recorded[key]["acc_len"])
+                    # Nothing is lost by making entry 0 null: it is 1 everywhere.
+                    assert emitted[0] == 1
+                    np.testing.assert_array_equal(accepted[1:], emitted[1:] - 1)
+                ngram = request.ngram_accepted
+                overruns += int((np.arange(len(ngram)) + ngram > len(ngram)).sum())
+    assert overruns == 306, "n-gram counts that run past the output's end, as recorded"
