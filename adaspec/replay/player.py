@@ -14,10 +14,11 @@ from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import Needs, needs_of
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.own import OwnPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
-from adaspec.replay.closed_loop import result_of
+from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
@@ -25,7 +26,6 @@ from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.paths import Paths, run_paths, walk_rule
 from adaspec.replay.recording import Recording, RememberedRecordings
-from adaspec.replay.result import Result
 from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
 
 Ints = NDArray[np.int32]
@@ -52,31 +52,15 @@ class UndelayedRule:
         return self.rule.needs
 
 
-_COMPILED = (
-    StaticPolicy,
-    CrossfitRule,
-    UndelayedRule,
-    LearnedPolicy,
-    CrossfitPolicy,
-    Adaptive,
-    Oracle,
+Compiled: TypeAlias = (
+    StaticPolicy | CrossfitRule | UndelayedRule | LearnedPolicy | CrossfitPolicy | Adaptive | Oracle
 )
-Contender: TypeAlias = (
-    StaticPolicy
-    | CrossfitRule
-    | UndelayedRule
-    | LearnedPolicy
-    | CrossfitPolicy
-    | Adaptive
-    | Oracle
-    | SuffixDecoding
-    | Policy
-)
+Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy | Policy
 
 
 def is_compiled(contender: object) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
-    return isinstance(contender, _COMPILED)
+    return isinstance(contender, Compiled)
 
 
 class Player:

@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Deciding, decoding_shape
 from adaspec.errors import SpecError
-from adaspec.replay.closed_loop import context_tokens, finish_step, goes_on, result_of, start
+from adaspec.replay.closed_loop import (
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    result_of,
+    start,
+)
 from adaspec.replay.history import Answers, KnownAnswers
 from adaspec.replay.recording import Recording
-from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]

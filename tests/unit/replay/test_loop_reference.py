@@ -22,11 +22,11 @@ from adaspec.cost.engine import ASYNC
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
 from adaspec.replay.player import Player, UndelayedRule
 from adaspec.replay.recording import Recording, build_recording
-from adaspec.replay.result import Result
 
 SEEDS = st.integers(0, 2**32 - 1)
 

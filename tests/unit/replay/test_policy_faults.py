@@ -11,8 +11,8 @@ from random_recordings import NEURAL_CAP, random_cost, random_requests, recordin
 
 from adaspec.errors import AdaspecError, PolicyFault
 from adaspec.policy.protocol import Batch, Policy, Proposal, Setup
+from adaspec.replay.closed_loop import Result
 from adaspec.replay.loop import run_policy
-from adaspec.replay.result import Result
 
 COST = random_cost(np.random.default_rng(7))
 
