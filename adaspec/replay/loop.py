@@ -8,6 +8,7 @@ policy that breaks a rule raises a `PolicyFault`.
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -31,6 +32,7 @@ from adaspec.replay.closed_loop import (
     start,
     take_drafter,
 )
+from adaspec.replay.learned import setup_for
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.trace.schema import CONFIDENCES
 
@@ -50,14 +52,8 @@ def run_policy(
     cap: int,
 ) -> Result:
     """One run of the loop: it ends with the step that frees a slot that nobody is left to fill."""
-    setup = Setup(
-        cost=cost,
-        cap=cap,
-        neural_cap=min(recording.neural_cap, cap),
-        slots=concurrency,
-        shows_tokens=recording.shows_tokens,
-        shows_confidences=recording.shows_confidences,
-    )
+    setup = setup_for(recording, cost, concurrency, cap)
+    setup = replace(setup, neural_cap=min(setup.neural_cap, cap))
     run = _Run(recording, policy, order, setup)
     while goes_on(run.loop):
         run.step()

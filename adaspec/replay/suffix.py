@@ -191,7 +191,8 @@ def run_suffix(
         accepted = 0
         for row, (place, draft) in enumerate(zip(places, drafts, strict=True)):
             following = arrays.text[known[row] : ends[row]]
-            right = _agreeing(draft, following)
+            compared = following[: len(draft)]
+            right = int((np.array(draft[: len(compared)]) == compared).cumprod().sum())
             emitted = following[: right + 1]
             memory.grow(*running[place], emitted)
             loop.emitted[row] = len(emitted)
@@ -200,16 +201,6 @@ def run_suffix(
         shape = decoding_shape(concurrency, context_tokens(loop), drafted, 0, False)
         finish_step(loop, costs, shape, accepted)
     return result_of(loop)
-
-
-def _agreeing(draft: Sequence[int], answer: Ints) -> int:
-    """How many leading drafted tokens are the answer's."""
-    count = 0
-    for drafted, token in zip(draft, answer[: len(draft)].tolist(), strict=False):
-        if drafted != token:
-            break
-        count += 1
-    return count
 
 
 def _tokens(tokens: Ints) -> Ints:
