@@ -245,14 +245,15 @@ def tuned_winners(
     """
     rows, winners = tuned_rows(named), {}
     for contender in named:
-        rule = _nearest_rule(_static_tuned(contender, player.engine), concurrency, contender)
-        if rule is not None and player.refusal(rule) is None:
-            winners[rows[contender.name]] = Winner(rule)
-        if not player.is_async:
-            continue
-        undelayed = _nearest_rule(_static_tuned(contender), concurrency, contender)
-        if undelayed is not None and player.refusal(undelayed) is None:
-            winners[undelayed_row(rows[contender.name])] = Winner(UndelayedRule(undelayed))
+        for engine in dict.fromkeys((player.engine, SYNC)):
+            rule = _nearest_rule(_static_tuned(contender, engine), concurrency, contender)
+            if rule is None or player.refusal(rule) is not None:
+                continue
+            row = rows[contender.name]
+            if engine == player.engine:
+                winners[row] = Winner(rule)
+            else:
+                winners[undelayed_row(row)] = Winner(UndelayedRule(rule))
     return winners
 
 

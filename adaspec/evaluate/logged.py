@@ -95,41 +95,22 @@ def judge(
     rules = {NONE: StaticRule()} | {each.name: _rule_of(each) for each in named}
     log, priced = log_of(logged), cost.without_deciding()
     counts = _resampled(log.recording, options)
-    rows = _judged(log, ALL, rules, counts, priced, options.cap)
-    if len(log.recording.workloads) > 1:
-        for workload in log.recording.workloads:
-            members = log.recording.members(workload)
-            alone = log_of([logged[at] for at in members])
-            rows += _judged(alone, workload, rules, counts[:, members], priced, options.cap)
-    return rows
-
-
-def _judged(
-    log: Log,
-    workload: str,
-    rules: Mapping[str, StaticRule],
-    counts: Array,
-    cost: CostModel,
-    cap: int,
-) -> list[dict[str, Any]]:
-    """The rows of one workload, or of the mix; a rule without support in the mix is refused."""
-    ran = [counts @ each for each in _ran(log, cost)]
-    row = {"workload": workload, "requests": len(log.recording)}
+    ran = [counts @ each for each in _ran(log, priced)]
+    row = {"workload": ALL, "requests": len(logged)}
     rows = [row | {"policy": LOGGED, "estimates": {"shown": _figures(log, ran, ran)}}]
     for policy, rule in rules.items():
-        plans = plans_of(log, rule, cap, cost)
+        plans = plans_of(log, rule, options.cap, priced)
         missing = _missing_support(log, plans.neural[log.at])
-        if missing and workload == ALL:
+        if missing:
             raise EvaluationError(
                 f"policy '{policy}': {missing}: log with a policy that drafts so, or "
                 "record a dense trace"
             )
-        revealed = path = None
-        if not missing:
-            *expected, steps_shown = path_of(log, plans, counts)
-            revealed = float(steps_shown[0] / expected[-1][0])
-            path = _figures(log, expected, ran)
-        estimate = {"revealed_share": revealed, "estimates": {"path": path}}
+        *expected, steps_shown = path_of(log, plans, counts)
+        estimate = {
+            "revealed_share": float(steps_shown[0] / expected[-1][0]),
+            "estimates": {"path": _figures(log, expected, ran)},
+        }
         rows.append(row | {"policy": policy} | estimate)
     return rows
 
