@@ -38,8 +38,6 @@ from adaspec.trace.schema import CONFIDENCES
 
 Longs = NDArray[np.int64]
 
-MAX_TOKENS = 1 << 12
-"""Most tokens of the known text that a policy may ask for at once."""
 _HUGE = 1 << 30
 
 
@@ -92,8 +90,8 @@ class _Run:
             self.is_new[slots],
             matches,
             Context(
-                lambda count: self.index.tail(slots, _checked_count(count)),
-                lambda count: self.index.copies(slots, first, _checked_count(count)),
+                lambda count: self.index.tail(slots, count),
+                lambda count: self.index.copies(slots, first, count),
             ),
             int(read_beside(loop)),
         )
@@ -102,8 +100,8 @@ class _Run:
         forwards = self._forwards(batch)
         batch.drafts = drafter.drafts(forwards)
         proposal = self.policy.ask("decide", batch)
-        neural_len, ngram_len, first = self._cut(proposal, forwards, drafter, first, available)
-        accepted = verify(arrays, request, position, neural_len, ngram_len, first)
+        neural_len, ngram_len, begin = self._cut(proposal, forwards, drafter, first, available)
+        accepted = verify(arrays, request, position, neural_len, ngram_len, begin)
         left = loop.columns.length[request] - position
         counts = np.minimum(accepted + 1, left).astype(np.int32)
         known = arrays.text_start[request] + prompt + position
@@ -272,14 +270,6 @@ def _whole_numbers(values: object, rows: int, what: str) -> Ints:
             f"one whole number for each of {rows} running rows is needed"
         )
     return numbers.clip(-_HUGE, _HUGE).astype(np.int32)
-
-
-def _checked_count(count: object) -> int:
-    if not isinstance(count, int | np.integer) or not 0 <= count <= MAX_TOKENS:
-        raise PolicyFault(
-            f"{count!r:.60} tokens of the known text: 0..{MAX_TOKENS} may be asked for"
-        )
-    return int(count)
 
 
 @compiled

@@ -68,7 +68,6 @@ def test_illegal_numbers_of_forwards_are_refused_in_one_line() -> None:
 
 ASKED: dict[str, Callable[[Batch], object]] = {
     "tail of -1": lambda b: b.context.tail(-1),
-    "tail of a billion": lambda b: b.context.tail(10**9),
     "tail of half": lambda b: b.context.tail(0.5),  # type: ignore[arg-type]
     "candidate of nothing": lambda b: b.context.candidate(None),  # type: ignore[arg-type]
     "behind 3 of 2": lambda b: b.drafts.splice_match(np.array([3, 0])),
