@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from adaspec.draft.match import LONGEST_MATCH
 from adaspec.policy.spec import FORMS, Field, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.player import missing
 from adaspec.replay.recording import Recording
 
 Speeds = NDArray[np.float64]
@@ -92,16 +93,7 @@ class Setting:
 def grid_of(recording: Recording, grids: Sequence[Grid] = GRIDS) -> list[Setting]:
     """All settings of the grids that the recording can replay, in the order of the grids."""
     settings = (Setting(grid, values) for grid in grids for values in product(*grid.values))
-    return [each for each in settings if is_replayable(each.rule, recording)]
-
-
-def is_replayable(rule: StaticRule, recording: Recording) -> bool:
-    """Whether the recording holds what the rule drafts and reads."""
-    return (
-        rule.neural_len <= recording.neural_cap
-        and (recording.shows_tokens or not rule.needs.tokens)
-        and (recording.shows_probabilities or not rule.needs.probabilities)
-    )
+    return [each for each in settings if missing(recording, each.rule.needs) is None]
 
 
 class Lines:
@@ -157,7 +149,7 @@ def grow(
             there.spec: there
             for winner in set(winners(grid, speeds))
             for _, there in lines.open_edges(grid[winner], cap)
-            if is_replayable(there.rule, recording)
+            if missing(recording, there.rule.needs) is None
         }
         if not following:
             break
