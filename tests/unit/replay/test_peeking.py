@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from crooked import Honest, OwnRival, Splicing
+from crooked import OwnRival, Splicing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, common
 from wild_policy import WildPolicy
 
-from adaspec.policy.protocol import Batch, Policy, Proposal, Report
+from adaspec.policy.base import BasePolicy
+from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
 from adaspec.replay.loop import run_policy
 
 COST = random_cost(np.random.default_rng(7))
@@ -54,8 +55,15 @@ def copied(facts: Any) -> Any:
     )
 
 
-class Vandal(Honest):
+class Vandal(BasePolicy):
     """Decides honestly on copies, then writes into everything that it was handed."""
+
+    def __init__(self, honest: Policy) -> None:
+        self.honest, self.deciding = honest, getattr(honest, "deciding", None)
+
+    def start(self, setup: Setup) -> None:
+        self.setup = setup
+        self.honest.start(setup)
 
     def forwards(self, batch: Batch) -> int:
         self.batch = replace(copied(batch), matches=copied(batch.matches))
@@ -95,7 +103,7 @@ def test_a_policy_that_writes_into_what_it_is_handed_changes_nothing(
     for seed in range(8):
         recording = recording_of(random_requests(seed, 6, tokens=tokens), seed=seed)
         order = np.array([0, 1, 2, 3, 4, 5, 0, 1], np.int32)
-        honest = run_policy(recording, Honest(policy), order, 3, COST, 9)
+        honest = run_policy(recording, policy, order, 3, COST, 9)
         vandal = run_policy(recording, Vandal(policy), order, 3, COST, 9)
         arrays = {name: getattr(honest, name) for name in ("token_s", "request_s")}
         assert replace(vandal, **arrays) == replace(honest, **arrays)
