@@ -108,7 +108,9 @@ def _workloads(reader: TraceReader, progress: Progress) -> list[dict[str, Any]]:
             "workload": name,
             "requests": len(ids[name]),
             **{key: counts[name][key] for key in sums},
-            "sources": [_source(of, np.concatenate(all_)) for of, all_ in accepted[name].items()],
+            "sources": [
+                _source(source, np.concatenate(parts)) for source, parts in accepted[name].items()
+            ],
         }
         for name in ids
     ]

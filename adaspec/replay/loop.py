@@ -111,9 +111,8 @@ class _Run:
         context, drafted = int((prompt + position).sum()), neural_len + ngram_len
         shape = batch_shape(len(slots), context, drafted, forwards, bool(loop.holds_neural.any()))
         seconds = float(step_s(self.costs, shape))
-        told = (drafted, neural_len, accepted, emitted, counts)
-        report = Report(batch, proposal, *(array.copy() for array in told), seconds)
-        self.policy.ask("learn", report)
+        told = accepted.copy(), emitted.copy(), counts.copy()  # it may write into the arrays
+        self.policy.ask("learn", Report(batch, proposal, drafted, neural_len, *told, seconds))
         going_on = counts < left
         if going_on.any():
             tokens = emitted[going_on]
