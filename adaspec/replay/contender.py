@@ -30,7 +30,9 @@ def parse_contender(text: str) -> Contender:
         return _REPLAYED_ONLY[head](text)
     if head in FIRST_WORDS:
         return parse_policy(text)
-    if _is_folder(text) or text in shipped_policies():
+    # Sound or not, a trained policy's folder has one of these files, and a trace has neither.
+    has_policy = any(_exists(Path(text) / name) for name in (CHECKSUMS, NETWORKS))
+    if has_policy or text in shipped_policies():
         return _loaded(text)
     _refuse_path(text)
     return parse_policy(text)
@@ -87,10 +89,9 @@ _RESERVED = FIRST_WORDS | set(_REPLAYED_ONLY) | {"static", "adaptive", "crossfit
 """What the rows of a report begin with that are no trained policy's."""
 
 
-def _is_folder(text: str) -> bool:
-    """Whether a trained policy lies there, sound or not; a trace has neither of these files."""
+def _exists(path: Path) -> bool:
     try:
-        return any((Path(text) / name).exists() for name in (CHECKSUMS, NETWORKS))
+        return path.exists()
     except (OSError, ValueError):  # no name that a file could have
         return False
 
@@ -114,11 +115,7 @@ def _refuse_path(text: str) -> None:
     advice = "give a policy spec, or the folder of a trained policy"
     if not text.strip():
         raise SpecError(f"the policy spec is empty: {advice}")
-    try:
-        exists = Path(text).exists()
-    except (OSError, ValueError):  # no name that a file could have
-        exists = False
-    if exists:
+    if _exists(Path(text)):
         raise SpecError(f"'{text}' is not the folder of a trained policy: {advice}")
     if "/" in text:
         raise SpecError(f"'{text}': there is no such folder: {advice}")
