@@ -31,11 +31,6 @@ class BasePolicy(Policy):
 
     name = "base"
 
-    @property
-    def needs(self) -> Needs:
-        """Nothing, as far as is known."""
-        return Needs()
-
 
 def needs_of(policy: object) -> Needs:
     """What a policy says that it needs; one that says nothing needs nothing."""
