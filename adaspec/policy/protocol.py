@@ -144,6 +144,7 @@ class Policy(Protocol):
 
     def start(self, setup: Setup) -> None:
         """Forget everything and prepare for a run."""
+        return
 
     def holds_drafter(self, load: int) -> bool:
         """Whether requests hold the drafter where so many run, asked as one enters and each step.
@@ -166,3 +167,4 @@ class Policy(Protocol):
 
     def learn(self, report: Report) -> None:
         """Take in what came of a step."""
+        return
