@@ -35,10 +35,10 @@ from adaspec.evaluate.options import CAP  # noqa: E402
 from adaspec.evaluate.selection import Wanted, select  # noqa: E402
 from adaspec.policy.learned import LearnedPolicy, load_policy  # noqa: E402
 from adaspec.policy.spec import parse_policy  # noqa: E402
+from adaspec.replay.closed_loop import Result  # noqa: E402
 from adaspec.replay.orders import draw_orders  # noqa: E402
 from adaspec.replay.player import Player  # noqa: E402
 from adaspec.replay.recording import build_recording  # noqa: E402
-from adaspec.replay.result import Result  # noqa: E402
 from adaspec.trace.schema import Request  # noqa: E402
 
 UNFINISHED = "rows.partial.json"

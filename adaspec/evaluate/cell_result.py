@@ -30,9 +30,9 @@ from adaspec.evaluate.hindsight import (
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
 from adaspec.policy.spec import parse_policy
+from adaspec.replay.closed_loop import Result
 from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.player import Contender, Player
-from adaspec.replay.result import Result
 from adaspec.replay.suffix import SuffixDecoding
 
 MEMORY_ORACLES = ("combine", "plan-splice")

@@ -32,11 +32,11 @@ from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import RememberedRecordings, build_recording
-from adaspec.replay.result import Result
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 
@@ -242,7 +242,7 @@ def evaluate_by_protocol(
     # The simulator decides every step when the last one's outcome is known.
     options = replace(options, engine=SYNC)
     document = document_of(selection, named, options, protocol, protocol)
-    return document | {"rows": rows, "headline": [], "keep_alive_forwards": None}
+    return document | {"rows": rows, "headline": []}
 
 
 def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from adaspec.evaluate.table import lift, times
-from adaspec.evaluate.tables import OPPONENT, Entry, Report
+from adaspec.evaluate.tables import OPPONENT, Report
 
 GREY = "#7F8B96"
 _NAMED = ("#DE5A1E", "#B0599F", "#A07D16", "#4F8F3A")
@@ -61,7 +60,7 @@ def speedup_by_load(report: Report, workload: str) -> dict[str, Any] | None:
 
 
 def _line(report: Report, workload: str, name: str, label: str, colour: str) -> dict[str, Any]:
-    """A policy's speedups, with their intervals and what a pointer tells of each."""
+    """A policy's speedups, with their intervals."""
     entries = report.across(workload, name)
     halves = [(ends[1] - ends[0]) / 2 if (ends := each.get("ci95")) else 0 for each in entries]
     return {
@@ -72,17 +71,4 @@ def _line(report: Report, workload: str, name: str, label: str, colour: str) -> 
         "mode": "lines+markers",
         "line": {"color": colour, "width": 3},
         "marker": {"color": colour, "size": 9},
-        "hovertext": [_said(name, entry) for entry in entries],
-        "hoverinfo": "text",
     }
-
-
-def _said(name: str, entry: Entry) -> str:
-    lines = (
-        f"{name} at {entry.get('concurrency')}: {times(entry.get('speedup'), entry.get('ci95'))}",
-        f"as {entry['detail']['spec']}" if entry.get("detail", {}).get("spec") else "",
-        f"{OPPONENT} {lift(entry['lift_over_static_best'], entry.get('lift_ci95'))}"
-        if entry.get("lift_over_static_best") is not None
-        else "",
-    )
-    return "<br>".join(html.escape(line) for line in lines if line)

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from adaspec.draft.match import LONGEST_MATCH
 from adaspec.policy.spec import FORMS, Field, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.replay.player import missing
 from adaspec.replay.recording import Recording
 
 Speeds = NDArray[np.float64]
 
-FIXED, HYBRID, SPLICE, UNTIL, NONE = "fixed", "hybrid", "splice", "until", "none"
 ROUNDS = 40
 """How often a grid grows at most; winners that then still lie on an edge are flagged."""
 
@@ -31,18 +31,16 @@ class Grid:
     """All combinations of the values tried at first for one spec's fields."""
 
     head: str
-    family: str
     values: tuple[tuple[int, ...], ...]
 
 
 GRIDS = (
-    Grid("none", NONE, ()),
-    Grid("fixed:ngram", FIXED, ((3, 5, 8, 12, 16, 32), (1, 2, 3, 5))),
-    Grid("fixed:neural", FIXED, (tuple(range(1, 9)),)),
-    Grid("hybrid", HYBRID, ((2, 3, 4, 5, 6, 8, 10), (3, 5, 8, 12, 16, 20, 32), (0, 1, 2, 3, 4))),
+    Grid("none", ()),
+    Grid("fixed:ngram", ((3, 5, 8, 12, 16, 32), (1, 2, 3, 5))),
+    Grid("fixed:neural", (tuple(range(1, 9)),)),
+    Grid("hybrid", ((2, 3, 4, 5, 6, 8, 10), (3, 5, 8, 12, 16, 20, 32), (0, 1, 2, 3, 4))),
     Grid(
         "hybrid-splice",
-        SPLICE,
         (
             (2, 3, 4, 5, 6, 8, 10, 14, 32),
             (5, 8, 12, 20, 48),
@@ -53,21 +51,19 @@ GRIDS = (
     ),
     Grid(
         "hybrid-agree",
-        SPLICE,
         ((1, 2, 3, 4, 6), (5, 12, 20), (1, 2, 3), (1, 2, 4), (3, 5, 10)),
     ),
-    Grid("fixed:neural-until", UNTIL, (tuple(range(2, 9)), tuple(range(10, 100, 10)))),
+    Grid("fixed:neural-until", (tuple(range(2, 9)), tuple(range(10, 100, 10)))),
     Grid(
         "hybrid-until",
-        UNTIL,
         ((2, 4, 6, 10), (5, 12, 20), (2, 3, 5, 8), (20, 40, 60, 80), (1, 2, 4), (3, 5, 10)),
     ),
 )
 
 _VALUES = {grid.head: grid.values for grid in GRIDS}
 MEMORY_GRIDS = (
-    Grid("fixed:memory", FIXED, _VALUES["fixed:ngram"]),
-    Grid("hybrid-memory", SPLICE, _VALUES["hybrid-splice"]),
+    Grid("fixed:memory", _VALUES["fixed:ngram"]),
+    Grid("hybrid-memory", _VALUES["hybrid-splice"]),
 )
 """Settings that also copy from earlier answers."""
 
@@ -97,16 +93,7 @@ class Setting:
 def grid_of(recording: Recording, grids: Sequence[Grid] = GRIDS) -> list[Setting]:
     """All settings of the grids that the recording can replay, in the order of the grids."""
     settings = (Setting(grid, values) for grid in grids for values in product(*grid.values))
-    return [each for each in settings if is_replayable(each.rule, recording)]
-
-
-def is_replayable(rule: StaticRule, recording: Recording) -> bool:
-    """Whether the recording holds what the rule drafts and reads."""
-    return (
-        rule.neural_len <= recording.neural_cap
-        and (recording.shows_tokens or not rule.needs.tokens)
-        and (recording.shows_probabilities or not rule.needs.probabilities)
-    )
+    return [each for each in settings if missing(recording, each.rule.needs) is None]
 
 
 class Lines:
@@ -162,7 +149,7 @@ def grow(
             there.spec: there
             for winner in set(winners(grid, speeds))
             for _, there in lines.open_edges(grid[winner], cap)
-            if is_replayable(there.rule, recording)
+            if missing(recording, there.rule.needs) is None
         }
         if not following:
             break

@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
 from adaspec.evaluate.grids import (
-    FIXED,
     GRIDS,
-    HYBRID,
     MEMORY_GRIDS,
-    NONE,
     Grid,
     Lines,
     Setting,
@@ -44,6 +41,12 @@ FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best
 STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
 STATIC_UNDELAYED, STATIC_MEMORY = "static:undelayed", "static:memory"
 VLLM_BEST = "vllm:best"
+_FAMILIES = {
+    FIXED_BEST: ("none", "fixed:ngram", "fixed:neural"),
+    HYBRID_BEST: ("hybrid",),
+    STATIC_BEST: None,
+}
+"""Of which kinds of rules the best are shown; None: of all."""
 _CHUNK = 64
 
 
@@ -141,9 +144,8 @@ def _winning(
 ) -> dict[Cell, dict[str, int]]:
     """Per cell, the place in the grid of every winner."""
     families = {
-        FIXED_BEST: [i for i, s in enumerate(grid) if s.grid.family in (FIXED, NONE)],
-        HYBRID_BEST: [i for i, s in enumerate(grid) if s.grid.family == HYBRID],
-        STATIC_BEST: list(range(len(grid))),
+        name: [at for at, each in enumerate(grid) if heads is None or each.grid.head in heads]
+        for name, heads in _FAMILIES.items()
     }
     winning: dict[Cell, dict[str, int]] = {
         cell: {
@@ -243,14 +245,15 @@ def tuned_winners(
     """
     rows, winners = tuned_rows(named), {}
     for contender in named:
-        rule = _nearest_rule(_static_tuned(contender, player.engine), concurrency, contender)
-        if rule is not None and player.refusal(rule) is None:
-            winners[rows[contender.name]] = Winner(rule)
-        if not player.is_async:
-            continue
-        undelayed = _nearest_rule(_static_tuned(contender), concurrency, contender)
-        if undelayed is not None and player.refusal(undelayed) is None:
-            winners[undelayed_row(rows[contender.name])] = Winner(UndelayedRule(undelayed))
+        for engine in dict.fromkeys((player.engine, SYNC)):
+            rule = _nearest_rule(_static_tuned(contender, engine), concurrency, contender)
+            if rule is None or player.refusal(rule) is not None:
+                continue
+            row = rows[contender.name]
+            if engine == player.engine:
+                winners[row] = Winner(rule)
+            else:
+                winners[undelayed_row(row)] = Winner(UndelayedRule(rule))
     return winners
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,63 +77,52 @@ def ngram_accepted(request: Request) -> NDArray[np.int64]:
     return np.minimum(runs, NGRAM_CAP).astype(np.int64)
 
 
-@dataclass(slots=True)
-class _Workload:
-    """The size of a workload, and the accepted counts of all drafts by source."""
-
-    ids: set[str] = field(default_factory=set)
-    paired: int = 0
-    steps: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    accepted: dict[str, list[NDArray[Any]]] = field(default_factory=lambda: defaultdict(list))
-
-    def document(self, name: str) -> dict[str, Any]:
-        """The workload as JSON types."""
-        counts = {source: np.concatenate(parts) for source, parts in self.accepted.items()}
-        return {
-            "workload": name,
-            "requests": len(self.ids),
-            "paired": self.paired,
-            "steps": self.steps,
-            "prompt_tokens": self.prompt_tokens,
-            "output_tokens": self.output_tokens,
-            "sources": [
-                {
-                    "source": source,
-                    "drafts": len(each),
-                    "accepted_mean": float(each.mean()) if len(each) else None,
-                    "accepted_share_at_least_1": float((each > 0).mean()) if len(each) else None,
-                }
-                for source, each in counts.items()
-            ],
-        }
-
-
 def _workloads(reader: TraceReader, progress: Progress) -> list[dict[str, Any]]:
     """What each workload holds, and how much of each source's drafts was accepted.
 
     In a dense trace every position from 1 on counts as a draft, as nothing is decided at 0.
     """
-    found: dict[str, _Workload] = defaultdict(_Workload)
+    ids: dict[str, set[str]] = defaultdict(set)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    accepted: dict[str, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
     dense = reader.manifest.kind == "dense"
     rows: Iterator[Request | LoggedStep] = reader.requests() if dense else reader.steps()
     for done, row in enumerate(rows, 1):
-        sums = found[row.workload]
-        sums.ids.add(row.id)
+        count, by_source = counts[row.workload], accepted[row.workload]
+        ids[row.workload].add(row.id)
         if isinstance(row, Request):
-            sums.paired += row.paired
-            sums.prompt_tokens += len(row.prompt_tokens)
-            sums.output_tokens += len(row.output_tokens)
-            sums.accepted["ngram"].append(ngram_accepted(row)[1:])
+            count["paired"] += row.paired
+            count["prompt_tokens"] += len(row.prompt_tokens)
+            count["output_tokens"] += len(row.output_tokens)
+            by_source["ngram"].append(ngram_accepted(row)[1:])
             if row.neural_accepted is not None:
-                sums.accepted["neural"].append(row.neural_accepted[1:])
+                by_source["neural"].append(row.neural_accepted[1:])
         else:
-            sums.steps += 1
+            count["steps"] += 1
             if row.draft_len:
-                sums.accepted[row.source].append(np.array([row.accepted]))
+                by_source[row.source].append(np.array([row.accepted]))
         progress("reading the trace", done, reader.rows)
-    return [sums.document(name) for name, sums in found.items()]
+    sums = ("paired", "steps", "prompt_tokens", "output_tokens")
+    return [
+        {
+            "workload": name,
+            "requests": len(ids[name]),
+            **{key: counts[name][key] for key in sums},
+            "sources": [
+                _source(source, np.concatenate(parts)) for source, parts in accepted[name].items()
+            ],
+        }
+        for name in ids
+    ]
+
+
+def _source(name: str, accepted: NDArray[Any]) -> dict[str, Any]:
+    return {
+        "source": name,
+        "drafts": len(accepted),
+        "accepted_mean": float(accepted.mean()) if len(accepted) else None,
+        "accepted_share_at_least_1": float((accepted > 0).mean()) if len(accepted) else None,
+    }
 
 
 def _inspect_policy(path: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ A log of a live server cannot be replayed, but its texts are the same whoever dr
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,10 @@ from adaspec.replay.contender import check_distinct
 from adaspec.replay.logged import Log, LoggedRequest, log_of, read_logged
 from adaspec.replay.logged_path import path_of, plans_of, seconds_of
 from adaspec.replay.player import Contender
+from adaspec.replay.recording import Recording
 from adaspec.trace.reader import TraceReader, open_traces
 
 Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Longs = NDArray[np.int64]
 
 LOGGED = "logged"
@@ -72,17 +71,12 @@ def read_log(
     readers: Sequence[TraceReader], wanted: Wanted
 ) -> tuple[Selection, list[LoggedRequest]]:
     """What is chosen of logged traces, and the chosen requests with their steps."""
-    found, unusable = read_logged(readers, EvaluationError)
-    left_out = {
-        name: Counter(reasons)
-        for name, reasons in unusable.items()
-        if wanted.workload in (None, name)
-    }
+    found, left_out = read_logged(readers, EvaluationError)
     requests = [each.request for each in found]
     selection = selection_of(readers, requests, wanted, left_out, neural=False)
     chosen = {id(request) for request in selection.requests}
     logged = [each for each in found if id(each.request) in chosen]
-    if not all(each.running.all() for each in logged):
+    if not all(each.steps["running"].all() for each in logged):
         raise EvaluationError(
             f"{', '.join(selection.sources)}: a step does not say how many requests ran, which its "
             "price depends on: log 'running' with every step, as a server's trace_dir does"
@@ -100,37 +94,24 @@ def judge(
     check_distinct(named)
     rules = {NONE: StaticRule()} | {each.name: _rule_of(each) for each in named}
     log, priced = log_of(logged), cost.without_deciding()
-    counts, workloads = _resampled(log, options), {ALL: np.ones(len(logged), np.bool_)}
-    if len(log.recording.workloads) > 1:
-        for at, workload in enumerate(log.recording.workloads):
-            workloads[workload] = log.recording.workload == at
-    by_request = _ran(log, priced)
-    ran = {
-        name: np.stack([counts[:, chosen] @ each[chosen] for each in by_request])
-        for name, chosen in workloads.items()
-    }
-    rows = [
-        _row(log, name, chosen, LOGGED)
-        | {"estimates": {"shown": _figures(log, chosen, ran[name], ran[name])}}
-        for name, chosen in workloads.items()
-    ]
+    counts = _resampled(log.recording, options)
+    ran = [counts @ each for each in _ran(log, priced)]
+    row = {"workload": ALL, "requests": len(logged)}
+    rows = [row | {"policy": LOGGED, "estimates": {"shown": _figures(log, ran, ran)}}]
     for policy, rule in rules.items():
         plans = plans_of(log, rule, options.cap, priced)
-        for name, chosen in workloads.items():
-            unsupported, missing = _support(log, chosen, plans.neural[log.at])
-            if missing and name == ALL:
-                raise EvaluationError(
-                    f"policy '{policy}': {missing}: log with a policy that drafts so, or "
-                    "record a dense trace"
-                )
-            revealed = path = None
-            if not missing:
-                expected = path_of(log, plans, counts * chosen)
-                _, _, steps, shown = expected[:, 0]
-                revealed = float(shown / steps)
-                path = _figures(log, chosen, expected, ran[name])
-            shares = {"revealed_share": revealed, "unsupported_share": unsupported}
-            rows.append(_row(log, name, chosen, policy) | shares | {"estimates": {"path": path}})
+        missing = _missing_support(log, plans.neural[log.at])
+        if missing:
+            raise EvaluationError(
+                f"policy '{policy}': {missing}: log with a policy that drafts so, or "
+                "record a dense trace"
+            )
+        *expected, steps_shown = path_of(log, plans, counts)
+        estimate = {
+            "revealed_share": float(steps_shown[0] / expected[-1][0]),
+            "estimates": {"path": _figures(log, expected, ran)},
+        }
+        rows.append(row | {"policy": policy} | estimate)
     return rows
 
 
@@ -148,57 +129,45 @@ def _rule_of(policy: Contender) -> StaticRule:
     )
 
 
-def _resampled(log: Log, options: Options) -> Array:
+def _resampled(recording: Recording, options: Options) -> Array:
     """How often each request stands in the sample itself, and in each replicate of it.
 
     It is (1 + replicates, requests); requests are resampled within workloads.
     """
     rng = np.random.default_rng([options.seed, 0x10661])
-    counts = np.ones((1 + options.resamples, len(log.recording)))
-    for workload in log.recording.workloads:
-        chosen = log.recording.members(workload)
+    counts = np.ones((1 + options.resamples, len(recording)))
+    for workload in recording.workloads:
+        chosen = recording.members(workload)
         size = len(chosen)
         counts[1:, chosen] = rng.multinomial(size, np.full(size, 1 / size), options.resamples)
     return counts
 
 
-def _support(log: Log, chosen: Bools, neural: Longs) -> tuple[float, str]:
-    """The share of decisions at which a rule drafts farther than the log shows; what is missing."""
-    steps = chosen[log.request]
-    share = float((neural > log.shown)[steps].mean())
-    for token in range(1, int(neural[steps].max(initial=0)) + 1):
-        count = int(log.reached(token)[steps].sum())
+def _missing_support(log: Log, neural: Longs) -> str:
+    """Why the log cannot tell of a rule that drafts so many neural tokens; empty where it can."""
+    for token in range(1, int(neural.max(initial=0)) + 1):
+        count = int(log.reached(token).sum())
         if count < MIN_REACHED:
-            return share, (
+            return (
                 f"the log shows {count} times whether neural token {token} was accepted, "
                 f"{MIN_REACHED} are needed"
             )
+    share = float((neural > log.steps["shown"]).mean())
     if share > MAX_UNSUPPORTED:
-        return share, (
+        return (
             f"at {share:.0%} of the logged decisions it drafts farther than the log shows, at most "
             f"{MAX_UNSUPPORTED:.0%} may be so"
         )
-    return share, ""
+    return ""
 
 
-def _row(log: Log, workload: str, chosen: Bools, policy: str) -> dict[str, Any]:
-    running = log.running[chosen[log.request]]
-    return {
-        "workload": workload,
-        "policy": policy,
-        "requests": int(chosen.sum()),
-        "decisions": len(running),
-        "running": float(running.mean()),
-    }
-
-
-def _figures(log: Log, chosen: Bools, totals: Array, logged: Array) -> dict[str, Any]:
+def _figures(log: Log, totals: Sequence[Array], logged: Sequence[Array]) -> dict[str, Any]:
     """Tokens per step and per second, and the lift over the logging policy, with intervals.
 
-    Totals begin with tokens, seconds and steps, each by sample.
+    Totals are tokens, seconds and steps, each by sample.
     """
-    (tokens, seconds, steps), (logged_tokens, logged_seconds) = totals[:3], logged[:2]
-    smallest = int(np.unique(log.recording.workload[chosen], return_counts=True)[1].min())
+    (tokens, seconds, steps), (logged_tokens, logged_seconds, _) = totals, logged
+    smallest = int(np.bincount(log.recording.workload).min())
     # Resampling m requests understates their variance; one request says nothing about it.
     ratio = smallest / (smallest - 1) if smallest > 1 else math.inf
     figures = dict[str, Any]()
@@ -213,13 +182,14 @@ def _figures(log: Log, chosen: Bools, totals: Array, logged: Array) -> dict[str,
     return figures
 
 
-def _ran(log: Log, cost: CostModel) -> list[NDArray[Any]]:
+def _ran(log: Log, cost: CostModel) -> list[Array]:
     """Logged tokens, seconds and steps by request; those that the drafter drafted for held it."""
-    copied = np.where(log.neural_len > 0, 0, log.drafted)
-    drafts = np.stack([copied, log.neural_len, log.drafted - log.neural_len - copied], axis=1)
-    holds = (np.bincount(log.request, log.neural_len) > 0)[log.request]
-    context = log.recording.columns.prompt[log.request] + log.position
-    running, drafts = log.running.astype(np.int64), drafts.astype(np.int64)
+    neural, drafted = log.steps["neural_len"], log.steps["drafted"]
+    copied = np.where(neural > 0, 0, drafted)
+    drafts = np.stack([copied, neural, drafted - neural - copied], axis=1).astype(np.int64)
+    holds = (np.bincount(log.request, neural) > 0)[log.request]
+    context = log.recording.columns.prompt[log.request] + log.steps["position"]
+    running = log.steps["running"].astype(np.int64)
     seconds = seconds_of(cost.constants(), running, context, drafts, holds)
-    steps = np.minimum(log.accepted + 1, log.left), seconds, np.ones(len(seconds))
+    steps = np.minimum(log.steps["accepted"] + 1, log.left), seconds, np.ones(len(seconds))
     return [np.bincount(log.request, each) for each in steps]

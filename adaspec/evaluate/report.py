@@ -70,14 +70,11 @@ class EvaluationReport:
         from adaspec.evaluate.figure import speedup_by_load
         from adaspec.evaluate.page import page
 
+        command = self.document.get("command", "")
         if self.is_of_log:
-            return page(
-                "What a log says of other policies",
-                [Section("Estimates", [tables.estimates(self.document)])],
-                Table("", [], []),
-                self.notes,
-                self.document.get("command", ""),
-            )
+            sections = [Section("Estimates", [tables.estimates(self.document)])]
+            title, settings = "What a log says of other policies", Table("", [], [])
+            return page(title, sections, settings, self.notes, command)
         report = tables.Report(self.document)
         judged = ", ".join(report.judged or ("the baselines and the oracles",))
         return page(
@@ -85,7 +82,7 @@ class EvaluationReport:
             _sections(report, report.workloads, speedup_by_load),
             tables.settings(report),
             [tables.HOW_TO_READ],
-            self.document.get("command", ""),
+            command,
         )
 
     @property

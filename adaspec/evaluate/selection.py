@@ -99,6 +99,7 @@ def selection_of(
     where = ", ".join(str(reader.path) for reader in readers)
     check_names(requests, wanted, where)
     kept, unpaired = [], []
+    left_out = {name: n for name, n in left_out.items() if wanted.workload in (None, name)}
     for request in requests:
         if wanted.workload in (None, request.workload):
             reason = wanted.reason_against(request, neural)
@@ -169,13 +170,8 @@ def check_names(requests: Sequence[Request], wanted: Wanted, where: str) -> None
             f"{where}: no workload '{wanted.workload}'{nearest(wanted.workload, workloads)} "
             f"(has: {', '.join(workloads) or 'none'})"
         )
-    check_excluded(wanted.exclude, requests, where)
-
-
-def check_excluded(exclude: Iterable[str], requests: Iterable[Request], where: str) -> None:
-    """Refuse the name of a request to leave out, WORKLOAD/ID, that none of them has."""
     names = {f"{request.workload}/{request.id}" for request in requests}
-    for name in exclude:
+    for name in wanted.exclude:
         if name not in names:
             raise EvaluationError(
                 f"{where}: no request '{name}' to exclude{nearest(name, names)} (write WORKLOAD/ID)"

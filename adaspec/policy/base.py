@@ -1,13 +1,11 @@
-"""A policy that drafts nothing, for others to inherit from; and what a policy needs."""
+"""What a policy needs, and what it does to decide; and one that others inherit from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from adaspec.cost.model import Costs, Deciding
-from adaspec.policy.protocol import Batch, Proposal, Report, Setup
+from adaspec.policy.protocol import Policy, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,34 +26,10 @@ class Needs:
     """Whether it copies from the answers of earlier requests as well."""
 
 
-class BasePolicy:
-    """Every method of the `Policy` protocol, answered so that nothing happens."""
+class BasePolicy(Policy):
+    """A policy that drafts nothing, for others to inherit from."""
 
     name = "base"
-
-    @property
-    def needs(self) -> Needs:
-        """Nothing, as far as is known."""
-        return Needs()
-
-    def start(self, setup: Setup) -> None:
-        """Nothing is remembered between steps."""
-
-    def holds_drafter(self, load: int) -> bool:
-        """At every load."""
-        return True
-
-    def forwards(self, batch: Batch) -> int:
-        """No forwards."""
-        return 0
-
-    def decide(self, batch: Batch) -> Proposal:
-        """Nothing."""
-        nothing = np.zeros(len(batch), dtype=np.int32)
-        return Proposal(nothing, nothing.copy())
-
-    def learn(self, report: Report) -> None:
-        """Nothing is learned."""
 
 
 def needs_of(policy: object) -> Needs:

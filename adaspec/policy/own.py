@@ -5,16 +5,34 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from adaspec.errors import AdaspecError, PolicyFault, SpecError, nearest
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 
 _DEFAULTS = BasePolicy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnPolicy:
+    """An object that is a policy; the methods that it lacks are those of `BasePolicy`."""
+
+    name: str
+    policy: Any
+
+    def ask(self, method: str, fact: object) -> Any:
+        """What the policy answers; an exception that it raises is a `PolicyFault`."""
+        own = getattr(self.policy, method, None)
+        try:
+            return getattr(_DEFAULTS, method)(fact) if own is None else own(fact)
+        except AdaspecError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PolicyFault(
+                f"policy '{self.name}' failed in {method}: {_reason(error)}"
+            ) from error
 
 
 def own_policy(text: str) -> OwnPolicy:
@@ -34,67 +52,17 @@ def own_policy(text: str) -> OwnPolicy:
             f"policy '{text}' cannot be made: {_reason(error)}{guess} (MODULE is searched in the "
             "folder you are in first, and NAME must be what takes no arguments)"
         ) from error
-    return guarded(text, policy)
+    return named_policy(text, policy)
 
 
-def guarded(name: str, policy: Any) -> OwnPolicy:
-    """The policy under this name, its faults as its own; a `SpecError` where it decides nothing."""
+def named_policy(name: str, policy: object) -> OwnPolicy:
+    """The policy under this name; a `SpecError` where it decides nothing."""
     if not callable(getattr(policy, "decide", None)):
         raise SpecError(
             f"policy '{name}' is no policy: it has no method 'decide'; "
             "adaspec.policy.protocol.Policy says what a policy has"
         )
     return OwnPolicy(name, policy)
-
-
-class OwnPolicy:
-    """Calls a policy; an exception that it raises is a `PolicyFault`.
-
-    What the policy lacks is answered as by `BasePolicy`.
-    """
-
-    def __init__(self, name: str, policy: Any) -> None:
-        self.name = name
-        self._policy = policy
-
-    def start(self, setup: Setup) -> None:
-        """Pass it on."""
-        self._call("start", setup)
-
-    def holds_drafter(self, load: int) -> bool:
-        """Its answer, if that is a truth value."""
-        answer = self._call("holds_drafter", load)
-        if not isinstance(answer, bool | np.bool_):
-            raise PolicyFault(
-                f"policy '{self.name}' answers holds_drafter with {answer!r:.80}: True or False is "
-                "expected"
-            )
-        return bool(answer)
-
-    def forwards(self, batch: Batch) -> int:
-        """Its answer, which whoever asks checks."""
-        answer: int = self._call("forwards", batch)
-        return answer
-
-    def decide(self, batch: Batch) -> Proposal:
-        """Its answer, which whoever asks checks."""
-        answer: Proposal = self._call("decide", batch)
-        return answer
-
-    def learn(self, report: Report) -> None:
-        """Pass it on."""
-        self._call("learn", report)
-
-    def _call(self, method: str, fact: object) -> Any:
-        own = getattr(self._policy, method, None)
-        try:
-            return getattr(_DEFAULTS, method)(fact) if own is None else own(fact)
-        except AdaspecError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyFault(
-                f"policy '{self.name}' failed in {method}: {_reason(error)}"
-            ) from error
 
 
 def _reason(error: BaseException) -> str:

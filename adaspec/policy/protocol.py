@@ -1,15 +1,10 @@
 """The protocol of a policy of one's own, which a replay asks step by step.
 
-A policy is a class with a method `decide`, and others where the defaults of `BasePolicy` do not do:
-
-    start(setup)            a run begins: forget all
-    holds_drafter(load)     whether requests hold the neural drafter where so many run
-    forwards(batch)         before drafting: how often the drafter runs in this step
-    decide(batch)           after it: which tokens of which source are verified, per row
-    learn(report)           what the target made of them
+A policy is a class with a method `decide`, and others where the defaults of `Policy` do not do. In
+every step `forwards` is asked before drafting, `decide` after it, and `learn` told what came of it.
 
 Everything is a struct of arrays over the running rows; `slots` name requests across steps. What a
-policy is handed is all that it can know: arrays of facts, and methods that look up in the text as
+policy is handed is all that it can know: arrays of facts, and functions that look up in the text as
 far as it is known. The arrays are its own: it may write into them.
 """
 
@@ -50,14 +45,14 @@ class Setup:
     """One of `cost.engine.ENGINES`."""
 
 
-class Context(Protocol):
+@dataclass(frozen=True, slots=True)
+class Context:
     """Look-ups in the text of running requests, as far as it is known."""
 
-    def tail(self, count: int) -> Ints:
-        """The last `count` known tokens of every row, padded with -1 on the left."""
-
-    def candidate(self, count: int) -> Ints:
-        """What every row's most recent match would copy, padded with -1."""
+    tail: Callable[[int], Ints]
+    """(count) -> the last `count` known tokens of every row, padded with -1 on the left."""
+    candidate: Callable[[int], Ints]
+    """(count) -> what every row's most recent match would copy, padded with -1."""
 
 
 @dataclass(slots=True)
@@ -139,7 +134,7 @@ class Report:
 
 
 class Policy(Protocol):
-    """Decides, per step and per request, who drafts and how far.
+    """Decides, per step and per request, who drafts and how far; by default nobody does.
 
     One object may be run many times; `start` begins each run anew. Whole numbers of any width are
     taken. `Setup.cost.step_s` prices a step.
@@ -149,6 +144,7 @@ class Policy(Protocol):
 
     def start(self, setup: Setup) -> None:
         """Forget everything and prepare for a run."""
+        return
 
     def holds_drafter(self, load: int) -> bool:
         """Whether requests hold the drafter where so many run, asked as one enters and each step.
@@ -156,15 +152,19 @@ class Policy(Protocol):
         False takes it from all that run, for good: a step without the drafter leaves a hole in its
         cache.
         """
+        return True
 
     def forwards(self, batch: Batch) -> int:
         """How often the drafter runs in this step, up to `Setup.neural_cap`; `decide` follows.
 
         It is 0 where no row holds the drafter.
         """
+        return 0
 
     def decide(self, batch: Batch) -> Proposal:
         """What is verified."""
+        return Proposal(np.zeros(len(batch), np.int32), np.zeros(len(batch), np.int32))
 
     def learn(self, report: Report) -> None:
         """Take in what came of a step."""
+        return

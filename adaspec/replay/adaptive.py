@@ -9,8 +9,8 @@ from adaspec.jit import compiled
 from adaspec.policy import adaptive
 from adaspec.policy.adaptive import Adaptive, Array, Ints, Rival
 from adaspec.replay import closed_loop
+from adaspec.replay.closed_loop import Result
 from adaspec.replay.recording import Columns, Recording
-from adaspec.replay.result import Result
 
 
 @compiled

@@ -7,7 +7,7 @@ reading prompts is charged, the prompts of those that enter are tokens of the st
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +16,34 @@ from numpy.typing import NDArray
 from adaspec.cost.model import Costs, StepShape, deciding_s, reading_shape, step_s, verify_s
 from adaspec.jit import compiled
 from adaspec.replay.recording import Columns
-from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Totals of one run, summed over its steps, and the seconds of every request that finished."""
+
+    tokens: float
+    time_s: float
+    steps: float
+    row_steps: float
+    accepted: float
+    drafted: float
+    neural_steps: float
+    deciding_s: float
+    """The part of `time_s` that deciding took."""
+    token_s: NDArray[np.float64]
+    """Per output token, one entry per finished request."""
+    request_s: NDArray[np.float64]
+    """From entering to ending, its prompt included, likewise."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Throughput of the whole batch."""
+        return self.tokens / self.time_s
+
 
 TOTALS = np.dtype([(each.name, "f8") for each in fields(Result) if each.type == "float"])
 """What a `Result` sums over the steps of a run."""

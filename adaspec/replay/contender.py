@@ -11,7 +11,7 @@ from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.artifact import CHECKSUMS, NETWORKS
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy, load_policy
-from adaspec.policy.own import OwnPolicy, guarded, own_policy
+from adaspec.policy.own import OwnPolicy, named_policy, own_policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.replay.oracles import MEMORY, ORACLES, Oracle
@@ -30,10 +30,10 @@ def parse_contender(text: str) -> Contender:
         return _REPLAYED_ONLY[head](text)
     if head in FIRST_WORDS:
         return parse_policy(text)
-    if _is_folder(text) or text in shipped_policies():
-        policy = load_policy(text)
-        _check_name(policy.name, text)
-        return policy
+    # Sound or not, a trained policy's folder has one of these files, and a trace has neither.
+    has_policy = any(_exists(Path(text) / name) for name in (CHECKSUMS, NETWORKS))
+    if has_policy or text in shipped_policies():
+        return _loaded(text)
     _refuse_path(text)
     return parse_policy(text)
 
@@ -55,9 +55,7 @@ def contender_of(given: object) -> Contender:
     if isinstance(given, str):
         return parse_contender(given)
     if isinstance(given, os.PathLike):
-        policy = load_policy(Path(given))
-        _check_name(policy.name, str(given))
-        return policy
+        return _loaded(Path(given))
     if isinstance(given, OwnPolicy | SuffixDecoding) or is_compiled(given):
         return given  # type: ignore[return-value]
     if isinstance(given, type):
@@ -67,7 +65,7 @@ def contender_of(given: object) -> Contender:
         name = type(given).__name__
     check_legible(name)
     _check_name(name, f"{type(given).__name__} object")
-    return guarded(name, given)
+    return named_policy(name, given)
 
 
 def _parse_oracle(text: str) -> Oracle:
@@ -91,12 +89,18 @@ _RESERVED = FIRST_WORDS | set(_REPLAYED_ONLY) | {"static", "adaptive", "crossfit
 """What the rows of a report begin with that are no trained policy's."""
 
 
-def _is_folder(text: str) -> bool:
-    """Whether a trained policy lies there, sound or not; a trace has neither of these files."""
+def _exists(path: Path) -> bool:
     try:
-        return any((Path(text) / name).exists() for name in (CHECKSUMS, NETWORKS))
+        return path.exists()
     except (OSError, ValueError):  # no name that a file could have
         return False
+
+
+def _loaded(folder: str | Path) -> LearnedPolicy:
+    """A trained policy, whose name means nothing else in a report."""
+    policy = load_policy(folder)
+    _check_name(policy.name, str(folder))
+    return policy
 
 
 def _check_name(name: str, text: str) -> None:
@@ -111,11 +115,7 @@ def _refuse_path(text: str) -> None:
     advice = "give a policy spec, or the folder of a trained policy"
     if not text.strip():
         raise SpecError(f"the policy spec is empty: {advice}")
-    try:
-        exists = Path(text).exists()
-    except (OSError, ValueError):  # no name that a file could have
-        exists = False
-    if exists:
+    if _exists(Path(text)):
         raise SpecError(f"'{text}' is not the folder of a trained policy: {advice}")
     if "/" in text:
         raise SpecError(f"'{text}': there is no such folder: {advice}")

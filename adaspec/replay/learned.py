@@ -31,6 +31,7 @@ from adaspec.predict.features import (
 )
 from adaspec.replay.closed_loop import (
     ClosedLoop,
+    Result,
     context_tokens,
     finish_step,
     goes_on,
@@ -40,7 +41,6 @@ from adaspec.replay.closed_loop import (
 )
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
-from adaspec.replay.result import Result
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,37 +22,36 @@ from adaspec.trace.schema import LoggedStep, Request
 
 Ints = NDArray[np.int32]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """Steps in order."""
-
-    position: Ints
-    neural_len: Ints
-    drafted: Ints
-    accepted: Ints
-    """Accepted tokens of the whole draft, neural or not."""
-    shown: Ints
-    """Neural tokens of which the log shows whether they are right: at least those verified."""
-    right: Ints
-    """How many of these are right, one after another."""
-    running: Ints
-    """Requests in the engine's batch; 0 where it is not known."""
+STEP = np.dtype(
+    [
+        ("position", "i4"),
+        ("neural_len", "i4"),
+        ("drafted", "i4"),
+        ("accepted", "i4"),
+        ("shown", "i4"),
+        ("right", "i4"),
+        ("running", "i4"),
+    ]
+)
+"""One step. `drafted` and `accepted` are of the whole draft, neural or not. Of `shown` neural
+tokens, at least those verified, the log shows whether they are right, and `right` of these are,
+one after another. `running` is the number of requests in the engine's batch, 0 if not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedRequest(Steps):
-    """One request's text, and its steps."""
+class LoggedRequest(NamedTuple):
+    """One request's text, and its steps in order."""
 
     request: Request
+    steps: NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log(Steps):
+@dataclass(frozen=True, slots=True)
+class Log:
     """Requests laid out flat, and all of their steps one after another."""
 
     recording: Recording
     """The requests as texts: what became of neural drafts is said by the steps."""
+    steps: NDArray[Any]
     first: NDArray[np.int64]
     """Index of each request's first step, and the number of steps at the end."""
 
@@ -63,16 +63,18 @@ class Log(Steps):
     @property
     def at(self) -> NDArray[np.int64]:
         """Each step's flat position."""
-        return self.recording.columns.offset[self.request] + self.position
+        return self.recording.columns.offset[self.request] + self.steps["position"]
 
     @property
     def left(self) -> Ints:
         """Tokens of the output that each step does not know yet."""
-        return (self.recording.columns.length[self.request] - self.position).astype(np.int32)
+        left = self.recording.columns.length[self.request] - self.steps["position"]
+        return left.astype(np.int32)
 
     def reached(self, token: int) -> NDArray[np.bool_]:
         """Whether each step shows what became of its neural token number `token`, from 1 on."""
-        return (self.shown >= token) & (self.right >= token - 1) & (self.left > token)
+        shown, right = self.steps["shown"], self.steps["right"]
+        return (shown >= token) & (right >= token - 1) & (self.left > token)
 
 
 def are_logged(traces: Paths, error: type[AdaspecError], use: str) -> bool:
@@ -89,7 +91,7 @@ def are_logged(traces: Paths, error: type[AdaspecError], use: str) -> bool:
 
 def read_logged(
     readers: Sequence[TraceReader], error: type[AdaspecError]
-) -> tuple[list[LoggedRequest], dict[str, dict[str, int]]]:
+) -> tuple[list[LoggedRequest], dict[str, Counter[str]]]:
     """The requests of use, and the number of the others by workload and reason; `error` if none."""
     requests: list[LoggedRequest] = []
     left_out: dict[str, Counter[str]] = {}
@@ -111,18 +113,16 @@ def read_logged(
             f"{readers[0].path}: no request of this logged trace is of use ({why}): record with "
             "text, positions and sources, or record a dense trace"
         )
-    return requests, {name: dict(counts) for name, counts in left_out.items()}
+    return requests, left_out
 
 
 def log_of(requests: Sequence[LoggedRequest]) -> Log:
     """The requests as flat arrays."""
+    steps = [each.steps for each in requests]
     return Log(
-        recording=build_recording([each.request for each in requests], 0),
-        first=np.cumsum([0, *(len(each.position) for each in requests)]),
-        **{
-            item.name: np.concatenate([getattr(each, item.name) for each in requests])
-            for item in fields(Steps)
-        },
+        build_recording([each.request for each in requests], 0),
+        np.concatenate(steps),
+        np.cumsum([0, *map(len, steps)]),
     )
 
 
@@ -133,63 +133,44 @@ def logged_request(steps: list[LoggedStep]) -> LoggedRequest | str:
         return "without their text"
     if len(head.output_tokens) < 2:
         return "with nothing to decode"
-    if any(step.position is None for step in steps):
-        return "with a step of unknown position"
-    neural = [length for step in steps if (length := _neural_len(step)) is not None]
-    if len(neural) < len(steps):
-        return "with a step of unknown source"
-    position = np.array([step.position for step in steps], np.int32)
-    accepted = np.array([step.accepted for step in steps], np.int32)
+    found = np.zeros(len(steps), STEP)
+    for step, facts in zip(steps, found, strict=True):
+        neural_len = step.neural_len
+        if neural_len is None and (step.draft_len == 0 or step.source in ("none", "ngram")):
+            neural_len = 0
+        elif neural_len is None and step.source == "neural":
+            neural_len = step.draft_len
+        if step.position is None:
+            return "with a step of unknown position"
+        if neural_len is None:
+            return "with a step of unknown source"
+        following = head.output_tokens[step.position + neural_len :]
+        facts["position"], facts["neural_len"] = step.position, neural_len
+        facts["drafted"], facts["accepted"] = step.draft_len, step.accepted
+        facts["shown"], facts["right"] = _shown(step, neural_len, following)
+        facts["running"] = step.running or 0
+    position, accepted = found["position"], found["accepted"]
     if len(steps) > 1 and (np.diff(position) == 1).all() and accepted.any():
         return "of mode shadow, in which no decision is carried out"
     # Steps belong to another text if they verify a position twice or lie after the output's end.
     if (np.diff(position) < accepted[:-1] + 1).any() or position[-1] >= len(head.output_tokens):
         return "whose steps contradict their text"
-    shown, right = np.array(
-        [
-            _shown(step, length, head.output_tokens)
-            for step, length in zip(steps, neural, strict=True)
-        ],
-        np.int32,
-    ).T.copy()
-    return LoggedRequest(
-        request=Request(
-            head.workload,
-            head.id,
-            head.prompt_tokens,
-            head.output_tokens,
-            max_tokens=head.max_tokens,
-        ),
-        position=position,
-        neural_len=np.array(neural, np.int32),
-        drafted=np.array([step.draft_len for step in steps], np.int32),
-        accepted=accepted,
-        shown=shown,
-        right=right,
-        running=np.array([step.running or 0 for step in steps], np.int32),
-    )
+    text = head.prompt_tokens, head.output_tokens
+    request = Request(head.workload, head.id, *text, max_tokens=head.max_tokens)
+    return LoggedRequest(request, found)
 
 
-def _shown(step: LoggedStep, neural_len: int, output: Ints) -> tuple[int, int]:
+def _shown(step: LoggedStep, neural_len: int, following: Ints) -> tuple[int, int]:
     """How many neural tokens of a step the log shows to be right or wrong, and how many are right.
 
     Where the target is greedy, the tokens drafted behind the verified ones are right as far as the
-    text goes on with them: whoever had verified them would have accepted just these.
+    text that follows these goes on with them: whoever had verified them would have accepted these.
     """
     right = min(step.accepted, neural_len)
-    if step.unverified_tokens is None or step.position is None:
+    if step.unverified_tokens is None:
         return neural_len, right
-    following = output[step.position + neural_len :][: len(step.unverified_tokens)]
+    count = min(len(step.unverified_tokens), len(following))
     if right == neural_len:
-        agree = step.unverified_tokens[: len(following)] == following
+        agree = step.unverified_tokens[:count] == following[:count]
         right += int(agree.cumprod().sum())
-    return neural_len + len(following), right
-
-
-def _neural_len(step: LoggedStep) -> int | None:
-    """Number of neural tokens in a step's draft; None if the log does not say."""
-    if step.neural_len is not None:
-        return step.neural_len
-    if step.draft_len == 0 or step.source in ("none", "ngram"):
-        return 0
-    return step.draft_len if step.source == "neural" else None
+    return neural_len + count, right

@@ -76,7 +76,7 @@ def plans_of(log: Log, rule: StaticRule, cap: int, cost: CostModel) -> Plans:
     beyond = np.minimum(np.minimum(spliced, columns.run[behind]), left - neural - 1)
     # Before a request's first logged step its load is that of this step.
     latest = np.searchsorted(log.at, at, side="right") - 1
-    running = log.running[np.maximum(latest, log.first[request])].astype(np.int64)
+    running = log.steps["running"][np.maximum(latest, log.first[request])].astype(np.int64)
     drafts = np.stack([copied, neural, spliced], axis=1).astype(np.int64)
     context, holds = columns.prompt[request] + position, np.full(len(at), most > 0)
     return Plans(
@@ -94,14 +94,14 @@ def path_of(log: Log, plans: Plans, counts: Array) -> Array:
     """
     columns = log.recording.columns
     known = np.zeros((len(plans.neural), 2), np.int64)
-    known[log.at] = np.stack([log.shown, log.right], axis=1)
+    known[log.at] = np.stack([log.steps["shown"], log.steps["right"]], axis=1)
     cell = np.digitize(columns.match, MATCHES)
     own = np.zeros((2, len(log.recording), len(MATCHES) + 1, int(plans.neural.max(initial=0))))
     (own_reached, own_taken), at = own, (log.request, cell[log.at])
     for token in range(own.shape[-1]):
         shows = log.reached(token + 1)
         np.add.at(own_reached[:, :, token], at, shows)
-        np.add.at(own_taken[:, :, token], at, shows & (log.right > token))
+        np.add.at(own_taken[:, :, token], at, shows & (log.steps["right"] > token))
     reached, taken = (np.tensordot(counts, each, 1) for each in own)
     pooled = taken.sum(1) / np.maximum(reached.sum(1), 1.0)
     by_cell = (taken + IMAGINARY * pooled[:, None]) / (reached + IMAGINARY)

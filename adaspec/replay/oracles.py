@@ -16,6 +16,7 @@ from adaspec.jit import compiled
 from adaspec.policy.base import Needs
 from adaspec.replay.closed_loop import (
     ClosedLoop,
+    Result,
     context_tokens,
     finish_step,
     goes_on,
@@ -23,7 +24,6 @@ from adaspec.replay.closed_loop import (
     start,
 )
 from adaspec.replay.recording import Columns, Recording
-from adaspec.replay.result import Result
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]

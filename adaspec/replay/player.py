@@ -14,10 +14,11 @@ from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import Needs, needs_of
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.own import OwnPolicy
 from adaspec.policy.protocol import Policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
-from adaspec.replay.closed_loop import result_of
+from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
 from adaspec.replay.history import Answers
 from adaspec.replay.learned import run_learned
@@ -25,7 +26,6 @@ from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.paths import Paths, run_paths, walk_rule
 from adaspec.replay.recording import Recording, RememberedRecordings
-from adaspec.replay.result import Result
 from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
 
 Ints = NDArray[np.int32]
@@ -52,31 +52,31 @@ class UndelayedRule:
         return self.rule.needs
 
 
-_COMPILED = (
-    StaticPolicy,
-    CrossfitRule,
-    UndelayedRule,
-    LearnedPolicy,
-    CrossfitPolicy,
-    Adaptive,
-    Oracle,
+Compiled: TypeAlias = (
+    StaticPolicy | CrossfitRule | UndelayedRule | LearnedPolicy | CrossfitPolicy | Adaptive | Oracle
 )
-Contender: TypeAlias = (
-    StaticPolicy
-    | CrossfitRule
-    | UndelayedRule
-    | LearnedPolicy
-    | CrossfitPolicy
-    | Adaptive
-    | Oracle
-    | SuffixDecoding
-    | Policy
-)
+Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy | Policy
 
 
 def is_compiled(contender: object) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
-    return isinstance(contender, _COMPILED)
+    return isinstance(contender, Compiled)
+
+
+def missing(recording: Recording, needs: Needs) -> str | None:
+    """What is asked of a recording that it does not hold; None where nothing is missing."""
+    if needs.drafter and not recording.neural_cap:
+        return "drafts with a neural drafter, but the trace recorded none"
+    if needs.neural_len > recording.neural_cap:
+        return (
+            f"drafts {needs.neural_len} neural tokens, but the trace's accepted counts end at "
+            f"{recording.neural_cap}: name a shorter draft"
+        )
+    if needs.tokens and not recording.shows_tokens:
+        return "compares drafted tokens, but the trace holds none"
+    if needs.probabilities and not recording.shows_probabilities:
+        return "reads the probabilities of drafted tokens, but the trace holds none"
+    return None
 
 
 class Player:
@@ -109,31 +109,18 @@ class Player:
 
     def refusal(self, contender: Contender) -> str | None:
         """Why this trace cannot replay the contender; None where it can."""
-        name, cap, needs = contender.name, self.recording.neural_cap, needs_of(contender)
-        if needs.drafter and not cap:
-            return f"'{name}' drafts with a neural drafter, but the trace recorded none"
-        if needs.neural_len > cap:
-            return (
-                f"'{name}' drafts {needs.neural_len} neural tokens, but the trace's accepted "
-                f"counts end at {cap}: name a shorter draft"
-            )
-        if needs.tokens and not self.recording.shows_tokens:
-            return f"'{name}' compares drafted tokens, but the trace holds none"
-        if needs.probabilities and not self.recording.shows_probabilities:
-            return f"'{name}' reads the probabilities of drafted tokens, but the trace holds none"
-        if needs.memory and self.remembered is None:
-            return f"'{name}' copies from earlier answers, and none are replayed here"
-        if isinstance(contender, SuffixDecoding):
+        needs = needs_of(contender)
+        why = missing(self.recording, needs)
+        if why is None and needs.memory and self.remembered is None:
+            why = "copies from earlier answers, and none are replayed here"
+        if why is None and isinstance(contender, SuffixDecoding):
             why = why_not_here()
-            if why is None and self.is_async:
-                why = "runs in sync engines only: replay it with --engine sync"
-            return None if why is None else f"'{name}' {why}"
-        if self.is_async and not is_compiled(contender):
-            return (
-                f"'{name}' is asked step by step, with all outcomes known: no async engine runs it "
-                "so; replay it with --engine sync"
+        if why is None and self.is_async and not is_compiled(contender):
+            why = (
+                "is asked step by step, with all outcomes known: no async engine runs it so; "
+                "replay it with --engine sync"
             )
-        return None
+        return None if why is None else f"'{contender.name}' {why}"
 
     def remember(self, order: Ints, concurrency: int) -> Recording | None:
         """The entries of an order with the answers that each knows; None where none are replayed.

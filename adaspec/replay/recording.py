@@ -164,19 +164,11 @@ def build_recording(
     _check(chosen, neural_cap)
     shows_tokens = neural_cap > 0 and all(r.drafted_tokens is not None for r in chosen)
     shows_confidences = shows_tokens and all(r.confidences is not None for r in chosen)
-    draft_cap = 0
-    if shows_tokens:
-        draft_cap = min(r.drafted_tokens.shape[1] for r in chosen if r.drafted_tokens is not None)
-    drafted = [
-        r.drafted_tokens[:, :draft_cap]
-        for r in chosen
-        if draft_cap > 0 and r.drafted_tokens is not None
-    ]
-    confidences = [
-        r.confidences[:, :draft_cap]
-        for r in chosen
-        if shows_confidences and r.confidences is not None
-    ]
+    drafted = [r.drafted_tokens for r in chosen if shows_tokens and r.drafted_tokens is not None]
+    draft_cap = min((each.shape[1] for each in drafted), default=0)
+    drafted = [each[:, :draft_cap] for each in drafted if draft_cap > 0]
+    shown = [r.confidences for r in chosen if shows_confidences and r.confidences is not None]
+    confidences = [each[:, :draft_cap] for each in shown]
     matches: list[Matches] = [NOT_LOOKED_UP] * len(chosen)
     behind: list[Matches] = [NOT_LOOKED_UP] * len(drafted)
     answers = NO_ANSWERS

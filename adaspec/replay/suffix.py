@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Deciding, decoding_shape
 from adaspec.errors import SpecError
-from adaspec.replay.closed_loop import context_tokens, finish_step, goes_on, result_of, start
+from adaspec.replay.closed_loop import (
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    result_of,
+    start,
+)
 from adaspec.replay.history import Answers, KnownAnswers
 from adaspec.replay.recording import Recording
-from adaspec.replay.result import Result
 from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]
@@ -185,7 +191,8 @@ def run_suffix(
         accepted = 0
         for row, (place, draft) in enumerate(zip(places, drafts, strict=True)):
             following = arrays.text[known[row] : ends[row]]
-            right = _agreeing(draft, following)
+            compared = following[: len(draft)]
+            right = int((np.array(draft[: len(compared)]) == compared).cumprod().sum())
             emitted = following[: right + 1]
             memory.grow(*running[place], emitted)
             loop.emitted[row] = len(emitted)
@@ -194,16 +201,6 @@ def run_suffix(
         shape = decoding_shape(concurrency, context_tokens(loop), drafted, 0, False)
         finish_step(loop, costs, shape, accepted)
     return result_of(loop)
-
-
-def _agreeing(draft: Sequence[int], answer: Ints) -> int:
-    """How many leading drafted tokens are the answer's."""
-    count = 0
-    for drafted, token in zip(draft, answer[: len(draft)].tolist(), strict=False):
-        if drafted != token:
-            break
-        count += 1
-    return count
 
 
 def _tokens(tokens: Ints) -> Ints:

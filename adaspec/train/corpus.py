@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,8 +91,7 @@ def gather(
 def _logged(
     readers: Sequence[TraceReader], exclude_requests: tuple[str, ...]
 ) -> tuple[Selection, dict[int, LoggedRequest]]:
-    found, unusable = read_logged(readers, TrainingError)
-    left_out = {workload: Counter(reasons) for workload, reasons in unusable.items()}
+    found, left_out = read_logged(readers, TrainingError)
     requests = [each.request for each in found]
     wanted = Wanted(max_output_tokens=None, exclude=exclude_requests)
     selection = selection_of(readers, requests, wanted, left_out, neural=False)

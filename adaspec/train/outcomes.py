@@ -95,17 +95,18 @@ def recorded_log(log: Log, longest: int | None = None) -> Recorded:
 
     Its neural drafts are of `longest` tokens; None: of as many as enough steps tell of.
     """
+    shown, right = log.steps["shown"], log.steps["right"]
     tried = np.zeros(len(log.recording.columns.neural), np.int32)
     # Nothing can be accepted behind the end of an output, whatever would have been tried.
-    tried[log.at] = np.where(log.right >= log.left, LONGEST_NEURAL, log.shown)
+    tried[log.at] = np.where(right >= log.left, LONGEST_NEURAL, shown)
     neural = np.full(len(tried), -1, np.int16)
-    neural[log.at[log.shown > 0]] = log.right[log.shown > 0]
+    neural[log.at[shown > 0]] = right[shown > 0]
     if longest is None:
         reached = [log.reached(token).sum() for token in range(1, LONGEST_NEURAL + 1)]
         longest = int(np.argmin(np.append(np.array(reached) >= MIN_EXAMPLES, False)))
-        if not longest and (log.shown > 0).any():
+        if not longest and (shown > 0).any():
             raise TrainingError(
-                f"neural drafts were verified at {(log.shown > 0).sum():,} logged steps only, "
+                f"neural drafts were verified at {(shown > 0).sum():,} logged steps only, "
                 f"{MIN_EXAMPLES} are needed to learn when they are accepted: log with a policy "
                 "that drafts more often, or record a dense trace"
             )

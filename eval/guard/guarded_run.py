@@ -13,6 +13,7 @@ from adaspec.policy.planner import stages
 from adaspec.policy.static import StaticRule
 from adaspec.replay.closed_loop import (
     ClosedLoop,
+    Result,
     context_tokens,
     finish_step,
     goes_on,
@@ -21,7 +22,6 @@ from adaspec.replay.closed_loop import (
 )
 from adaspec.replay.learned import decide_step, setup_for
 from adaspec.replay.recording import Recording
-from adaspec.replay.result import Result
 
 
 class GuardedRun:

@@ -20,19 +20,11 @@ _SPEEDUPS = {
     "oracle:combine": (2.83, 2.17, 1.78, 1.56),
     "oracle:plan-splice": (3.12, 2.62, 2.37, 2.04),
 }
+WON = "hybrid-splice:4:48:2:2:5"
 _SPECS = {
     "fixed:best": ("fixed:neural:3", "fixed:neural:3", "fixed:neural:3", "fixed:neural:2"),
-    "hybrid:best": ("hybrid:4:16:3", "hybrid:4:16:3", "hybrid:5:12:3", "hybrid:6:8:1"),
-    "adaptive:best": ("budget:3", "budget:3", "budget:2", "ema"),
-    "static:one": ("hybrid-splice:6:12:2:3:3",) * 4,
-    "static:best": (
-        "hybrid-splice:4:48:2:2:5",
-        "hybrid-splice:5:20:2:2:5",
-        "hybrid-splice:8:12:2:4:3",
-        "hybrid-splice:14:8:1:6:2",
-    ),
+    "static:best": (WON, *["hybrid-splice:8:12:2:4:3"] * 3),
 }
-WON = _SPECS["static:best"][0]
 _LIFTS = (0.072, 0.064, 0.07, 0.094)
 
 
@@ -121,7 +113,7 @@ def _row(workload: str, concurrency: int, name: str, speed: float, at: int) -> d
     }
     if name in _SPECS:
         detail["spec"] = _SPECS[name][at]
-        detail["edge"] = ["KN"] if _SPECS[name][at].startswith("hybrid-splice:4:48") else []
+        detail["edge"] = ["KN"] if _SPECS[name][at] == WON else []
     known = name.startswith("oracle:") or name == "none"
     return {
         "workload": workload,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaspec.evaluate.cell_result import CellResult, Measure, measure
-from adaspec.replay.result import Result
+from adaspec.replay.closed_loop import Result
 
 SPEEDS = {
     "none": 100.0,

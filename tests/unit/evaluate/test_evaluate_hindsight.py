@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.grids import FIXED, GRIDS, HYBRID, NONE, Grid, Setting
+from adaspec.evaluate.grids import GRIDS, Grid, Setting
 from adaspec.evaluate.hindsight import search, static_winners
 from adaspec.evaluate.options import Options, silent
 from adaspec.replay.orders import draw_orders
@@ -17,10 +17,10 @@ CELLS = [(None, 1), (None, 8), ("chat", 1), ("chat", 8)]
 
 
 GRID = [
-    Setting(Grid("none", NONE, ()), ()),
-    Setting(Grid("fixed:neural", FIXED, ((1, 5),)), (1,)),
-    Setting(Grid("fixed:neural", FIXED, ((1, 5),)), (5,)),
-    Setting(Grid("hybrid", HYBRID, ((4,), (16,), (3,))), (4, 16, 3)),
+    Setting(Grid("none", ()), ()),
+    Setting(Grid("fixed:neural", ((1, 5),)), (1,)),
+    Setting(Grid("fixed:neural", ((1, 5),)), (5,)),
+    Setting(Grid("hybrid", ((4,), (16,), (3,))), (4, 16, 3)),
 ]
 
 
@@ -51,7 +51,7 @@ def test_each_family_and_cell_has_its_own_winner():
 def test_grids_grow_until_no_winner_could_do_better_one_step_beyond_an_edge(requests_of, engine):
     player = Player(build_recording(requests_of(count=3), 8), H100_LLAMA_3_1_8B, 20, engine=engine)
     cells = {cell: draw_orders(player.recording, None, cell[1], 0, 1) for cell in CELLS[:2]}
-    small = [Grid(grid.head, grid.family, tuple(v[1:2] for v in grid.values)) for grid in GRIDS]
+    small = [Grid(grid.head, tuple(v[1:2] for v in grid.values)) for grid in GRIDS]
     grid, speeds = search(player, cells, Options(jobs=1), silent, small)
     assert len({each.spec for each in grid}) == len(grid) > len(small) + 10
     for best in static_winners(grid, speeds, list(cells), 20).values():

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adaspec.errors import EvaluationError
 from adaspec.evaluate.evaluation import evaluate_by_protocol
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
@@ -43,15 +42,3 @@ def test_only_the_named_policies_run_with_a_row_per_workload_and_no_mix(run):
         assert row["tokens_per_s"] > 0
         assert (row["ci95"], row["drafted_per_step"]) == (None, None)
     assert report["protocol"] == report["cost"] == "specdecode-bench"
-
-
-def test_a_request_without_the_recorded_list_is_named(run, requests_of):
-    bare = [replace(r, workload="gsm8k") for r in requests_of(count=1, workloads=1)]
-    with pytest.raises(EvaluationError, match="request gsm8k/0-0 lacks a recorded list"):
-        run(["oracle:ngram"], bare)
-
-
-@pytest.mark.parametrize("spec", ["hybrid", "oracle:plan", "fixed:ngram:3:2"])
-def test_what_the_simulator_does_not_know_is_refused(run, spec):
-    with pytest.raises(EvaluationError, match=spec):
-        run([spec])

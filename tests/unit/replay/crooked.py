@@ -10,7 +10,7 @@ import numpy as np
 from adaspec.policy import adaptive
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import BasePolicy, costs_of
-from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
+from adaspec.policy.protocol import Batch, Proposal, Report, Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import ranking
 
@@ -64,35 +64,12 @@ class OwnRival(BasePolicy):
         adaptive.learn(self._rival, self._state, rows, self._odds, lengths, accepted)
 
 
-class Honest:
-    """Hands every call to a policy."""
-
-    def __init__(self, policy: Policy | None = None) -> None:
-        self.name = "crooked"
-        self.honest = policy or Splicing()
-
-    def start(self, setup: Setup) -> None:
-        self.setup = setup
-        self.honest.start(setup)
-
-    def holds_drafter(self, load: int) -> bool:
-        return self.honest.holds_drafter(load)
-
-    def forwards(self, batch: Batch) -> int:
-        return self.honest.forwards(batch)
-
-    def decide(self, batch: Batch) -> Proposal:
-        return self.honest.decide(batch)
-
-    def learn(self, report: Report) -> None:
-        self.honest.learn(report)
-
-
-class Deciding(Honest):
+class Deciding(BasePolicy):
     """Drafts two tokens, then decides as the test says."""
 
+    name = "crooked"
+
     def __init__(self, decide: Callable[[Batch], Any], forwards: object = 2) -> None:
-        super().__init__()
         self._decide, self._forwards = decide, forwards
 
     def forwards(self, batch: Batch) -> int:
@@ -100,6 +77,3 @@ class Deciding(Honest):
 
     def decide(self, batch: Batch) -> Proposal:
         return self._decide(batch)
-
-    def learn(self, report: Report) -> None:
-        pass

@@ -182,14 +182,14 @@ class Played:
     """What a run of the loop comes to."""
 
     tokens: int = 0
-    seconds: float = 0.0
+    time_s: float = 0.0
     accepted: int = 0
     drafted: int = 0
     row_steps: int = 0
     steps: int = 0
     neural_steps: int = 0
-    finished: list[tuple[int, float, int]] = field(default_factory=list)
-    """(request, seconds from entering to leaving, tokens emitted in the loop)."""
+    token_s: list[float] = field(default_factory=list)
+    """Of each that finished, seconds from its prompt's end to leaving, per emitted token."""
 
 
 @dataclass
@@ -230,7 +230,7 @@ def play(
     alone = True
 
     def enter(at: int) -> None:
-        slot = Slot(waiting.pop(0), 1, played.seconds)
+        slot = Slot(waiting.pop(0), 1, played.time_s)
         slots[at : at + 1] = [slot]
         entered.append(slot)
 
@@ -260,11 +260,11 @@ def play(
         entered.clear()
         if holds_neural:
             ran = max(ran, 1)
-        played.seconds += seconds + decide_s + listen_s * ran
+        played.time_s += seconds + decide_s + listen_s * ran
         played.steps += 1
         played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
         unfilled = False
-        ended_at = played.seconds
+        ended_at = played.time_s
         running = [
             min(step.accepted + 1, len(requests[slot.request].output) - slot.position)
             < len(requests[slot.request].output) - slot.position
@@ -280,8 +280,8 @@ def play(
             played.row_steps += 1
             slot.position += emitted
             if emitted == left:
-                length = len(requests[slot.request].output)
-                played.finished.append((slot.request, ended_at - slot.read, length - 1))
+                tokens_after_first = len(requests[slot.request].output) - 1
+                played.token_s.append((ended_at - slot.read) / tokens_after_first)
                 if waiting:
                     enter(at)
                 else:

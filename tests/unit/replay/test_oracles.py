@@ -128,7 +128,7 @@ def test_the_papers_oracles_propose_the_longer_accepted_span(
     result = player.play(Oracle(kind), np.array(order, np.int32), concurrency)
     assert (result.tokens, result.steps) == (played.tokens, played.steps)
     assert (result.drafted, result.neural_steps) == (played.drafted, played.neural_steps)
-    assert close(result.time_s, played.seconds)
+    assert close(result.time_s, played.time_s)
 
 
 def test_the_papers_oracles_end_at_twenty_tokens() -> None:

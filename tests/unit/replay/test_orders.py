@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import random_requests, recorded
 
-from adaspec.replay.orders import draw_orders, pools_of, resampled
+from adaspec.replay.orders import draw_orders
 from adaspec.replay.recording import Recording, build_recording
 
 
@@ -62,13 +62,3 @@ def test_every_order_draws_afresh_from_its_own_seed() -> None:
     assert len(drawn) == 2 * 3 * 2 * 3
     mixed = np.isin(three[0], recording.members("a"))
     assert 60 < mixed[:160].sum() < 100, "shuffled together, not one after another"
-
-
-def test_resampling_keeps_to_each_workload_and_its_size() -> None:
-    recording = recording_with({"a": 30, "b": 50})
-    pools = pools_of(recording, None)
-    again = resampled(pools, np.random.default_rng(0))
-    for pool, drawn in zip(pools, again, strict=True):
-        assert len(drawn) == len(pool)
-        assert set(drawn.tolist()) <= set(pool.tolist())
-        assert len(set(drawn.tolist())) < len(pool)

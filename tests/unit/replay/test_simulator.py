@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_traces import SHARED, selected
 
 from adaspec.cost.builtin import SIMULATOR
 from adaspec.errors import EvaluationError
+from adaspec.evaluate.selection import Wanted, select
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.simulator import Proposer, proposer_of, simulate
+from adaspec.trace.importers.formats import import_trace
 from adaspec.trace.schema import Request
 
 S = SIMULATOR
+SHARED = Path(__file__).resolve().parents[4] / "shared"
 DETERMINISTIC = [*(("eagle3", k) for k in (None, 1, 3, 9)), ("ngram", None), ("combined", None)]
 SPECS = {"eagle3": "neural", "ngram": "ngram", "combined": "combine"}
 
@@ -152,11 +155,13 @@ def test_what_the_simulator_never_knew_is_refused() -> None:
             proposer_of(parse_contender(spec))
 
 
-def test_the_published_table_is_reproduced(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_published_table_is_reproduced(tmp_path: Path) -> None:
     table = SHARED / "reference" / "specdecode-bench-devsplit.csv"
-    if not table.is_file():
-        pytest.skip(f"needs {table}")
-    selection = selected(tmp_path_factory.mktemp("protocol"), filtered=False)
+    recordings = SHARED / "traces" / "specdecode-bench"
+    if not (table.is_file() and recordings.is_dir()):
+        pytest.skip(f"needs {table} and the public recordings in {recordings}")
+    import_trace("specdecode-bench", [recordings], tmp_path / "trace")
+    selection = select([tmp_path / "trace"], Wanted(filtered=False))
     workloads: dict[str, list[Request]] = {}
     for one in selection.requests:
         workloads.setdefault(one.workload, []).append(one)
