@@ -158,8 +158,9 @@ def test_code_is_kept_where_neither_the_package_nor_a_home_can_be_written(
     }
     # What one process compiles, the next one finds.
     code = (
-        "import numpy as np; from adaspec.draft.positions import copied_run as run;"
-        "print(run(np.array([1, 2, 1, 2], np.int32), 0, 2), sum(run.stats.cache_hits.values()))"
+        "import numpy as np; from adaspec.draft.match import common_end as run;"
+        "text = np.array([1, 2, 1, 2], np.int32);"
+        "print(run(text, 2, text, 4, 9), sum(run.stats.cache_hits.values()))"
     )
     compiled, found = (run(["-c", code], temporary, **there) for _ in range(2))
     assert (compiled.stdout, found.stdout) == ("2 0\n", "2 1\n")
