@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 from random_models import random_model
 
-from adaspec.cost.model import line
+from adaspec.cost.model import CostModel
 from adaspec.policy.planner.address import Pinned, model_at, planner_at
 from adaspec.policy.planner.memory import Planner, new_planner
 from adaspec.predict.tables import packed
@@ -32,7 +32,7 @@ def pinned(seed: int) -> tuple[Pinned, Planner]:
     empty = np.empty(0, np.float32)
     tables = packed(np.empty(0, np.uint64), empty, empty, empty, (0.25, 0.75, 0, 0), 1)
     model = random_model(seed, tables, evidence=True)
-    costs = line("any", 1.0, 0.5, (4, 8)).constants()
+    costs = CostModel("any", (4, 8, 9, 10), (3.0, 5.0, 5.5, 6.0), 8).constants()
     kept = Pinned(model.compiled())
     address = np.array([kept.address])
     return kept, new_planner([model], address, costs, 3, 48, 8, reads_drafts=False)
