@@ -62,7 +62,7 @@ def begin(
     price: tl.tensor,
     factors: tl.tensor,
     rows: tl.tuple,
-    memory: tl.tuple,
+    answers: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
     splits: tl.constexpr,
@@ -80,13 +80,13 @@ def begin(
 
     match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
-        match = best_match(match, memory, slot, text, known, text, 0, 0, False)
+        match = best_match(match, answers, slot, text, known, text, 0, 0, False)
     length, start, agree, seen, available, follower = match
     lanes = tl.arange(0, CANDIDATE)
     places = tl.where(start < 0, -CANDIDATE, start) + lanes
     candidate = token_at(text, known, text, 0, 0, places, False)
     if remembers:
-        candidate = token_in_either(memory, candidate, places)
+        candidate = token_in_either(answers, candidate, places)
         candidate = tl.where(lanes < available, candidate, -1)
     candidate = tl.maximum(candidate, -1)
     last = tl.maximum(token_at(text, known, text, 0, 0, known - 1, False), -1)

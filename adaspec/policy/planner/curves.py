@@ -111,21 +111,13 @@ def revise_by_draft(
     """
     model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
-    count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, matches)
-    predict_rows(
-        model.evidence,
-        memory.evidence_features,
-        count,
-        memory.scratch,
-        memory.evidence_predictions,
-    )
+    chosen = chosen[rows.holds_neural[chosen]]
+    _observe_draft(memory, rows, chosen, tokens, confidences, depth, matches)
+    features, predictions = memory.evidence_features, memory.evidence_predictions
+    predict_rows(model.evidence, features, chosen.shape[0], memory.scratch, predictions)
     ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
-    place = 0
-    for row in chosen:
-        if not rows.holds_neural[row]:
-            continue
-        predicted = memory.evidence_predictions[place]
-        place += 1
+    for place in range(chosen.shape[0]):
+        row, predicted = chosen[place], predictions[place]
         neural = memory.neural[row]
         if depth > 1:
             _revise_earlier(neural, depth - 1, predicted[ACCEPTED_BEFORE])
@@ -163,13 +155,11 @@ def _observe_draft(
     confidences: Floats,
     depth: int,
     matches: SpliceMatches,
-) -> int:
-    """Fill the features of the tokens drafted at this depth; how many there are."""
-    count = 0
+) -> None:
+    """Fill the features of the tokens that the chosen rows drafted at this depth."""
     j = depth - 1
-    for row in chosen:
-        if not rows.holds_neural[row]:
-            continue
+    for place in range(chosen.shape[0]):
+        row = chosen[place]
         # Behind the candidate's end both may be -1, and that is no agreement.
         drafted = tokens[row, j] >= 0
         matches_copy = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
@@ -189,14 +179,12 @@ def _observe_draft(
             matches.length[row],
             matches.agree[row],
             matches.seen[row],
-            memory.evidence_features[count],
+            memory.evidence_features[place],
         )
-        count += 1
         for kind in range(2):
             confidence = confidences[row, j, kind]
             if not confidence >= memory.least_confidence[row, kind]:
                 memory.least_confidence[row, kind] = confidence
-    return count
 
 
 @compiled
@@ -233,12 +221,6 @@ def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
 
 
 @compiled
-def may_splice(holds: bool, length: int, depth: int, reached: float, price: float) -> bool:
-    """Whether there is a match to splice on behind so many tokens of a row, and it could pay."""
-    return holds and depth > 0 and length > 0 and reached >= price
-
-
-@compiled
 def predict_splices(
     planner: Planner, number: int, depths: Ints, tokens: Ints, matches: SpliceMatches
 ) -> None:
@@ -247,15 +229,15 @@ def predict_splices(
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
     holds, neural, length = rows.holds_neural, memory.neural, matches.length
-    count = 0
+    found, count = np.empty(chosen.shape[0], np.int32), 0
     for row in chosen:
         depth = depths[row]
         if depth > 0:
             # Nothing survives: what lies behind in the curve is never read.
             memory.splice[row, depth, 1] = 0.0
             memory.splice_value[row, depth], memory.splice_len[row, depth] = 0.0, 0
-        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
-            continue
+        if not holds[row] or depth == 0 or length[row] == 0 or neural[row, depth] < price:
+            continue  # no match, or one that cannot pay
         fill_splice(
             matches.length[row],
             matches.agree[row],
@@ -271,22 +253,14 @@ def predict_splices(
             memory.keys,
             memory.splice_features[count],
         )
+        found[count] = row
         count += 1
-    predict_rows(
-        model.splice,
-        memory.splice_features,
-        count,
-        memory.scratch,
-        memory.splice_predictions,
-    )
+    features, predictions = memory.splice_features, memory.splice_predictions
+    predict_rows(model.splice, features, count, memory.scratch, predictions)
     factor = memory.record[SPLICE].factor
-    place = 0
-    for row in chosen:
+    for place in range(count):
+        row, predicted = found[place], predictions[place]
         depth = depths[row]
-        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
-            continue
-        predicted = memory.splice_predictions[place]
-        place += 1
         first = recalibrated(predicted[SPLICE_FIRST], 1.0, factor)
         survival = memory.splice[row, depth]
         fill_survival(first, predicted[SPLICE_MORE], model.spliced, survival)

@@ -6,7 +6,6 @@ All of them work on the planner behind an address, whose `limits` and `rows` say
     holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
     revise      after each forward, where drafts are read: revise what is expected
-    budget      in an async engine: how many tokens may be verified, decided before
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
     learn       what was accepted, and how long the step took
@@ -86,12 +85,6 @@ def expect(address: int) -> None:
     planner = planner_at(address)
     for number in range(planner.models.shape[0]):
         predict_before_drafting(planner, number)
-
-
-@compiled
-def budget(address: int) -> int:
-    """How many drafted tokens this step can verify, all rows together."""
-    return int(planner_at(address).ranking.step[0].budget)
 
 
 @compiled
