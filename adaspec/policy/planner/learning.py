@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, plain_step_s
 from adaspec.jit import compiled
-from adaspec.policy.planner.memory import (
-    LONGEST_NEURAL,
-    LONGEST_NGRAM,
-    NEURAL,
-    NGRAM,
-    RATE_STEPS,
-    SPLICE,
-    Memory,
-)
+from adaspec.policy.planner.memory import NEURAL, NGRAM, RATE_STEPS, SPLICE, Memory
 from adaspec.predict.features import RowFacts
 
 Ints = NDArray[np.int32]
@@ -34,10 +26,7 @@ _PRIOR_STEPS = 10.0
 @compiled
 def context_of(rows: RowFacts) -> int:
     """Known tokens of all rows."""
-    total = 0
-    for row in range(rows.slots.shape[0]):
-        total += rows.prompt_tokens[row] + rows.position[row]
-    return total
+    return rows.prompt_tokens.sum() + rows.position.sum()
 
 
 @compiled
@@ -104,13 +93,11 @@ def note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
     for row in range(neural_len.shape[0]):
         expected, neural, ngram = memory.expected[row], memory.neural[row], memory.ngram[row]
         expected[:] = 0.0
-        for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
-            expected[NEURAL] += neural[j]
+        expected[NEURAL] = neural[1 : neural_len[row] + 1].sum()
         if neural_len[row] > 0:
             expected[SPLICE] = memory.splice[row, neural_len[row], 1 : ngram_len[row] + 1].sum()
         else:
-            for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
-                expected[NGRAM] += ngram[j]
+            expected[NGRAM] = ngram[1 : ngram_len[row] + 1].sum()
 
 
 @compiled

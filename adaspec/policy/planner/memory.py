@@ -208,13 +208,5 @@ def rows_of(planner: Planner) -> RowFacts:
 @compiled
 def rows_of_model(planner: Planner, model: int) -> Ints:
     """The rows that a model predicts for."""
-    count = planner.limits[0].rows
-    if planner.models.shape[0] == 1:
-        return np.arange(count).astype(np.int32)
-    chosen = np.empty(count, np.int32)
-    filled = 0
-    for row in range(count):
-        if planner.model_of_row[row] == model:
-            chosen[filled] = row
-            filled += 1
-    return chosen[:filled]
+    model_of_row = planner.model_of_row[: planner.limits[0].rows]
+    return np.flatnonzero(model_of_row == model).astype(np.int32)
