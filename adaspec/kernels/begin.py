@@ -35,7 +35,7 @@ from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match, token_at
 from adaspec.kernels.tables import LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.policy.planner import memory
+from adaspec.policy.planner import state
 from adaspec.predict import model
 
 MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
@@ -43,11 +43,11 @@ MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
 LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
 """The columns of `features.BEFORE`."""
 NGRAM, NEURAL, SPLICE = (
-    tl.constexpr(source) for source in (memory.NGRAM, memory.NEURAL, memory.SPLICE)
+    tl.constexpr(source) for source in (state.NGRAM, state.NEURAL, state.SPLICE)
 )
-NGRAM_EXPONENT = tl.constexpr(memory.NGRAM_EXPONENT)
-SPLICE_WEIGHT = tl.constexpr(memory.SPLICE_WEIGHT)
-SPLICE_TOKENS = tl.constexpr(memory.SPLICE_TOKENS)
+NGRAM_EXPONENT = tl.constexpr(state.NGRAM_EXPONENT)
+SPLICE_WEIGHT = tl.constexpr(state.SPLICE_WEIGHT)
+SPLICE_TOKENS = tl.constexpr(state.SPLICE_TOKENS)
 NGRAM_FIRST, NGRAM_MORE = tl.constexpr(model.NGRAM_FIRST), tl.constexpr(model.NGRAM_MORE)
 NEURAL_FIRST, NEURAL_MORE = tl.constexpr(model.NEURAL_FIRST), tl.constexpr(model.NEURAL_MORE)
 SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)

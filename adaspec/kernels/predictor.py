@@ -41,7 +41,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import NetworkBuffers
 from adaspec.kernels.tables import TableBuffers
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import Model
 
 SPLITS = 16

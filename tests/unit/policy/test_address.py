@@ -1,4 +1,4 @@
-"""A policy's memory behind an address is the very memory that Python sees."""
+"""A planner behind an address is the very one that Python sees."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from random_models import random_model
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.planner.address import Pinned, model_at, planner_at
-from adaspec.policy.planner.memory import Planner, new_planner
+from adaspec.policy.planner.state import Planner, new_planner
 from adaspec.predict.tables import packed
 
 
 @njit  # not cached: nobody would drop what lies beside a test when the layout changes
 def _seen(address: int) -> tuple[float, float, int, float]:
     planner = planner_at(address)
-    planner.memory.splice_expected[1] = 7.5
+    planner.state.splice_expected[1] = 7.5
     planner.limits[0].rows = 2
     model = model_at(planner.models[0])
     costs = planner.costs
@@ -42,7 +42,7 @@ def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
     model, planner = pinned(0)
     # Arrays that are read-only or in pieces are copied.
     mean = np.repeat(planner.ranking.mean, 2)[::2]
-    planner.memory.splice_expected.setflags(write=False)
+    planner.state.splice_expected.setflags(write=False)
     kept = Pinned(planner._replace(ranking=planner.ranking._replace(mean=mean)))
     np.testing.assert_array_equal(kept.value.ranking.mean, planner.ranking.mean)
     assert _seen(kept.address) == (
@@ -51,7 +51,7 @@ def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
         planner.rows.candidate.shape[1],
         0.75,
     )
-    assert kept.value.memory.splice_expected[1] == 7.5
+    assert kept.value.state.splice_expected[1] == 7.5
     assert kept.value.limits["rows"] == 2
     with pytest.raises(TypeError, match="laid out"):
         Pinned(planner._replace(models=np.zeros(2)))
