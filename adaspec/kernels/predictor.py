@@ -112,15 +112,15 @@ class FusedPredictor:
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
         self._from_answers = torch.zeros(slots, dtype=torch.bool, device=device)
-        self.answers = answers
+        self._remembers = answers is not None
         self._answers = answers or Answers(self.rows.keys, self.rows.keys)
 
     def enter(self, slots: NDArray[Any], owners: NDArray[Any]) -> None:
         """Requests take these slots, each of which knows the answers of one owner's."""
-        if self.answers is not None:
-            device = self.answers.owners.device
+        if self._remembers:
+            device = self._answers.owners.device
             places, values = (torch.from_numpy(each).to(device) for each in (slots, owners))
-            self.answers.owners.index_copy_(0, places.long(), values)
+            self._answers.owners.index_copy_(0, places.long(), values)
 
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
@@ -139,7 +139,7 @@ class FusedPredictor:
             self.cap,
             splits=self._splits,
             emitted_lanes=triton.next_power_of_2(self.cap + 1),
-            remembers=self.answers is not None,
+            remembers=self._remembers,
             **_EXACT,
         )
         if count not in self._views:
@@ -230,7 +230,7 @@ class FusedPredictor:
             self.cap,
             reads_drafts=self.reads_drafts,
             splits=self._splits,
-            remembers=self.answers is not None,
+            remembers=self._remembers,
             **_EXACT,
         )
 
@@ -258,7 +258,7 @@ class FusedPredictor:
             self._from_answers,
             cap_lanes=triton.next_power_of_2(self.cap),
             reads_drafts=self.reads_drafts,
-            remembers=self.answers is not None,
+            remembers=self._remembers,
             **_EXACT,
         )
         return self._views[count][1]
