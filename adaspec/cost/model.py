@@ -369,7 +369,7 @@ def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
 
     def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:
         shape = StepShape(rows, context_tokens, prompt_tokens=prompt_tokens)
-        return float(verify_s(costs, StepShape(*shape)))
+        return float(verify_s(costs, shape))
 
     seconds(1, 1, 1)  # compiled now, and not when the first request waits
     return seconds
