@@ -181,7 +181,7 @@ class NgramIndex:
         _append_all(request, tokens)
 
 
-def _row(values: ArrayLike, dtype: type[np.integer] = np.int64) -> NDArray[Any]:
+def _row(values: ArrayLike, dtype: type[np.integer[Any]] = np.int64) -> NDArray[Any]:
     row = np.ascontiguousarray(values, dtype)
     if row.ndim != 1:
         raise DraftError(f"got an array of shape {row.shape} where one row of numbers is needed")

@@ -12,7 +12,7 @@ recalibration) is decided elsewhere.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -50,6 +50,8 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
+_OfStep: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""What a predictor says of a step, in the order of `Step`."""
 
 
 class Before(NamedTuple):
@@ -104,7 +106,7 @@ class FusedPredictor:
         self._splits = splits
         self.rows = Rows.allocate(slots, splits, device)
         """What is known of the rows, and expected of their drafts."""
-        self._views: dict[int, tuple[tuple[Tensor, ...], Proposal]] = {}
+        self._views: dict[int, tuple[_OfStep, Proposal]] = {}
         """By number of rows: making them takes longer than a launch."""
         self._lengths = torch.zeros((4, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths that are wanted, then the proposed ones."""
@@ -163,8 +165,8 @@ class FusedPredictor:
             splice=splice.view(count, NEURAL_LANES.value, SPLICE_LANES.value),
         )
 
-    def _views_of(self, count: int) -> tuple[tuple[Tensor, ...], Proposal]:
-        """The views of a step of so many rows, in the order of `Step`, and its proposal."""
+    def _views_of(self, count: int) -> tuple[_OfStep, Proposal]:
+        """The views of a step of so many rows, and those of its proposal."""
         rows, lengths = self.rows, self._lengths[:, :count]
         facts = rows.facts[:count]
         of_step = (

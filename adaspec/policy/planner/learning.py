@@ -26,7 +26,7 @@ _PRIOR_STEPS = 10.0
 @compiled
 def context_of(rows: RowFacts) -> int:
     """Known tokens of all rows."""
-    return rows.prompt_tokens.sum() + rows.position.sum()
+    return int(rows.prompt_tokens.sum() + rows.position.sum())
 
 
 @compiled
