@@ -67,7 +67,7 @@ def print_json(document: object) -> None:
 
 def cost_rows(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[list[str]]:
     """A cost model's times, each with what its fit says of it, as rows of a table."""
-    known = fit or {"standard_errors_s": {}, "not_identified": {}, "at_zero": ()}
+    unknown = fit["not_identified"] if fit is not None else {}
     steps = list(zip(cost["tokens"], cost["seconds"], strict=True))
     rows = [
         [f"a step of {size:,} tokens", f"{1e3 * seconds:.4g} ms", ""]
@@ -77,14 +77,9 @@ def cost_rows(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[li
     for engine in ("sync", "async"):
         for name, value in cost.get(engine, {}).items():
             times[f"{engine} {name}"] = value
-    of_fit = (*known["standard_errors_s"], *known["not_identified"], *known["at_zero"])
-    for name in dict.fromkeys((*times, *of_fit)):
-        of_time = "no step took more for it" if name in known["at_zero"] else ""
-        if name in known["standard_errors_s"]:
-            of_time = f"+- {known['standard_errors_s'][name]:.2g}"
-        if name in known["not_identified"]:
-            of_time = f"not identified: {known['not_identified'][name]}"
-        rows.append([name, f"{times[name]:.6g}" if name in times else "in the steps", of_time])
+    for name in dict.fromkeys((*times, *unknown)):
+        why = f"not identified: {unknown[name]}" if name in unknown else ""
+        rows.append([name, f"{times[name]:.6g}" if name in times else "in the steps", why])
     if fit is not None:
         said = (
             f"median {fit['median_error']:.1%}, 95th percentile {fit['p95_error']:.1%},"

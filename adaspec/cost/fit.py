@@ -8,7 +8,6 @@ those that are far off count less (Huber's weights), and those that are impossib
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.load import FitReport, check_cost
-from adaspec.cost.model import CostModel, HostTimes
+from adaspec.cost.model import CostModel
 from adaspec.errors import CostError
 
 Array = NDArray[np.float64]
@@ -28,10 +27,8 @@ MIN_KINDS = 10
 """The number of different steps that a fit needs, with a few held out."""
 HELD_OUT_SHARE = 0.2
 """The share of the kinds of step that is held out of a fit."""
-MIN_OWN_SHARE = 1e-3
+MIN_OWN_SHARE = 1e-2
 """A term can be told apart if at least this share of its column is outside the earlier ones."""
-MAX_ERROR_SHARE = 0.5
-"""A term whose standard error alone is this share of a typical step is not identified."""
 _ROUNDS, _USUAL_DEVIATIONS, _IMPOSSIBLE_DEVIATIONS = 20, 2.0, 10.0
 """Rounds of re-weighting; steps within so many usual deviations count in full, and in the later
 rounds those beyond the last number do not count."""
@@ -64,30 +61,25 @@ class _Steps:
 
 
 def fit_cost(
-    steps: Sequence[MeasuredStep],
-    name: str,
-    captured_sizes: Sequence[int] = (),
-    overhead_s: float = 0.0,
-    seed: int = 0,
+    steps: Sequence[MeasuredStep], name: str, captured_sizes: Sequence[int] = ()
 ) -> tuple[CostModel, FitReport]:
     """The non-negative terms of least relative error, as a table, and a report of their errors.
 
-    `overhead_s` is known from elsewhere; without it, the overhead is part of the table. The
-    report's errors are those of steps held out of a first fit, all repeats of a kind (rows, tokens,
-    context, forwards) together; the model is fitted to all steps. A term that the steps do not tell
-    apart from the others stays 0 and is reported, because its value would be invented.
+    The host's overhead is part of the table. The report's errors are those of steps held out of a
+    first fit, all repeats of a kind (rows, tokens, context, forwards) together; the model is fitted
+    to all steps. A term that the steps do not tell apart from the others stays 0 and is reported,
+    because its value would be invented.
     """
     sizes = tuple(captured_sizes)
-    measured = _steps(steps, overhead_s, sizes)
-    held_out = _held_out(measured, seed)
+    measured = _steps(steps, sizes)
+    held_out = _held_out(measured)
     bends = [bend for bend in BENDS if measured.tokens.min() < bend < measured.tokens.max()]
     terms = _terms(measured, bends)
-    tried = _fit(terms, measured, overhead_s, ~held_out)[0]
+    tried = _fit(terms, measured, ~held_out)[0]
     predicted = sum(tried[term] * column for term, column in terms.items())
-    error = np.abs((predicted + overhead_s) / measured.step_s - 1.0)[held_out]
-    values, errors, open_terms = _fit(terms, measured, overhead_s, np.ones(len(steps), np.bool_))
+    error = np.abs(predicted / measured.step_s - 1.0)[held_out]
+    values, open_terms = _fit(terms, measured, np.ones(len(steps), np.bool_))
     cost = _model(name, values, bends, sizes, int(measured.tokens.max()))
-    cost = dataclasses.replace(cost, sync=HostTimes(overhead_s))
     check_cost(cost, f"fitted cost model '{name}'")
     return cost, FitReport(
         points=len(steps),
@@ -95,14 +87,11 @@ def fit_cost(
         mean_error=float(error.mean()),
         median_error=float(np.median(error)),
         p95_error=float(np.quantile(error, 0.95)),
-        standard_errors_s={term: each for term, each in errors.items() if np.isfinite(each)},
         not_identified=open_terms,
-        at_zero=[term for term, value in values.items() if not value and term not in open_terms],
-        seed=seed,
     )
 
 
-def _steps(steps: Sequence[MeasuredStep], overhead_s: float, sizes: tuple[int, ...]) -> _Steps:
+def _steps(steps: Sequence[MeasuredStep], sizes: tuple[int, ...]) -> _Steps:
     """The steps by column, after a check of each."""
     for index, step in enumerate(steps):
         if not 1 <= step.rows <= step.tokens or step.context_tokens < 0 or step.forwards < 0:
@@ -110,10 +99,8 @@ def _steps(steps: Sequence[MeasuredStep], overhead_s: float, sizes: tuple[int, .
                 f"step {index}: rows={step.rows}, tokens={step.tokens}, context_tokens="
                 f"{step.context_tokens}, forwards={step.forwards} are no step"
             )
-        if not np.isfinite(step.step_s) or step.step_s <= overhead_s:
-            raise CostError(
-                f"step {index}: step_s={step.step_s} must be over overhead_s={overhead_s}"
-            )
+        if not np.isfinite(step.step_s) or step.step_s <= 0:
+            raise CostError(f"step {index}: step_s={step.step_s} must be over 0")
     facts = np.array(
         [(step.rows, step.tokens, step.context_tokens, step.forwards) for step in steps],
         np.float64,
@@ -154,37 +141,28 @@ def _slope(low: int) -> str:
 
 
 def _fit(
-    terms: dict[str, Array], steps: _Steps, overhead_s: float, fitted: Bools
-) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
-    """Each term's value, its standard error, and the terms left open, with the reason."""
+    terms: dict[str, Array], steps: _Steps, fitted: Bools
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Each term's value, and the terms left open, with the reason."""
     names = tuple(terms)
     columns, step_s = np.column_stack(list(terms.values()))[fitted], steps.step_s[fitted]
     reasons = _not_told_apart(names, columns / step_s[:, None])
-    while True:
-        used = [index for index, name in enumerate(names) if name not in reasons]
-        weights, scale_s = np.ones(len(step_s)), step_s
-        for done in range(_ROUNDS):
-            # Divided by what a step takes, squared errors are relative.
-            rows, target = columns / scale_s[:, None], (step_s - overhead_s) / scale_s
-            values = _non_negative(rows[:, used] * weights[:, None], target * weights)
-            off = np.abs(rows[:, used] @ values - target)
-            usual = max(1.4826 * float(np.median(off)), 1e-3)
-            weights = np.sqrt(1.0 / np.maximum(1.0, off / (_USUAL_DEVIATIONS * usual)))
-            if done >= _ROUNDS // 2:
-                weights[off > _IMPOSSIBLE_DEVIATIONS * usual] = 0.0
-            # By its own time, a step that seems far too fast would count for many.
-            fitted_s = columns[:, used] @ values + overhead_s
-            scale_s = np.where(step_s < fitted_s / 2, fitted_s, step_s)
-        errors = _standard_errors(rows[:, used], target, values)
-        vague = _vaguest(rows[:, used], errors, values)
-        if vague is None or len(used) == 1:
-            break
-        reasons[names[used[vague]]] = (
-            "the points do not tell it from noise; its share is in the other terms"
-        )
+    used = [index for index, name in enumerate(names) if name not in reasons]
+    weights, scale_s = np.ones(len(step_s)), step_s
+    for done in range(_ROUNDS):
+        # Divided by what a step takes, squared errors are relative.
+        rows, target = columns[:, used] / scale_s[:, None], step_s / scale_s
+        values = _non_negative(rows * weights[:, None], target * weights)
+        off = np.abs(rows @ values - target)
+        usual = max(1.4826 * float(np.median(off)), 1e-3)
+        weights = np.sqrt(1.0 / np.maximum(1.0, off / (_USUAL_DEVIATIONS * usual)))
+        if done >= _ROUNDS // 2:
+            weights[off > _IMPOSSIBLE_DEVIATIONS * usual] = 0.0
+        # By its own time, a step that seems far too fast would count for many.
+        fitted_s = columns[:, used] @ values
+        scale_s = np.where(step_s < fitted_s / 2, fitted_s, step_s)
     found = {names[at]: float(value) for at, value in zip(used, values, strict=True)}
-    spread = {names[at]: float(error) for at, error in zip(used, errors, strict=True)}
-    return {name: found.get(name, 0.0) for name in names}, spread, reasons
+    return {name: found.get(name, 0.0) for name in names}, reasons
 
 
 def _model(
@@ -211,11 +189,11 @@ def _model(
     )
 
 
-def _held_out(steps: _Steps, seed: int) -> Bools:
-    """Whether to hold each row out of the fit: all steps of some kinds, drawn with the seed."""
+def _held_out(steps: _Steps) -> Bools:
+    """Whether to hold each row out of the fit: all steps of some kinds, drawn at random."""
     kinds = int(steps.kind.max()) + 1
     count = min(max(1, round(HELD_OUT_SHARE * kinds)), kinds - MIN_KINDS // 2)
-    chosen = np.random.default_rng(seed).choice(kinds, size=count, replace=False)
+    chosen = np.random.default_rng(0).choice(kinds, size=count, replace=False)
     return np.isin(steps.kind, chosen)
 
 
@@ -247,28 +225,3 @@ def _non_negative(rows: Array, wanted: Array) -> Array:
 
     scale = np.linalg.norm(rows, axis=0)
     return np.asarray(nnls(rows / scale, wanted)[0] / scale)
-
-
-def _standard_errors(rows: Array, wanted: Array, values: Array) -> Array:
-    """The standard error of each value above 0, as in plain least squares on those; or infinity."""
-    errors = np.full(len(values), np.inf)
-    free = np.flatnonzero(values > 0.0)
-    spare = len(rows) - len(free)
-    if len(free) == 0 or spare <= 0:
-        return errors
-    residual = wanted - rows @ values
-    variance = float(residual @ residual) / spare
-    scale = np.linalg.norm(rows[:, free], axis=0)
-    scaled = rows[:, free] / scale
-    spread = np.diag(np.linalg.pinv(scaled.T @ scaled))
-    errors[free] = np.sqrt(variance * np.maximum(spread, 0.0)) / scale
-    return errors
-
-
-def _vaguest(rows: Array, errors: Array, values: Array) -> int | None:
-    """The last term whose standard error is a large share of a typical step, if any."""
-    typical = np.sqrt(np.mean(rows**2, axis=0))
-    for index in range(len(values) - 1, 0, -1):
-        if values[index] > 0.0 and errors[index] * typical[index] > MAX_ERROR_SHARE:
-            return index
-    return None

@@ -80,28 +80,19 @@ class FitReport:
     """The mean of |predicted - measured| / measured over the held-out points."""
     median_error: float
     p95_error: float
-    standard_errors_s: dict[str, float]
-    """The standard error of each term that was fitted above 0, in the term's unit."""
     not_identified: dict[str, str]
     """The terms left at 0, as no point tells them apart -> why, and where their share is."""
-    at_zero: list[str]
-    """The terms that could be told apart and came out at 0, because a free fit would have made
-    them 0 or negative."""
-    seed: int
 
 
 _ERROR = number(0, math.inf, "a finite number from 0 up")
 _COUNT = whole(0, 2**63)
 _FIT_RULES: Rules = {
-    **dict.fromkeys(("points", "held_out_points", "seed"), _COUNT),
+    **dict.fromkeys(("points", "held_out_points"), _COUNT),
     **dict.fromkeys(("mean_error", "median_error", "p95_error"), _ERROR),
-    "standard_errors_s": Rule(
-        lambda value: isinstance(value, dict) and all(map(_ERROR.holds, value.values())),
-        "an object of finite numbers from 0 up",
-    ),
     "not_identified": OBJECT,
-    "at_zero": Rule(lambda value: isinstance(value, list), "a list"),
 }
+_FIT_BEFORE = ("standard_errors_s", "at_zero", "seed")
+"""What reports of fits also said in earlier versions."""
 
 
 def load_cost(name_or_path: AnyPath) -> CostModel:
@@ -138,8 +129,8 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
     if fit is None:
         return cost, None
     where = f"{path}: fit"
-    check_keys(fit, _FIT_RULES, where, CostError)
-    report = FitReport(**fit)
+    check_keys(fit, (*_FIT_RULES, *_FIT_BEFORE), where, CostError, _FIT_BEFORE)
+    report = FitReport(**{name: fit[name] for name in _FIT_RULES})
     check_values(report, _FIT_RULES, where, CostError)
     return cost, report
 

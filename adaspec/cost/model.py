@@ -227,14 +227,10 @@ class CostModel:
         return float(step_s(self.constants(), shape))
 
 
-def line(
-    name: str, fixed_s: float, per_token_s: float, captured_sizes: tuple[int, ...] = (), **more: Any
-) -> CostModel:
-    """A cost model whose table is a line over tokens, with or without captured sizes."""
-    largest = captured_sizes[-1] if captured_sizes else 0
-    tokens = (*captured_sizes, largest + 1, largest + 2)
-    seconds = tuple(fixed_s + per_token_s * n for n in tokens)
-    return CostModel(name, tokens, seconds, largest, **more)
+def line(name: str, fixed_s: float, per_token_s: float, **more: Any) -> CostModel:
+    """A cost model whose table is a line over tokens, without captured sizes."""
+    seconds = (fixed_s + per_token_s, fixed_s + 2 * per_token_s)
+    return CostModel(name, (1, 2), seconds, **more)
 
 
 def _dense(
@@ -373,7 +369,7 @@ def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
 
     def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:
         shape = StepShape(rows, context_tokens, prompt_tokens=prompt_tokens)
-        return float(verify_s(costs, StepShape(*shape)))
+        return float(verify_s(costs, shape))
 
     seconds(1, 1, 1)  # compiled now, and not when the first request waits
     return seconds

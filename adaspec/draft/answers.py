@@ -73,8 +73,6 @@ MOST_OWNERS = 100_000
 class Stored(NamedTuple):
     """Where an answer was stored; see `AnswerIndex.forget`."""
 
-    round: int
-    """How often the ring had been filled by then."""
     first: int
     """The place of its first token."""
     tokens: int
@@ -104,7 +102,6 @@ class AnswerIndex:
         self._owners: dict[object, int] = {}
         self._keys: dict[int, object] = {}
         self._last_owner = 0
-        self._round = 0
 
     @property
     def address(self) -> int:
@@ -149,21 +146,14 @@ class AnswerIndex:
             raise DraftError("an answer is a row of tokens >= 0, of an owner >= 1")
         if len(answer) <= SIZES[0]:  # nothing follows what is hashed
             return None
-        head = int(self.words[HEAD])
         _add(self._ring, answer, owner)
-        first = int(self.words[HEAD]) - len(answer) - 1
-        self._round += first != head
-        return Stored(self._round, first, len(answer))
+        return Stored(int(self.words[HEAD]) - len(answer) - 1, len(answer))
 
     def forget(self, stored: Stored) -> None:
-        """Let no look-up find an answer any more; what was overwritten is gone already."""
-        first, end = stored.first, stored.first + stored.tokens
-        if stored.round < self._round:  # what lies before the head is younger
-            first = max(first, int(self.words[HEAD]))
-        if first < end and stored.round >= self._round - 1:
-            forgotten = self._ring.owners[first:end]
-            self.words[STORED] -= np.count_nonzero(forgotten)
-            forgotten[:] = 0
+        """Let no look-up find an answer any more, of which nothing was overwritten since."""
+        forgotten = self._ring.owners[stored.first : stored.first + stored.tokens]
+        self.words[STORED] -= np.count_nonzero(forgotten)
+        forgotten[:] = 0
 
     def changed(self, head: int, stored: Stored) -> Longs:
         """The words that storing the latest answer changed, some more than once.

@@ -31,7 +31,7 @@ from adaspec.draft.match import (
     Ints,
     common_end,
 )
-from adaspec.draft.words import prefetch, words_at
+from adaspec.draft.words import words_at
 from adaspec.jit import compiled
 
 SIZES = (1, 2, 4)
@@ -40,7 +40,6 @@ less than the longer appends take."""
 LEVELS = len(SIZES)
 BUCKETS = 2
 """Hashes per token of room: fewer lead more look-ups to places of other tokens."""
-_LINK, _UNLINK, _FETCH = range(3)
 
 
 class Text(NamedTuple):
@@ -79,25 +78,18 @@ def text_at(address: int, room: int) -> Text:
 def append(text: Text, known: int, token: int) -> None:
     """Append a token to a text of so many, which has room for it."""
     text.tokens[known] = token
-    _visit(text, known + 1, _LINK)
+    _visit(text, known + 1, True)
 
 
 @compiled
 def take_back(text: Text, known: int) -> None:
     """Undo the latest `append`, after which the text had `known` tokens."""
-    _visit(text, known, _UNLINK)
+    _visit(text, known, False)
 
 
 @compiled
-def fetch(text: Text, known: int, token: int) -> None:
-    """Have the buckets that appending a token changes in the cache soon."""
-    text.tokens[known] = token
-    _visit(text, known + 1, _FETCH)
-
-
-@compiled
-def _visit(text: Text, place: int, what: int) -> None:
-    """Link a place as the latest behind each number of tokens before it, or undo that, or fetch."""
+def _visit(text: Text, place: int, links: bool) -> None:
+    """Link a place as the latest behind each number of tokens before it, or undo that."""
     tokens, previous, latest = text.tokens, text.previous, text.latest
     buckets = BUCKETS * len(tokens)
     key, factor, level = np.uint64(0), np.uint64(1), 0
@@ -107,31 +99,13 @@ def _visit(text: Text, place: int, what: int) -> None:
         if back + 1 == SIZES[level]:
             bucket = np.int64(((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
             at, link = level * buckets + bucket, place * LEVELS + level
-            if what == _LINK:
+            if links:
                 previous[link], latest[at] = latest[at], place
-            elif what == _UNLINK:
-                latest[at] = previous[link]
             else:
-                prefetch(latest, at)
+                latest[at] = previous[link]
             level += 1
-    if what == _LINK:
+    if links:
         previous[place * LEVELS + level : (place + 1) * LEVELS] = 0
-
-
-@compiled
-def fetch_place(text: Text, known: int, ahead: int) -> None:
-    """Have the place that a look-up reads after so many others in the cache soon."""
-    tokens, previous = text.tokens, text.previous
-    for down in range(LEVELS):
-        level = LEVELS - 1 - down
-        size, latest = SIZES[level], previous[known * LEVELS + level]
-        place = latest
-        for _ in range(ahead):
-            place = previous[place * LEVELS + level]
-        prefetch(tokens, place - 1)
-        prefetch(previous, place * LEVELS + level)
-        if ahead > 0 and latest > 0 and tokens[latest - size] == tokens[known - size]:
-            return
 
 
 @compiled

@@ -7,20 +7,13 @@ column per request.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adaspec.draft.answers import AnswerIndex, copy_tokens, match_answers
-from adaspec.draft.chains import (
-    Text,
-    append,
-    fetch,
-    fetch_place,
-    look_up,
-    new_words,
-    take_back,
-    text_at,
-)
+from adaspec.draft.chains import Text, append, look_up, new_words, take_back, text_at
 from adaspec.draft.match import FACTS, START, Ints, Matches
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
@@ -33,10 +26,6 @@ whose answers are looked up as well, and the address of all answers, 0 where the
 
 SPARE = 64
 """Room that a text has for tokens to come, besides half of what it has."""
-FETCHED = 4
-"""Memory is waited for at each place that a look-up reads, and the texts of a large batch do not
-fit the cache. So the first places are fetched for all rows before any row is looked up: with a
-hundred requests that takes a third off a look-up."""
 
 
 class NgramIndex:
@@ -57,7 +46,7 @@ class NgramIndex:
 
         It finds answers of the same owner alone.
         """
-        prompt = _tokens(tokens)
+        prompt = _row(tokens, np.int32)
         if self._free:
             slot = self._free.pop()
         else:
@@ -74,8 +63,9 @@ class NgramIndex:
 
     def extend(self, slots: ArrayLike, tokens: ArrayLike, counts: ArrayLike) -> None:
         """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
-        rows, run, lengths = _rows(slots), _tokens(tokens), _rows(counts)
-        if len(lengths) != len(rows) or not _add_up(lengths, len(run)):
+        rows, run, lengths = _row(slots), _row(tokens, np.int32), _row(counts)
+        total = len(run) if lengths.min(initial=0) >= 0 else -1
+        if len(lengths) != len(rows) or lengths.sum() != total:
             raise DraftError(
                 f"extend got {len(rows)} slots, {len(run)} tokens and {len(lengths)} counts"
                 f" that add up to {lengths.sum()}: give one count >= 0 per slot"
@@ -85,14 +75,14 @@ class NgramIndex:
 
     def close(self, slot: int) -> None:
         """Forget a request and free its memory."""
-        self._prepare(_rows([slot]))
+        self._prepare(_row([slot]))
         self._words[slot] = None
         self._requests[slot] = 0
         self._free.append(slot)
 
     def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
         """The matches, `tail`, and `copies` of the matches in one call: decisions need all."""
-        rows = _rows(slots)
+        rows = _row(slots)
         self._prepare(rows)
         facts = np.empty((FACTS, len(rows)), np.int32)
         tails = np.empty((len(rows), tail), np.int32)
@@ -108,7 +98,7 @@ class NgramIndex:
         They are (tokens, facts, slots) and (tokens, slots). There is no match behind a token of -1,
         and -1 is copied where there is none.
         """
-        rows = _rows(slots)
+        rows = _row(slots)
         behind, lengths = self._tails(rows, tails, tail_lengths)
         facts = np.zeros((behind.shape[1], FACTS, len(rows)), np.int32)
         copied = np.full((behind.shape[1], len(rows)), -1, np.int32)
@@ -121,7 +111,7 @@ class NgramIndex:
 
         There is none where that is no token, or -1 the last one.
         """
-        lengths = _rows(tail_lengths)
+        lengths = _row(tail_lengths)
         every, _ = self.splice_matches(slots, tails, lengths)
         facts = np.zeros((FACTS, len(lengths)), np.int32)
         facts[START] = -1
@@ -138,25 +128,23 @@ class NgramIndex:
         tail_lengths: ArrayLike,
     ) -> Ints:
         """The lengths[i] tokens from starts[i] on, and -1 past the end of the context and tail."""
-        rows = _rows(slots)
-        first, counts = _rows(starts, len(rows)), _rows(lengths, len(rows))
+        rows, first, counts = _row(slots), _row(starts), _row(lengths)
         behind, known = self._tails(rows, tails, tail_lengths)
-        width = max(0, max(counts.tolist(), default=0))
-        drafts = np.empty((len(rows), width), np.int32)
+        drafts = np.empty((len(rows), counts.max(initial=0)), np.int32)
         _propose_rows(self._requests, rows, first, counts, behind, known, drafts)
         return drafts
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
         """The k tokens from starts[i] on in each context; -1 past its end or if starts[i] is -1."""
-        rows = _rows(slots)
+        rows = _row(slots)
         self._prepare(rows)
         tokens = np.empty((len(rows), k), np.int32)
-        _copy_rows(self._requests, rows, _rows(starts, len(rows)), tokens)
+        _copy_rows(self._requests, rows, _row(starts), tokens)
         return tokens
 
     def tail(self, slots: ArrayLike, k: int) -> Ints:
         """The last k tokens of each context, flush right, with -1 on the left if it is shorter."""
-        rows = _rows(slots)
+        rows = _row(slots)
         self._prepare(rows)
         tail = np.empty((len(rows), k), np.int32)
         _tail_rows(self._requests, rows, tail)
@@ -164,10 +152,8 @@ class NgramIndex:
 
     def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
         """The tails and their lengths, checked, with room for them behind the texts."""
-        behind, lengths = np.ascontiguousarray(tails, np.int32), _rows(tail_lengths, len(rows))
-        if behind.ndim != 2 or len(behind) != len(rows):
-            raise DraftError(f"got tails of shape {behind.shape}: {len(rows)} rows are needed")
-        if not _all_within(lengths, behind.shape[1]):
+        behind, lengths = np.ascontiguousarray(tails, np.int32), _row(tail_lengths)
+        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > behind.shape[1]:
             raise DraftError(
                 f"got tail lengths from {lengths.min()} to {lengths.max()}"
                 f" for tails of {behind.shape[1]} tokens"
@@ -195,33 +181,11 @@ class NgramIndex:
         _append_all(request, tokens)
 
 
-def _rows(values: ArrayLike, count: int | None = None) -> Longs:
-    rows = np.ascontiguousarray(values, np.int64)
-    if rows.ndim != 1 or len(rows) != (len(rows) if count is None else count):
-        raise DraftError(f"got an array of shape {rows.shape} where one value per slot is needed")
-    return rows
-
-
-def _tokens(values: ArrayLike) -> Ints:
-    tokens = np.ascontiguousarray(values, np.int32)
-    if tokens.ndim != 1:
-        raise DraftError(f"got tokens of shape {tokens.shape} where one row of them is needed")
-    return tokens
-
-
-@compiled
-def _all_within(values: Longs, most: int) -> bool:
-    """Whether all values are from 0 to `most`."""
-    fits = True
-    for value in values:
-        fits &= 0 <= value <= most
-    return fits
-
-
-@compiled
-def _add_up(counts: Longs, total: int) -> bool:
-    """Whether counts >= 0 add up to the total."""
-    return _all_within(counts, total) and counts.sum() == total
+def _row(values: ArrayLike, dtype: type[np.integer[Any]] = np.int64) -> NDArray[Any]:
+    row = np.ascontiguousarray(values, dtype)
+    if row.ndim != 1:
+        raise DraftError(f"got an array of shape {row.shape} where one row of numbers is needed")
+    return row
 
 
 @compiled
@@ -253,42 +217,8 @@ def _append_all(request: Longs, tokens: Ints) -> None:
 def _extend_rows(requests: Longs, slots: Longs, tokens: Ints, counts: Longs) -> None:
     taken = 0
     for row in range(len(slots)):
-        _fetch(requests[slots[row]], tokens[taken : taken + counts[row]])
-        taken += counts[row]
-    taken = 0
-    for row in range(len(slots)):
         _append_all(requests[slots[row]], tokens[taken : taken + counts[row]])
         taken += counts[row]
-
-
-@compiled
-def _fetch(request: Longs, tokens: Ints) -> None:
-    text, known = _text_of(request), request[KNOWN]
-    for at in range(len(tokens)):
-        fetch(text, known + at, tokens[at])
-
-
-@compiled
-def _find_rows(requests: Longs, slots: Longs, facts: Ints) -> None:
-    for ahead in range(FETCHED):
-        for row in range(len(slots)):
-            request = requests[slots[row]]
-            fetch_place(_text_of(request), request[KNOWN], ahead)
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        find_match(
-            _text_of(request), request[KNOWN], request[OWNER], request[ANSWERS], facts[:, row]
-        )
-
-
-@compiled
-def _take_back_rows(requests: Longs, slots: Longs, counts: Longs) -> None:
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        text = _text_of(request)
-        for _ in range(counts[row]):
-            take_back(text, request[KNOWN])
-            request[KNOWN] -= 1
 
 
 @compiled
@@ -318,8 +248,14 @@ def _tail_rows(requests: Longs, slots: Longs, tail: Ints) -> None:
 
 
 @compiled
+def _find(request: Longs, match: Ints) -> None:
+    find_match(_text_of(request), request[KNOWN], request[OWNER], request[ANSWERS], match)
+
+
+@compiled
 def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied: Ints) -> None:
-    _find_rows(requests, slots, facts)
+    for row in range(len(slots)):
+        _find(requests[slots[row]], facts[:, row])
     _tail_rows(requests, slots, tail)
     _copy_rows(requests, slots, facts[START], copied)
 
@@ -329,18 +265,17 @@ def _splice_matches(
     requests: Longs, slots: Longs, tails: Ints, lengths: Longs, facts: Ints, copied: Ints
 ) -> None:
     for row in range(len(slots)):
-        _fetch(requests[slots[row]], tails[row, : lengths[row]])
-    for depth in range(tails.shape[1]):
-        for row in range(len(slots)):
-            if depth < lengths[row]:
-                _append_all(requests[slots[row]], tails[row, depth : depth + 1])
-        _find_rows(requests, slots, facts[depth])
-        for row in range(len(slots)):
-            if depth >= lengths[row] or tails[row, depth] < 0:
-                facts[depth, :, row] = 0
-                facts[depth, START, row] = -1
-        _copy_rows(requests, slots, facts[depth, START], copied[depth].reshape(-1, 1))
-    _take_back_rows(requests, slots, lengths)
+        request = requests[slots[row]]
+        text = _text_of(request)
+        for depth in range(lengths[row]):
+            _append_all(request, tails[row, depth : depth + 1])
+            if tails[row, depth] >= 0:
+                match, known = facts[depth, :, row], text.tokens[: request[KNOWN]]
+                _find(request, match)
+                copy_tokens(known, request[ANSWERS], match[START], copied[depth, row : row + 1])
+        for _ in range(lengths[row]):
+            take_back(text, request[KNOWN])
+            request[KNOWN] -= 1
 
 
 @compiled

@@ -89,29 +89,22 @@ def _vllm_positions(context: Ints, prompt: int, min_n: int, max_n: int, found: I
 
 
 @compiled
-def copied_run(context: Ints, start: int, position: int) -> int:
-    """How many tokens from `position` on equal those from `start` on; these end at `position`."""
-    length = 0
-    known = min(position - start, len(context) - position)
-    while length < known and context[start + length] == context[position + length]:
-        length += 1
-    return length
-
-
-@compiled
 def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int, answers: Ints) -> Ints:
     """How many tokens from starts[p] on are those from prompt_tokens + p on, per position p.
 
-    It is 0 where starts[p] is -1. Matches in earlier answers are in `answers`, by place.
+    It is 0 where starts[p] is -1, and a copy of the own text ends where that did at the position.
+    Matches in earlier answers are in `answers`, by place.
     """
     runs = np.zeros(len(starts), np.int32)
     for position in range(len(starts)):
         start, at = starts[position], prompt_tokens + position
-        place, length = start - IN_ANSWERS, 0
-        if place >= 0:
-            while at + length < len(context) and answers[place + length] == context[at + length]:
-                length += 1
-        elif start >= 0:
-            length = copied_run(context, start, at)
+        said, most = context, len(context) - at
+        if start >= IN_ANSWERS:
+            said, start = answers, start - IN_ANSWERS
+        else:
+            most = min(most, at - start)
+        length = 0
+        while start >= 0 and length < most and said[start + length] == context[at + length]:
+            length += 1
         runs[position] = length
     return runs

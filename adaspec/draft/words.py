@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -29,30 +28,6 @@ def _pointer_to(typingctx: Any, address: Any) -> Any:
 
 # The annotation is what compiled code sees; numba itself calls the function with types instead.
 _pointer: Callable[[int], Any] = intrinsic(_pointer_to)
-
-
-def _prefetches(typingctx: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        hint = builder.module.declare_intrinsic(
-            "llvm.prefetch",
-            [pointer],
-            ir.FunctionType(ir.VoidType(), [pointer, number, number, number]),
-        )
-        read, keep, data = ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)
-        builder.call(hint, [builder.inttoptr(args[0], pointer), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-_prefetch: Callable[[int], None] = intrinsic(_prefetches)
-
-
-@compiled
-def prefetch(words: NDArray[np.int32], index: int) -> None:
-    """Have a word in the cache soon; nothing else happens, wherever the index points."""
-    _prefetch(words.ctypes.data + 4 * index)
 
 
 @compiled

@@ -30,7 +30,7 @@ _FIRST_FACTOR, _SECOND_FACTOR = (
 @triton.jit
 def best_match(
     own: tl.tuple,
-    memory: tl.tuple,
+    answers: tl.tuple,
     slot: tl.tensor,
     text: tl.tensor,
     known: tl.tensor,
@@ -44,16 +44,16 @@ def best_match(
     lanes = tl.arange(0, LONGEST_MATCH)
     back = known + depth - 1 - lanes
     last = token_at(text, known, drafts, newest, depth, back, behind_drafts).to(tl.int64)
-    owner = tl.load(memory.owners + slot)
-    capacity = tl.load(memory.words + CAPACITY).to(tl.int64)
+    owner = tl.load(answers.owners + slot)
+    capacity = tl.load(answers.words + CAPACITY).to(tl.int64)
     places = tl.full((OCCURRENCES,), 0, tl.int64)
     found = tl.full((), 0, tl.int32)
     for down in tl.static_range(LEVELS):
         if found == 0:
             level: tl.constexpr = LEVELS - 1 - down
-            found, places = _occurrences(memory.words, capacity, owner, last, level)
+            found, places = _occurrences(answers.words, capacity, owner, last, level)
     if found > 0:
-        tokens = memory.words + HEADER_WORDS
+        tokens = answers.words + HEADER_WORDS
         place, votes = _followed(tokens, places, found)
         repeated = _repeated(tokens, place, last)
         is_settled = (found >= LEAST_VOTES) & (4 * votes >= 3 * found)
@@ -72,10 +72,10 @@ def best_match(
 
 
 @triton.jit
-def token_in_either(memory: tl.tuple, token: tl.tensor, place: tl.tensor) -> tl.tensor:
+def token_in_either(answers: tl.tuple, token: tl.tensor, place: tl.tensor) -> tl.tensor:
     """The token at each place: that of an answer from `IN_ANSWERS` on, else the given one."""
     there = place >= IN_ANSWERS
-    at = memory.words + HEADER_WORDS + (place - IN_ANSWERS)
+    at = answers.words + HEADER_WORDS + (place - IN_ANSWERS)
     return tl.where(there, tl.load(at, mask=there, other=-1), token)
 
 

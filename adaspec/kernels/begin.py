@@ -35,7 +35,7 @@ from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match, token_at
 from adaspec.kernels.tables import LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.policy.planner import memory
+from adaspec.policy.planner import state
 from adaspec.predict import model
 
 MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
@@ -43,11 +43,11 @@ MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
 LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
 """The columns of `features.BEFORE`."""
 NGRAM, NEURAL, SPLICE = (
-    tl.constexpr(source) for source in (memory.NGRAM, memory.NEURAL, memory.SPLICE)
+    tl.constexpr(source) for source in (state.NGRAM, state.NEURAL, state.SPLICE)
 )
-NGRAM_EXPONENT = tl.constexpr(memory.NGRAM_EXPONENT)
-SPLICE_WEIGHT = tl.constexpr(memory.SPLICE_WEIGHT)
-SPLICE_TOKENS = tl.constexpr(memory.SPLICE_TOKENS)
+NGRAM_EXPONENT = tl.constexpr(state.NGRAM_EXPONENT)
+SPLICE_WEIGHT = tl.constexpr(state.SPLICE_WEIGHT)
+SPLICE_TOKENS = tl.constexpr(state.SPLICE_TOKENS)
 NGRAM_FIRST, NGRAM_MORE = tl.constexpr(model.NGRAM_FIRST), tl.constexpr(model.NGRAM_MORE)
 NEURAL_FIRST, NEURAL_MORE = tl.constexpr(model.NEURAL_FIRST), tl.constexpr(model.NEURAL_MORE)
 SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
@@ -62,7 +62,7 @@ def begin(
     price: tl.tensor,
     factors: tl.tensor,
     rows: tl.tuple,
-    memory: tl.tuple,
+    answers: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
     splits: tl.constexpr,
@@ -80,13 +80,13 @@ def begin(
 
     match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
-        match = best_match(match, memory, slot, text, known, text, 0, 0, False)
+        match = best_match(match, answers, slot, text, known, text, 0, 0, False)
     length, start, agree, seen, available, follower = match
     lanes = tl.arange(0, CANDIDATE)
     places = tl.where(start < 0, -CANDIDATE, start) + lanes
     candidate = token_at(text, known, text, 0, 0, places, False)
     if remembers:
-        candidate = token_in_either(memory, candidate, places)
+        candidate = token_in_either(answers, candidate, places)
         candidate = tl.where(lanes < available, candidate, -1)
     candidate = tl.maximum(candidate, -1)
     last = tl.maximum(token_at(text, known, text, 0, 0, known - 1, False), -1)

@@ -27,12 +27,12 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.tables import BEHIND_LAST, FIRST, values_of
 from adaspec.kernels.vectors import lane, placed
-from adaspec.policy.planner import memory
+from adaspec.policy.planner import state
 from adaspec.predict import model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
-SPLICE, IMPOSSIBLE = tl.constexpr(memory.SPLICE), tl.constexpr(memory.IMPOSSIBLE)
+SPLICE, IMPOSSIBLE = tl.constexpr(state.SPLICE), tl.constexpr(state.IMPOSSIBLE)
 SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = map(tl.constexpr, range(4))
 SPLICE_DEPTH, SPLICE_REACHED = map(tl.constexpr, range(4, 6))
 SPLICE_NGRAM_LENGTH, SPLICE_POSITION = map(tl.constexpr, range(6, 8))

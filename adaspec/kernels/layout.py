@@ -12,15 +12,15 @@ import triton.language as tl
 from torch import Tensor
 
 from adaspec.draft import match
-from adaspec.policy.planner import memory
+from adaspec.policy.planner import state
 from adaspec.predict import features
 
 MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
 RING = tl.constexpr(match.OCCURRENCES)
 CANDIDATE = tl.constexpr(features.CANDIDATE)
-LONGEST_NEURAL = tl.constexpr(memory.LONGEST_NEURAL)
-LONGEST_NGRAM = tl.constexpr(memory.LONGEST_NGRAM)
-LONGEST_SPLICE = tl.constexpr(memory.LONGEST_SPLICE)
+LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
+LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
+LONGEST_SPLICE = tl.constexpr(state.LONGEST_SPLICE)
 FEATURES = tl.constexpr(features.FEATURES)
 
 NEURAL_LANES = tl.constexpr(16)

@@ -12,7 +12,7 @@ recalibration) is decided elsewhere.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -41,7 +41,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import NetworkBuffers
 from adaspec.kernels.tables import TableBuffers
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import Model
 
 SPLITS = 16
@@ -50,6 +50,8 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
+_OfStep: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""What a predictor says of a step, in the order of `Step`."""
 
 
 class Before(NamedTuple):
@@ -69,40 +71,6 @@ class Drafting(NamedTuple):
     tables: TableBuffers
 
 
-class ModelBuffers(NamedTuple):
-    """The networks, curves and token tables of a model, apart by the kernels that read them."""
-
-    before: Before
-    drafting: Drafting
-    tables: TableBuffers
-
-    @classmethod
-    def of(cls, model: Model, device: torch.device) -> ModelBuffers:
-        """The model on a device; another network, never run, replaces a missing one."""
-        networks = {name: NetworkBuffers.of(each, device) for name, each in model.networks.items()}
-        curves, tables = model.curves, TableBuffers.of(model.tables, device)
-        before = Before(
-            network=networks["before"],
-            ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
-            neural=CurveBuffers.of(curves["neural"], LONGEST_NEURAL, NEURAL_LANES.value, device),
-        )
-        drafting = Drafting(
-            evidence=networks.get("evidence", networks["splice"]),
-            splice=networks["splice"],
-            spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
-            tables=tables,
-        )
-        return cls(before, drafting, tables)
-
-
-class _Views(NamedTuple):
-    """The views of a step of so many rows."""
-
-    step: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-    """In the order of `Step`."""
-    proposal: Proposal
-
-
 class FusedPredictor:
     """A model, for the rows of each step."""
 
@@ -119,13 +87,26 @@ class FusedPredictor:
 
         Where there are `answers` of earlier requests, they are looked up, too.
         """
-        self.model, self.cap = ModelBuffers.of(model, device), cap
+        networks = {name: NetworkBuffers.of(each, device) for name, each in model.networks.items()}
+        curves, self._tables = model.curves, TableBuffers.of(model.tables, device)
+        self._before = Before(
+            network=networks["before"],
+            ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
+            neural=CurveBuffers.of(curves["neural"], LONGEST_NEURAL, NEURAL_LANES.value, device),
+        )
+        self._drafting = Drafting(
+            evidence=networks.get("evidence", networks["splice"]),  # one that is never run
+            splice=networks["splice"],
+            spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
+            tables=self._tables,
+        )
+        self.cap = cap
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
         self._splits = splits
         self.rows = Rows.allocate(slots, splits, device)
         """What is known of the rows, and expected of their drafts."""
-        self._views: dict[int, _Views] = {}
+        self._views: dict[int, tuple[_OfStep, Proposal]] = {}
         """By number of rows: making them takes longer than a launch."""
         self._lengths = torch.zeros((4, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths that are wanted, then the proposed ones."""
@@ -133,15 +114,15 @@ class FusedPredictor:
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
         self._from_answers = torch.zeros(slots, dtype=torch.bool, device=device)
-        self.answers = answers
-        self._memory = answers or Answers(self.rows.keys, self.rows.keys)
+        self._remembers = answers is not None
+        self._answers = answers or Answers(self.rows.keys, self.rows.keys)
 
     def enter(self, slots: NDArray[Any], owners: NDArray[Any]) -> None:
         """Requests take these slots, each of which knows the answers of one owner's."""
-        if self.answers is not None:
-            device = self.answers.owners.device
+        if self._remembers:
+            device = self._answers.owners.device
             places, values = (torch.from_numpy(each).to(device) for each in (slots, owners))
-            self.answers.owners.index_copy_(0, places.long(), values)
+            self._answers.owners.index_copy_(0, places.long(), values)
 
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
@@ -150,22 +131,22 @@ class FusedPredictor:
         begin.begin[(count,)](
             batch,
             batch.tokens.stride(0),
-            self.model.before,
-            self.model.tables,
+            self._before,
+            self._tables,
             price,
             factors,
             rows,
-            self._memory,
+            self._answers,
             self._emitted,
             self.cap,
             splits=self._splits,
             emitted_lanes=triton.next_power_of_2(self.cap + 1),
-            remembers=self.answers is not None,
+            remembers=self._remembers,
             **_EXACT,
         )
         if count not in self._views:
             self._views[count] = self._views_of(count)
-        return Step(batch, *self._views[count].step, price, factors)
+        return Step(batch, *self._views[count][0], price, factors)
 
     def expected(self, count: int) -> Expected:
         """What is known and expected of so many rows."""
@@ -184,24 +165,23 @@ class FusedPredictor:
             splice=splice.view(count, NEURAL_LANES.value, SPLICE_LANES.value),
         )
 
-    def _views_of(self, count: int) -> _Views:
+    def _views_of(self, count: int) -> tuple[_OfStep, Proposal]:
+        """The views of a step of so many rows, and those of its proposal."""
         rows, lengths = self.rows, self._lengths[:, :count]
         facts = rows.facts[:count]
-        return _Views(
-            step=(
-                facts[:, CONTEXT.value],
-                rows.decides[:count],
-                rows.holds[:count],
-                facts[:, MATCH.value + AVAILABLE.value],
-                self._emitted[:count],
-            ),
-            proposal=Proposal(
-                wanted=Lengths(*lengths[:2]),
-                lengths=Lengths(*lengths[2:]),
-                tokens=self._tokens[:count],
-                survival=self._survival[:count],
-                from_answers=self._from_answers[:count],
-            ),
+        of_step = (
+            facts[:, CONTEXT.value],
+            rows.decides[:count],
+            rows.holds[:count],
+            facts[:, MATCH.value + AVAILABLE.value],
+            self._emitted[:count],
+        )
+        return of_step, Proposal(
+            wanted=Lengths(*lengths[:2]),
+            lengths=Lengths(*lengths[2:]),
+            tokens=self._tokens[:count],
+            survival=self._survival[:count],
+            from_answers=self._from_answers[:count],
         )
 
     def _scan(self, batch: Batch, newest: Tensor, depth: int) -> None:
@@ -245,14 +225,14 @@ class FusedPredictor:
             confidence.stride(1),
             step.forwards,
             rows,
-            self._memory,
-            self.model.drafting,
+            self._answers,
+            self._drafting,
             step.factors,
             step.price,
             self.cap,
             reads_drafts=self.reads_drafts,
             splits=self._splits,
-            remembers=self.answers is not None,
+            remembers=self._remembers,
             **_EXACT,
         )
 
@@ -267,8 +247,8 @@ class FusedPredictor:
             rows.curves,
             rows.holds,
             rows.drafts,
-            self._memory,
-            None if self.reads_drafts else self.model.drafting,
+            self._answers,
+            None if self.reads_drafts else self._drafting,
             step.price,
             step.factors,
             step.forwards,
@@ -280,7 +260,7 @@ class FusedPredictor:
             self._from_answers,
             cap_lanes=triton.next_power_of_2(self.cap),
             reads_drafts=self.reads_drafts,
-            remembers=self.answers is not None,
+            remembers=self._remembers,
             **_EXACT,
         )
-        return self._views[count].proposal
+        return self._views[count][1]

@@ -83,7 +83,7 @@ def propose(
     all_curves: tl.tensor,
     all_holds: tl.tensor,
     all_drafts: tl.tensor,
-    memory: tl.tuple,
+    answers: tl.tuple,
     model: tl.tuple | None,
     price: tl.tensor,
     factors: tl.tensor,
@@ -163,7 +163,7 @@ def propose(
     newest = tl.load(drafts + tl.maximum(count - 1, 0))
     token = token_at(tokens + slot * tokens_stride, known, drafts, newest, count, places, True)
     if remembers:
-        token = token_in_either(memory, token, places)
+        token = token_in_either(answers, token, places)
     tl.store(from_answers + row, (start >= IN_ANSWERS) & (ngram > 0))
     inside, lanes = column < neural + ngram, column < cap
     token = tl.where(inside, tl.maximum(token, -1), -1)

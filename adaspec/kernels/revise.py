@@ -76,7 +76,7 @@ def revise(
     column_stride: tl.tensor,
     depth: tl.tensor,
     rows: tl.tuple,
-    memory: tl.tuple,
+    answers: tl.tuple,
     model: tl.tuple,
     factors: tl.tensor,
     price: tl.tensor,
@@ -94,7 +94,7 @@ def revise(
     text = tokens + slot * tokens_stride
     match = joined_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
     if remembers:
-        match = best_match(match, memory, slot, text, known, drafts, token, depth, True)
+        match = best_match(match, answers, slot, text, known, drafts, token, depth, True)
     length, start, agree, seen, available, follower = match
     holds = tl.load(rows.holds + row)
     drafted = holds & (token >= 0)

@@ -18,7 +18,7 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import forwards_table
-from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
+from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
 from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.spec import parse_policy
@@ -73,7 +73,7 @@ class LearnedPolicy:
 
     @property
     def planner(self) -> Planner:
-        """The memory that the compiled stages work on."""
+        """What the compiled stages work on."""
         planner: Planner = self._pinned.value
         return planner
 
@@ -82,7 +82,7 @@ class LearnedPolicy:
 
         The sources are n-gram, neural and splice.
         """
-        record = self.planner.memory.record
+        record = self.planner.state.record
         return [
             float(each["accepted"] / each["expected"]) if each["expected"] >= KNOWN_TOKENS else nan
             for each in record

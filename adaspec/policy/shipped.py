@@ -13,12 +13,15 @@ GENERAL = "general"
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_WHEEL = _PACKAGE / "_policies"
 _IN_CHECKOUT = _PACKAGE.parent / "policies"
+_PYPROJECT = _PACKAGE.parent / "pyproject.toml"
 
 
 def shipped_policies() -> dict[str, Path]:
     """The folder of every shipped policy by its name; empty where none came along."""
-    for home in (_IN_WHEEL, _checkout()):
-        if home is not None and home.is_dir():
+    # A folder of that name in site-packages is not a checkout's.
+    homes = (_IN_WHEEL, _IN_CHECKOUT) if _PYPROJECT.is_file() else (_IN_WHEEL,)
+    for home in homes:
+        if home.is_dir():
             return {each.parent.name: each.parent for each in sorted(home.glob(f"*/{MANIFEST}"))}
     return {}
 
@@ -39,8 +42,3 @@ def find_policy(name_or_path: str | Path) -> Path:
         f"{name}: neither a folder nor a shipped policy{nearest(name, shipped)}: "
         f"give the folder of a trained policy ({known})"
     )
-
-
-def _checkout() -> Path | None:
-    """`policies/` of the checkout we run from; a folder of that name in site-packages is not."""
-    return _IN_CHECKOUT if (_PACKAGE.parent / "pyproject.toml").is_file() else None

@@ -70,11 +70,7 @@ def _probe_splice() -> NDArray[np.float64]:
     for row in range(8):
         numbers = [int(number) for number in rng.integers(1, 90, 5)]
         features.fill_splice(
-            numbers[0],
-            numbers[1],
-            numbers[2],
-            numbers[3],
-            numbers[4],
+            *numbers,
             rng.random(),
             float(rng.integers(0, 9)),
             int(rng.integers(1, 90)),

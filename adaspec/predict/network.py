@@ -73,13 +73,8 @@ class Scratch(NamedTuple):
 
 def new_scratch(networks: Sequence[Network], rows: int = BLOCK) -> Scratch:
     """Working memory for blocks of so many rows of any of these networks."""
-    sizes = np.max([_sizes(network) for network in networks], axis=0)
-    return Scratch(*(np.zeros((rows, size), np.float32) for size in sizes))
-
-
-def _sizes(network: Network) -> tuple[int, ...]:
-    inputs, width = network.weight_1.shape
-    return len(network.source), inputs, width, width, len(network.link)
+    each = [(len(n.source), *n.weight_1.shape, len(n.bias_2), len(n.link)) for n in networks]
+    return Scratch(*(np.zeros((rows, size), np.float32) for size in np.max(each, axis=0)))
 
 
 @inlined

@@ -8,7 +8,7 @@ last token, and with the candidate's second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,7 +157,7 @@ def packed(
     means: NDArray[np.float32],
     counts: NDArray[np.float32],
     depths: NDArray[np.float32],
-    base: tuple[float, float, float, float],
+    base: Sequence[float] | NDArray[np.float64],
     salt: int,
 ) -> Tables:
     """A table with these distinct keys, at most half full."""
@@ -211,7 +211,7 @@ def to_arrays(tables: Tables) -> dict[str, NDArray[Any]]:
     }
 
 
-_SHAPES = {
+_TYPES = {
     "keys": np.uint64,
     "means": np.float32,
     "counts": np.float32,
@@ -223,26 +223,20 @@ _SHAPES = {
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
     """The tables in `to_arrays`; unsound arrays raise a `PolicyError`."""
-    if set(arrays) != set(_SHAPES):
-        raise PolicyError(f"token tables hold {sorted(arrays)}, not {sorted(_SHAPES)}")
-    for name, kind in _SHAPES.items():
+    if set(arrays) != set(_TYPES):
+        raise PolicyError(f"token tables hold {sorted(arrays)}, not {sorted(_TYPES)}")
+    for name, kind in _TYPES.items():
         if arrays[name].dtype != kind or arrays[name].ndim != 1:
             raise PolicyError(f"token tables: {name} is no row of {np.dtype(kind).name}")
-    keys, means, counts = arrays["keys"], arrays["means"], arrays["counts"]
-    depths, base, salt = arrays["depths"], arrays["base"], arrays["salt"]
+    keys, means, counts, depths, base, salt = (arrays[name] for name in _TYPES)
     same_length = len(keys) == len(means) == len(counts) == len(depths)
     if not same_length or len(base) != 4 or len(salt) != 1:
         raise PolicyError("token tables: keys, means, counts and depths differ in length")
     if len(keys) and (keys[0] == 0 or (keys[1:] <= keys[:-1]).any()):
         raise PolicyError("token tables: keys are not distinct and ascending")
     for name in ("means", "counts", "depths", "base"):
-        if not np.isfinite(arrays[name]).all():
-            raise PolicyError(f"token tables: {name} holds a number that is not finite")
-    for name, shares in (("means", means), ("base", base[:2])):
-        if (shares < 0).any() or (shares > 1).any():
-            raise PolicyError(f"token tables: {name} holds a number that is no share")
-    for name, sizes in (("counts", counts), ("depths", depths), ("base", base)):
-        if (sizes < 0).any():
-            raise PolicyError(f"token tables: {name} holds a negative number")
-    first, second, third, fourth = (float(number) for number in base)
-    return packed(keys, means, counts, depths, (first, second, third, fourth), int(salt[0]))
+        if not np.isfinite(arrays[name]).all() or (arrays[name] < 0).any():
+            raise PolicyError(f"token tables: {name} holds a number below 0, or not a finite one")
+    if (means > 1).any() or (base[:2] > 1).any():
+        raise PolicyError("token tables: means or base hold a number that is no share")
+    return packed(keys, means, counts, depths, base, int(salt[0]))

@@ -18,7 +18,7 @@ from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.memory import Planner, rows_of
+from adaspec.policy.planner.state import Planner, rows_of
 from adaspec.policy.protocol import Setup
 from adaspec.predict.features import (
     CANDIDATE,
@@ -102,7 +102,7 @@ def decide_step(
         stages.splice(address, neural_len, behind, ngram_len)
     accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
     drafted = neural_len + ngram_len
-    budget = stages.budget(address) if is_async else 0
+    budget = int(planner.ranking.step[0].budget) if is_async else 0
     shape = batch_shape(count, context, drafted, forwards, loop.holds_neural.any(), budget)
     seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
     stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
@@ -143,7 +143,7 @@ def _survey(
     Fills in what it saw; how many splices that were.
     """
     planner = planner_at(address)
-    limits, memory = planner.limits[0], planner.memory
+    limits, state = planner.limits[0], planner.state
     reads_drafts = limits.reads_drafts > 0
     model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
     spliced = drafted = 0
@@ -155,7 +155,7 @@ def _survey(
         _take_in(arrays, loop, planner, model_of_request)
         stages.plan(address)
         if seen.before.shape[0] > 0:
-            seen.before[first : first + count] = memory.features[:count]
+            seen.before[first : first + count] = state.features[:count]
         tokens, confidences = _drafts(arrays, loop, planner, most if reads_drafts else 0)
         ngram_len = np.zeros(count, np.int32)
         for depth in range(1, most + 1):
@@ -166,7 +166,7 @@ def _survey(
                 stages.revise(address, depth, tokens, confidences, behind)
                 seen.drafted_at[drafted : drafted + count] = seen.at[first : first + count]
                 seen.drafted_depth[drafted : drafted + count] = depth
-                seen.drafted[drafted : drafted + count] = memory.evidence_features[:count]
+                seen.drafted[drafted : drafted + count] = state.evidence_features[:count]
                 drafted += count
             else:
                 stages.wanted_splice(address, depths, behind, ngram_len)
@@ -174,7 +174,7 @@ def _survey(
             for place in range(found.shape[0]):
                 seen.splice_at[spliced] = seen.at[first + found[place]]
                 seen.splice_depth[spliced] = depth
-                seen.splice[spliced] = memory.splice_features[place]
+                seen.splice[spliced] = state.splice_features[place]
                 spliced += 1
     return spliced
 

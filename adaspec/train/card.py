@@ -45,8 +45,9 @@ def card_of(
     `reports` are those on requests that a model never saw, by title, each with a calibration. That
     of a logged trace has nothing else.
     """
+    made_for = "any model" if corpus.general else manifest.target or "an unnamed target"
     parts = [
-        f"# A policy for {_made_for(manifest, corpus)}",
+        f"# A policy for {made_for}",
         *_summary(manifest, corpus),
         "## Data",
         *_data(corpus),
@@ -63,10 +64,6 @@ def card_of(
             parts.append(table.markdown(3))
     parts += ["## What the files hold", _files(entries), "## Limits", _limits(manifest, corpus)]
     return "\n\n".join(parts) + "\n"
-
-
-def _made_for(manifest: PolicyManifest, corpus: Corpus) -> str:
-    return "any model" if corpus.general else manifest.target or "an unnamed target"
 
 
 def _summary(manifest: PolicyManifest, corpus: Corpus) -> Iterator[str]:

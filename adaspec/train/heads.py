@@ -9,7 +9,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import FEATURE_NAMES, HEADS
 from adaspec.predict.survival import Curves
 from adaspec.train.network import Fitting

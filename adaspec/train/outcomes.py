@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import TrainingError
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM
 from adaspec.predict.survival import Curves
 from adaspec.replay.logged import Log
 from adaspec.replay.recording import Recording

@@ -128,7 +128,7 @@ class TableMaker:
             np.concatenate(means).astype(np.float32),
             np.concatenate(counts).astype(np.float32),
             np.concatenate(depths).astype(np.float32),
-            (bases[0], bases[1], depth_bases[0], depth_bases[1]),
+            [*bases, *depth_bases],
             self.salt,
         )
 

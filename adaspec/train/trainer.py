@@ -20,7 +20,7 @@ from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import LONGEST_NEURAL
+from adaspec.policy.planner.state import LONGEST_NEURAL
 from adaspec.predict.model import CURVES, HEADS, Model, no_curves
 from adaspec.predict.network import Network, constant_network
 from adaspec.predict.survival import Curves

@@ -18,7 +18,7 @@ from adaspec.policy.artifact import CHECKSUMS
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy

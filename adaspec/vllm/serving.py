@@ -15,7 +15,7 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.errors import ServingError
 from adaspec.policy.learned import ServedPolicy
-from adaspec.policy.planner.memory import LONGEST_NGRAM
+from adaspec.policy.planner.state import LONGEST_NGRAM
 from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.vllm.choice import RECORD_CAP, digest_of, named_policy, target_of

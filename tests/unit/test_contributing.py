@@ -15,7 +15,7 @@ from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document, cost_from_document
 from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape
 from adaspec.evaluate.report import EvaluationReport
-from adaspec.policy.planner.memory import new_rows
+from adaspec.policy.planner.state import new_rows
 from adaspec.predict import features, tables
 from adaspec.predict.features import EVIDENCE, SPLICE, fill_evidence, fill_splice
 from adaspec.vllm.compatibility import KNOWN

@@ -1,1 +1,1 @@
-"""The learned policy's planner: compiled stages over one memory, driven by servers and replays."""
+"""The learned policy's planner: compiled stages over one state, driven by servers and replays."""

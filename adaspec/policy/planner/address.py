@@ -19,7 +19,7 @@ from numba.core.typing.templates import AttributeTemplate
 
 from adaspec.cost.model import line
 from adaspec.jit import compiled
-from adaspec.policy.planner.memory import (
+from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
@@ -34,7 +34,7 @@ _typeof: Any = numba.typeof
 
 
 class Pinned:
-    """Keeps a planner's or a model's arrays in memory, and knows the address of their note."""
+    """Keeps a planner's or a model's arrays alive, and knows the address of their note."""
 
     models: Sequence[Pinned] = ()
     """A planner's, which must outlive it."""

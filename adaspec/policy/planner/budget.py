@@ -60,7 +60,7 @@ class Ranking(NamedTuple):
 
 
 def new_ranking(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Ranking:
-    """A memory that has seen nothing yet."""
+    """A ranking that has seen nothing yet."""
     return Ranking(
         forwards=np.ascontiguousarray(forwards, np.float64),
         step=np.zeros(1, _STEP),

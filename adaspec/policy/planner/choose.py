@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.curves import weigh_splice
-from adaspec.policy.planner.memory import (
+from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
-    Memory,
     Planner,
+    State,
 )
 
 Array = NDArray[np.float64]
@@ -38,13 +38,13 @@ def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
 def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Let every draft go as far as its source does; rows that chose nothing draft what they can."""
     planner = planner_at(address)
-    memory, cap = planner.memory, planner.limits[0].cap
+    state, cap = planner.state, planner.limits[0].cap
     for row in range(planner.limits[0].rows):
         if neural_len[row] > 0:
-            ngram_len[row] = spliced_tokens(memory, row, neural_len[row], cap)
+            ngram_len[row] = spliced_tokens(state, row, neural_len[row], cap)
         elif ngram_len[row] > 0:
             most, copied = min(planner.rows.available[row], cap, LONGEST_NGRAM), 0
-            while copied < most and memory.ngram[row, copied + 1] > 0:
+            while copied < most and state.ngram[row, copied + 1] > 0:
                 copied += 1
             ngram_len[row] = copied
         else:
@@ -52,9 +52,9 @@ def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> Non
 
 
 @compiled
-def spliced_tokens(memory: Memory, row: int, neural: int, cap: int) -> int:
+def spliced_tokens(state: State, row: int, neural: int, cap: int) -> int:
     """How far the copy behind so many neural tokens goes."""
-    survival, length = memory.splice[row, neural], 0
+    survival, length = state.splice[row, neural], 0
     while length < min(LONGEST_SPLICE, cap - neural) and survival[length + 1] > 0:
         length += 1
     return length
@@ -63,16 +63,16 @@ def spliced_tokens(memory: Memory, row: int, neural: int, cap: int) -> int:
 @compiled
 def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Fill what every row's draft offers: P(each token of it and all before it are accepted)."""
-    memory = planner_at(address).memory
+    state = planner_at(address).state
     for row in range(neural_len.shape[0]):
-        neural, offered = neural_len[row], memory.offered[row]
+        neural, offered = neural_len[row], state.offered[row]
         for j in range(neural):
-            offered[j] = memory.neural[row, j + 1]
+            offered[j] = state.neural[row, j + 1]
         for j in range(ngram_len[row]):
             if neural > 0:
-                offered[neural + j] = memory.neural[row, neural] * memory.splice[row, neural, j + 1]
+                offered[neural + j] = state.neural[row, neural] * state.splice[row, neural, j + 1]
             else:
-                offered[j] = memory.ngram[row, j + 1]
+                offered[j] = state.ngram[row, j + 1]
 
 
 @compiled
@@ -82,15 +82,15 @@ def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[i
     Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
     expected to be worth stands for them.
     """
-    memory, limits = planner.memory, planner.limits[0]
+    state, limits = planner.state, planner.limits[0]
     if limits.reads_drafts > 0:
         for k in range(1, min(count, LONGEST_NEURAL) + 1):
-            weigh_splice(memory, row, k, price)
-    length, value = _best_neural(memory, row, count, price, limits.cap)
+            weigh_splice(state, row, k, price)
+    length, value = _best_neural(state, row, count, price, limits.cap)
     available = planner.rows.available[row]
-    copied, copied_value = _best_ngram(memory.ngram[row], available, price, limits.cap)
+    copied, copied_value = _best_ngram(state.ngram[row], available, price, limits.cap)
     if value > copied_value:
-        return length, int(memory.splice_len[row, length])
+        return length, int(state.splice_len[row, length])
     return 0, copied
 
 
@@ -107,10 +107,10 @@ def _best_ngram(survival: Array, available: int, price: float, cap: int) -> tupl
 
 
 @compiled
-def _best_neural(memory: Memory, row: int, count: int, price: float, cap: int) -> tuple[int, float]:
+def _best_neural(state: State, row: int, count: int, price: float, cap: int) -> tuple[int, float]:
     """The neural length that is worth most with its splice, and its value; 0 where none pays."""
     length, best, value = 0, 0.0, 0.0
-    survival, splice_value = memory.neural[row], memory.splice_value[row]
+    survival, splice_value = state.neural[row], state.splice_value[row]
     for k in range(1, min(count, LONGEST_NEURAL) + 1):
         value += survival[k] - price
         with_splice = value + splice_value[k] if k < cap else value

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.policy.planner.address import model_at
 from adaspec.policy.planner.learning import recalibrated
-from adaspec.policy.planner.memory import (
+from adaspec.policy.planner.state import (
     IMPOSSIBLE,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
@@ -24,8 +24,8 @@ from adaspec.policy.planner.memory import (
     SPLICE,
     SPLICE_TOKENS,
     SPLICE_WEIGHT,
-    Memory,
     Planner,
+    State,
     rows_of,
     rows_of_model,
 )
@@ -64,35 +64,35 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
     The record has the factors by which it is recalibrated. The splice that may follow a neural
     draft costs the step's price per token.
     """
-    model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
+    model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
-    fill_features(rows, chosen, model.tables, memory.keys, memory.features)
+    fill_features(rows, chosen, model.tables, state.keys, state.features)
     count = chosen.shape[0]
-    predict_rows(model.before, memory.features, count, memory.scratch, memory.predictions)
-    ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
-    weight = SPLICE_WEIGHT * memory.record[SPLICE].factor
+    predict_rows(model.before, state.features, count, state.scratch, state.predictions)
+    ngram_factor, neural_factor = state.record[NGRAM].factor, state.record[NEURAL].factor
+    weight = SPLICE_WEIGHT * state.record[SPLICE].factor
     charge = SPLICE_TOKENS * price
     for place in range(count):
         row = chosen[place]
-        predicted = memory.predictions[place]
+        predicted = state.predictions[place]
         first = recalibrated(predicted[NGRAM_FIRST], NGRAM_EXPONENT, ngram_factor)
         if rows.length[row] == 0:
             first = 0.0
-        fill_survival(first, predicted[NGRAM_MORE], model.ngram, memory.ngram[row])
+        fill_survival(first, predicted[NGRAM_MORE], model.ngram, state.ngram[row])
         first = recalibrated(predicted[NEURAL_FIRST], 1.0, neural_factor)
         if not rows.holds_neural[row]:
             first = 0.0
-        fill_survival(first, predicted[NEURAL_MORE], model.neural, memory.neural[row])
+        fill_survival(first, predicted[NEURAL_MORE], model.neural, state.neural[row])
         spliced = np.expm1(predicted[SPLICE_GAIN])
         spliced = max(min(spliced, LONGEST_SPLICE) * weight - charge, 0.0)
-        memory.splice_expected[row] = spliced
-        # Rows are taken out once: what is reached through the memory is looked up at every use.
-        neural, splice_value = memory.neural[row], memory.splice_value[row]
+        state.splice_expected[row] = spliced
+        # Rows are taken out once: what is reached through the state is looked up at every use.
+        neural, splice_value = state.neural[row], state.splice_value[row]
         for k in range(LONGEST_NEURAL + 1):
             splice_value[k] = neural[k] * spliced
-        memory.splice_len[row] = 0
-        memory.matching_tokens[row] = 0
-        memory.least_confidence[row] = np.nan
+        state.splice_len[row] = 0
+        state.matching_tokens[row] = 0
+        state.least_confidence[row] = np.nan
 
 
 @compiled
@@ -109,94 +109,82 @@ def revise_by_draft(
     `matches` are those behind that token: they tell whether the draft was seen before, and what
     could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
-    model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
+    model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
-    count = _observe_draft(memory, rows, chosen, tokens, confidences, depth, matches)
-    predict_rows(
-        model.evidence,
-        memory.evidence_features,
-        count,
-        memory.scratch,
-        memory.evidence_predictions,
-    )
-    ngram_factor, neural_factor = memory.record[NGRAM].factor, memory.record[NEURAL].factor
-    place = 0
-    for row in chosen:
-        if not rows.holds_neural[row]:
-            continue
-        predicted = memory.evidence_predictions[place]
-        place += 1
-        neural = memory.neural[row]
+    chosen = chosen[rows.holds_neural[chosen]]
+    _observe_draft(state, rows, chosen, tokens, confidences, depth, matches)
+    features, predictions = state.evidence_features, state.evidence_predictions
+    predict_rows(model.evidence, features, chosen.shape[0], state.scratch, predictions)
+    ngram_factor, neural_factor = state.record[NGRAM].factor, state.record[NEURAL].factor
+    for place in range(chosen.shape[0]):
+        row, predicted = chosen[place], predictions[place]
+        neural = state.neural[row]
         if depth > 1:
             _revise_earlier(neural, depth - 1, predicted[ACCEPTED_BEFORE])
             # A copy that says what this token says is had by keeping it; another one is right only
             # where this token is wrong.
             wrong = max(0.0, 1.0 - predicted[ACCEPTED_NEXT])
-            spliced = memory.splice[row, depth - 1]
+            spliced = state.splice[row, depth - 1]
             for j in range(1, LONGEST_SPLICE + 1):
                 spliced[j] *= wrong
             for k in range(1, depth):
-                weigh_splice(memory, row, k, price)
+                weigh_splice(state, row, k, price)
         before, after = neural[depth], 0.0
         if tokens[row, depth - 1] >= 0 and predicted[ACCEPTED_NEXT] > 0:
             after = neural[depth - 1] * min(1.0, predicted[ACCEPTED_NEXT])
         if depth == 1:
             after = min(1.0, after * neural_factor)
         scale = after / before if before > 0 else 0.0
-        splice_value, expected = memory.splice_value[row], memory.splice_expected[row]
+        splice_value, expected = state.splice_value[row], state.splice_expected[row]
         for k in range(depth, LONGEST_NEURAL + 1):
             neural[k] *= scale
             splice_value[k] = neural[k] * expected
         if rows.length[row] > 0:
             first = recalibrated(predicted[NGRAM_AFTER], NGRAM_EXPONENT, ngram_factor)
-            _revise_ngram(memory, row, depth, first)
+            _revise_ngram(state, row, depth, first)
     depths = np.full(rows.slots.shape[0], depth, np.int32)
     predict_splices(planner, number, depths, tokens, matches)
 
 
 @compiled
 def _observe_draft(
-    memory: Memory,
+    state: State,
     rows: RowFacts,
     chosen: Ints,
     tokens: Ints,
     confidences: Floats,
     depth: int,
     matches: SpliceMatches,
-) -> int:
-    """Fill the features of the tokens drafted at this depth; how many there are."""
-    count = 0
+) -> None:
+    """Fill the features of the tokens that the chosen rows drafted at this depth."""
     j = depth - 1
-    for row in chosen:
-        if not rows.holds_neural[row]:
-            continue
+    for place in range(chosen.shape[0]):
+        row = chosen[place]
         # Behind the candidate's end both may be -1, and that is no agreement.
         drafted = tokens[row, j] >= 0
         matches_copy = drafted and depth <= CANDIDATE and rows.candidate[row, j] == tokens[row, j]
-        if matches_copy and memory.matching_tokens[row] == j:
-            memory.matching_tokens[row] = depth
-        reached = memory.neural[row, j]
-        expected = memory.neural[row, depth] / reached if reached > 0 else 0.0
+        if matches_copy and state.matching_tokens[row] == j:
+            state.matching_tokens[row] = depth
+        reached = state.neural[row, j]
+        expected = state.neural[row, depth] / reached if reached > 0 else 0.0
         fill_evidence(
             depth,
             expected,
             confidences[row, j],
-            memory.matching_tokens[row],
+            state.matching_tokens[row],
             float(rows.length[row]),
-            memory.ngram[row, 1],
+            state.ngram[row, 1],
             reached,
-            memory.least_confidence[row],
+            state.least_confidence[row],
             matches.length[row],
             matches.agree[row],
             matches.seen[row],
-            memory.evidence_features[count],
+            state.evidence_features[place],
         )
-        count += 1
         for kind in range(2):
             confidence = confidences[row, j, kind]
-            if not confidence >= memory.least_confidence[row, kind]:
-                memory.least_confidence[row, kind] = confidence
-    return count
+            if not confidence >= state.least_confidence[row, kind]:
+                state.least_confidence[row, kind] = confidence
 
 
 @compiled
@@ -217,15 +205,15 @@ def _revise_earlier(survival: Array, depth: int, reached: float) -> None:
 
 
 @compiled
-def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
+def _revise_ngram(state: State, row: int, depth: int, first: float) -> None:
     """Scale a row's n-gram curve to its new first value, and bring it in line with the draft."""
-    ngram, neural = memory.ngram[row], memory.neural[row]
+    ngram, neural = state.ngram[row], state.neural[row]
     scale = first / ngram[1] if ngram[1] > IMPOSSIBLE else 0.0
     for k in range(1, LONGEST_NGRAM + 1):
         scaled = ngram[k] * scale
         ngram[k] = scaled if scaled < 1.0 else 1.0
     # Tokens that both propose are right together, and where they part one of them is wrong.
-    matching_tokens = min(memory.matching_tokens[row], depth)
+    matching_tokens = min(state.matching_tokens[row], depth)
     if matching_tokens == depth:
         _raise_to(ngram, matching_tokens, neural[matching_tokens])
     elif matching_tokens == depth - 1:
@@ -233,80 +221,66 @@ def _revise_ngram(memory: Memory, row: int, depth: int, first: float) -> None:
 
 
 @compiled
-def may_splice(holds: bool, length: int, depth: int, reached: float, price: float) -> bool:
-    """Whether there is a match to splice on behind so many tokens of a row, and it could pay."""
-    return holds and depth > 0 and length > 0 and reached >= price
-
-
-@compiled
 def predict_splices(
     planner: Planner, number: int, depths: Ints, tokens: Ints, matches: SpliceMatches
 ) -> None:
     """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
-    model, memory, rows = model_at(planner.models[number]), planner.memory, rows_of(planner)
+    model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
     chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
-    holds, neural, length = rows.holds_neural, memory.neural, matches.length
-    count = 0
+    holds, neural, length = rows.holds_neural, state.neural, matches.length
+    found, count = np.empty(chosen.shape[0], np.int32), 0
     for row in chosen:
         depth = depths[row]
         if depth > 0:
             # Nothing survives: what lies behind in the curve is never read.
-            memory.splice[row, depth, 1] = 0.0
-            memory.splice_value[row, depth], memory.splice_len[row, depth] = 0.0, 0
-        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
-            continue
+            state.splice[row, depth, 1] = 0.0
+            state.splice_value[row, depth], state.splice_len[row, depth] = 0.0, 0
+        if not holds[row] or depth == 0 or length[row] == 0 or neural[row, depth] < price:
+            continue  # no match, or one that cannot pay
         fill_splice(
             matches.length[row],
             matches.agree[row],
             matches.seen[row],
             matches.available[row],
             depth,
-            memory.neural[row, depth],
+            state.neural[row, depth],
             float(rows.length[row]),
             rows.position[row],
             model.tables,
             tokens[row, depth - 1] if tokens.shape[1] >= depth else -1,
             matches.copied[row],
-            memory.keys,
-            memory.splice_features[count],
+            state.keys,
+            state.splice_features[count],
         )
+        found[count] = row
         count += 1
-    predict_rows(
-        model.splice,
-        memory.splice_features,
-        count,
-        memory.scratch,
-        memory.splice_predictions,
-    )
-    factor = memory.record[SPLICE].factor
-    place = 0
-    for row in chosen:
+    features, predictions = state.splice_features, state.splice_predictions
+    predict_rows(model.splice, features, count, state.scratch, predictions)
+    factor = state.record[SPLICE].factor
+    for place in range(count):
+        row, predicted = found[place], predictions[place]
         depth = depths[row]
-        if not may_splice(holds[row], length[row], depth, neural[row, depth], price):
-            continue
-        predicted = memory.splice_predictions[place]
-        place += 1
         first = recalibrated(predicted[SPLICE_FIRST], 1.0, factor)
-        survival = memory.splice[row, depth]
+        survival = state.splice[row, depth]
         fill_survival(first, predicted[SPLICE_MORE], model.spliced, survival)
         room = max(min(matches.available[row], planner.limits[0].cap - depth), 0)
         for j in range(room + 1, LONGEST_SPLICE + 1):
             survival[j] = 0.0
-        weigh_splice(memory, row, depth, price)
+        weigh_splice(state, row, depth, price)
 
 
 @compiled
-def weigh_splice(memory: Memory, row: int, depth: int, price: float) -> None:
+def weigh_splice(state: State, row: int, depth: int, price: float) -> None:
     """The best length of a splice behind `depth` neural tokens, and what it is worth."""
-    reached, survival = memory.neural[row, depth], memory.splice[row, depth]
+    reached, survival = state.neural[row, depth], state.splice[row, depth]
     length, value = 0, 0.0
     for j in range(1, LONGEST_SPLICE + 1):
         if survival[j] <= 0 or reached * survival[j] < price:
             break
         length = j
         value += reached * survival[j] - price
-    memory.splice_len[row, depth], memory.splice_value[row, depth] = length, value
+    state.splice_len[row, depth], state.splice_value[row, depth] = length, value
 
 
 @compiled

@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, plain_step_s
 from adaspec.jit import compiled
-from adaspec.policy.planner.memory import (
-    LONGEST_NEURAL,
-    LONGEST_NGRAM,
-    NEURAL,
-    NGRAM,
-    RATE_STEPS,
-    SPLICE,
-    Memory,
-)
+from adaspec.policy.planner.state import NEURAL, NGRAM, RATE_STEPS, SPLICE, State
 from adaspec.predict.features import RowFacts
 
 Ints = NDArray[np.int32]
@@ -34,16 +26,13 @@ _PRIOR_STEPS = 10.0
 @compiled
 def context_of(rows: RowFacts) -> int:
     """Known tokens of all rows."""
-    total = 0
-    for row in range(rows.slots.shape[0]):
-        total += rows.prompt_tokens[row] + rows.position[row]
-    return total
+    return int(rows.prompt_tokens.sum() + rows.position.sum())
 
 
 @compiled
-def rate_of(memory: Memory, costs: Costs, rows: int, context: int) -> float:
+def rate_of(state: State, costs: Costs, rows: int, context: int) -> float:
     """Tokens per second of the last steps; at first a guess from what no speculation would do."""
-    throughput = memory.throughput[0]
+    throughput = state.throughput[0]
     plain = rows / plain_step_s(costs, rows, context)
     if throughput.steps == 0:
         return _PRIOR_SPEEDUP * plain
@@ -53,10 +42,10 @@ def rate_of(memory: Memory, costs: Costs, rows: int, context: int) -> float:
 
 
 @compiled
-def count_step(memory: Memory, tokens: int, seconds: float) -> None:
+def count_step(state: State, tokens: int, seconds: float) -> None:
     """Take a step into the running throughput."""
-    throughput = memory.throughput[0]
-    oldest = memory.recent_steps[int(throughput.steps) % RATE_STEPS]
+    throughput = state.throughput[0]
+    oldest = state.recent_steps[int(throughput.steps) % RATE_STEPS]
     throughput.tokens += tokens - oldest[0]
     throughput.seconds += seconds - oldest[1]
     oldest[0], oldest[1] = tokens, seconds
@@ -75,9 +64,9 @@ _FADED = 1e-6
 
 
 @compiled
-def factor_of(memory: Memory, source: int) -> float:
+def factor_of(state: State, source: int) -> float:
     """Accepted over expected tokens of a source, shrunk to 1."""
-    record = memory.record[source]
+    record = state.record[source]
     # After hours without a draft the record has faded to less than a float can divide by.
     if record.expected <= 0 or record.drafts < _FADED:
         return 1.0
@@ -86,10 +75,10 @@ def factor_of(memory: Memory, source: int) -> float:
 
 
 @compiled
-def fill_factors(memory: Memory) -> None:
+def fill_factors(state: State) -> None:
     """Fill in by what each source is recalibrated in this step."""
     for source in (NGRAM, NEURAL, SPLICE):
-        memory.record[source].factor = factor_of(memory, source)
+        state.record[source].factor = factor_of(state, source)
 
 
 @compiled
@@ -99,26 +88,22 @@ def recalibrated(predicted: float, exponent: float, factor: float) -> float:
 
 
 @compiled
-def note_expected(memory: Memory, neural_len: Ints, ngram_len: Ints) -> None:
+def note_expected(state: State, neural_len: Ints, ngram_len: Ints) -> None:
     """Note what is expected of the chosen lengths, to be compared with what comes."""
     for row in range(neural_len.shape[0]):
-        expected, neural, ngram = memory.expected[row], memory.neural[row], memory.ngram[row]
+        expected, neural, ngram = state.expected[row], state.neural[row], state.ngram[row]
         expected[:] = 0.0
-        for j in range(1, min(neural_len[row], LONGEST_NEURAL) + 1):
-            expected[NEURAL] += neural[j]
+        expected[NEURAL] = neural[1 : neural_len[row] + 1].sum()
         if neural_len[row] > 0:
-            expected[SPLICE] = memory.splice[row, neural_len[row], 1 : ngram_len[row] + 1].sum()
+            expected[SPLICE] = state.splice[row, neural_len[row], 1 : ngram_len[row] + 1].sum()
         else:
-            for j in range(1, min(ngram_len[row], LONGEST_NGRAM) + 1):
-                expected[NGRAM] += ngram[j]
+            expected[NGRAM] = ngram[1 : ngram_len[row] + 1].sum()
 
 
 @compiled
-def update_record(
-    memory: Memory, source: int, expected: float, accepted: float, drafts: int
-) -> None:
+def update_record(state: State, source: int, expected: float, accepted: float, drafts: int) -> None:
     """Add a step's drafts of a source to its record."""
-    record = memory.record[source]
+    record = state.record[source]
     fade = _FADE**drafts if drafts > 0 else _IDLE_FADE
     # Compared with what recalibration had left of it, a record would correct half of what is wrong.
     factor = record.factor

@@ -6,7 +6,6 @@ All of them work on the planner behind an address, whose `limits` and `rows` say
     holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
     revise      after each forward, where drafts are read: revise what is expected
-    budget      in an async engine: how many tokens may be verified, decided before
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
     learn       what was accepted, and how long the step took
@@ -45,7 +44,7 @@ from adaspec.policy.planner.learning import (
     rate_of,
     update_record,
 )
-from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner, rows_of
+from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner, rows_of
 from adaspec.predict.features import SpliceMatches
 
 __all__ = ["extended", "offer", "wanted"]  # stages, too
@@ -69,11 +68,11 @@ def plan(address: int) -> int:
     rows, limits, step = rows_of(planner), planner.limits[0], planner.ranking.step[0]
     running = rows.slots.shape[0]
     if limits.is_async:
-        rate = rate_of(planner.memory, planner.costs, running, context_of(rows))
+        rate = rate_of(planner.state, planner.costs, running, context_of(rows))
         step.budget = decide_budget(
             planner.ranking, planner.costs, rate, running, limits.prompt_tokens, limits.cap
         )
-    fill_factors(planner.memory)
+    fill_factors(planner.state)
     expect(address)
     if not rows.holds_neural.any():
         return 0
@@ -86,12 +85,6 @@ def expect(address: int) -> None:
     planner = planner_at(address)
     for number in range(planner.models.shape[0]):
         predict_before_drafting(planner, number)
-
-
-@compiled
-def budget(address: int) -> int:
-    """How many drafted tokens this step can verify, all rows together."""
-    return int(planner_at(address).ranking.step[0].budget)
 
 
 @compiled
@@ -119,7 +112,7 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     if not planner.limits[0].reads_drafts and neural_len.any():
         return True
     note_ranked(planner.ranking, neural_len.shape[0])
-    note_expected(planner.memory, neural_len, ngram_len)
+    note_expected(planner.state, neural_len, ngram_len)
     return False
 
 
@@ -128,13 +121,13 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
     """Keep the likeliest of the offered tokens, as many as the budget holds."""
     ranking, lengths = planner.ranking, neural_len + ngram_len
     rows, running = rows_of(planner), neural_len.shape[0]
-    rank(ranking, planner.memory.offered, lengths)
+    rank(ranking, planner.state.offered, lengths)
     budget = ranking.step[0].budget
     if not planner.limits[0].is_async:
         costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
-        rate = rate_of(planner.memory, costs, running, context_of(rows))
+        rate = rate_of(planner.state, costs, running, context_of(rows))
         budget = ranked_budget(ranking, costs, rate, tokens)
-    keep_likeliest(ranking, planner.memory.offered, lengths, budget)
+    keep_likeliest(ranking, planner.state.offered, lengths, budget)
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]
@@ -144,29 +137,29 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
 def splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: Ints) -> None:
     """Choose how many copied tokens follow the neural ones, by the matches behind those."""
     planner = planner_at(address)
-    memory, running = planner.memory, neural_len.shape[0]
+    state, running = planner.state, neural_len.shape[0]
     wanted_splice(address, neural_len, matches, ngram_len)
     for row in range(running):
         if neural_len[row] > 0:
-            ngram_len[row] = spliced_tokens(memory, row, neural_len[row], planner.limits[0].cap)
+            ngram_len[row] = spliced_tokens(state, row, neural_len[row], planner.limits[0].cap)
     offer(address, neural_len, ngram_len)
     for row in range(running):
-        memory.offered[row, : neural_len[row]] = 1.0  # they are settled
+        state.offered[row, : neural_len[row]] = 1.0  # they are settled
     _verify_likeliest(planner, neural_len, ngram_len)
     note_ranked(planner.ranking, running)
-    note_expected(memory, neural_len, ngram_len)
+    note_expected(state, neural_len, ngram_len)
 
 
 @compiled
 def wanted_splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: Ints) -> None:
     """Fill in how many copied tokens behind the neural ones are worth verifying."""
     planner = planner_at(address)
-    memory, unread = planner.memory, np.empty((0, 0), np.int32)
+    state, unread = planner.state, np.empty((0, 0), np.int32)
     for number in range(planner.models.shape[0]):
         predict_splices(planner, number, neural_len, unread, matches)
     for row in range(neural_len.shape[0]):
         if neural_len[row] > 0:
-            ngram_len[row] = memory.splice_len[row, neural_len[row]]
+            ngram_len[row] = state.splice_len[row, neural_len[row]]
 
 
 @compiled
@@ -183,12 +176,12 @@ def learn(
     A row that emitted nothing has left the batch: neither time nor tokens were its.
     """
     planner = planner_at(address)
-    memory = planner.memory
+    state = planner.state
     if emitted_tokens.sum() == 0:
         return
     expected, taken, drafts = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
     for row in range(planner.limits[0].rows):
-        neural, predicted = neural_drafted[row], memory.expected[row]
+        neural, predicted = neural_drafted[row], state.expected[row]
         if neural > 0:
             drafts[NEURAL] += 1
             expected[NEURAL] += predicted[NEURAL]
@@ -202,5 +195,5 @@ def learn(
             expected[NGRAM] += predicted[NGRAM]
             taken[NGRAM] += accepted[row]
     for source in range(3):
-        update_record(memory, source, expected[source], taken[source], drafts[source])
-    count_step(memory, emitted_tokens.sum(), seconds)
+        update_record(state, source, expected[source], taken[source], drafts[source])
+    count_step(state, emitted_tokens.sum(), seconds)

@@ -34,7 +34,7 @@ from adaspec.policy.planner.budget import (
     ranked_budget,
 )
 from adaspec.policy.planner.learning import factor_of, rate_of
-from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
+from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Bools, Ints, Setup
 from adaspec.vllm.session.report import Layout, Report
 
@@ -199,7 +199,7 @@ class Host:
         """Take in what became of a step's drafts."""
         report, planner = decided.report, self._planner
         assert report is not None
-        rows, memory, facts = len(decided.slots), planner.memory, planner.rows
+        rows, state, facts = len(decided.slots), planner.state, planner.rows
         planner.limits["rows"] = rows
         facts.slots[:rows] = decided.slots
         facts.prompt_tokens[:rows] = decided.prompt_tokens
@@ -207,8 +207,8 @@ class Host:
         facts.holds_neural[:rows] = decided.holds_neural
         facts.length[:rows] = 0
         decided.expected = expected_tokens(report.survival, report.neural, verified.drafted)
-        memory.expected[:rows] = decided.expected
-        memory.record["factor"] = decided.factors
+        state.expected[:rows] = decided.expected
+        state.record["factor"] = decided.factors
         known = verified.known
         shape = batch_shape(
             int(known.sum()),
@@ -234,12 +234,12 @@ class Host:
 def _settings(address: int, running: int, context: int) -> tuple[float, float, float, float]:
     """The running rate, and the factors of the n-gram, of the neural drafter and of splices."""
     planner = planner_at(address)
-    memory, costs = planner.memory, planner.costs
+    state, costs = planner.state, planner.costs
     return (
-        rate_of(memory, costs, running, context),
-        factor_of(memory, NGRAM),
-        factor_of(memory, NEURAL),
-        factor_of(memory, SPLICE),
+        rate_of(state, costs, running, context),
+        factor_of(state, NGRAM),
+        factor_of(state, NEURAL),
+        factor_of(state, SPLICE),
     )
 
 

@@ -23,7 +23,7 @@ from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import pinned_planner
-from adaspec.policy.planner.memory import LONGEST_NEURAL, Planner
+from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
 from adaspec.predict.features import CANDIDATE, TAIL, SpliceMatches
 from adaspec.predict.model import Model
 from adaspec.trace.schema import CONFIDENCES
@@ -85,7 +85,7 @@ class HostPredictor:
 
     def expected(self, count: int) -> Expected:
         """What is known and expected of so many rows."""
-        rows, memory = self.planner.rows, self.planner.memory
+        rows, state = self.planner.rows, self.planner.state
         return Expected(
             *(
                 torch.from_numpy(each)
@@ -94,9 +94,9 @@ class HostPredictor:
                     rows.candidate[:count],
                     self.behind[:, LENGTH, :count].T,
                     self.behind[:, AVAILABLE, :count].T,
-                    memory.ngram[:count],
-                    memory.neural[:count],
-                    memory.splice[:count],
+                    state.ngram[:count],
+                    state.neural[:count],
+                    state.splice[:count],
                 )
             )
         )
@@ -119,7 +119,7 @@ class HostPredictor:
         rows.available[:count] = match.available
         rows.tail[:count], rows.candidate[:count] = tail, candidate
         planner.ranking.step["price"] = price.item()
-        planner.memory.record["factor"] = factors.numpy()
+        planner.state.record["factor"] = factors.numpy()
         stages.expect(self._pinned.address)
         return Step(
             batch=batch,
@@ -192,9 +192,7 @@ class HostPredictor:
         drafts, slots = self._drafts[:count], step.batch.slots.numpy()
         copied = self._index.propose(self._places[slots], start, ngram, drafts, neural)
         stages.offer(address, neural, ngram)
-        tokens, survival = _drafted(
-            drafts, neural, copied, ngram, planner.memory.offered, self._cap
-        )
+        tokens, survival = _drafted(drafts, neural, copied, ngram, planner.state.offered, self._cap)
         return Proposal(
             wanted=wanted,
             lengths=_lengths(neural, ngram),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.planner.memory import NEURAL, NGRAM
+from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.patching import SALT_ATTRIBUTE

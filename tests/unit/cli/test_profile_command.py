@@ -23,7 +23,7 @@ def asked(monkeypatch):
     tasks = []
 
     def profile(error):
-        fit = FitReport(10, 2, error, 0.01, 0.02, {"fixed_s": 1e-4}, {}, ["context_s"], 0)
+        fit = FitReport(10, 2, error, 0.01, 0.02, {})
 
         def profile_machine(subject, minutes, report):
             tasks.append((subject, minutes))

@@ -68,17 +68,12 @@ def test_exact_times_give_back_the_truth():
         assert getattr(cost, term) == pytest.approx(getattr(TRUTH, term), rel=1e-3), term
     assert report.p95_error < 1e-4
     assert report.not_identified == {}
-    # An overhead that is known is taken from the table, and one that is not is part of it.
-    true = dataclasses.replace(TRUTH, sync=dataclasses.replace(TRUTH.sync, overhead_s=0.002))
-    known, _ = fit_cost(measured(true), "known", SIZES, overhead_s=0.002)
-    assert known.sync.overhead_s == 0.002
-    assert known.seconds == pytest.approx(cost.seconds, rel=1e-4)
-    unaware, _ = fit_cost(measured(true), "unaware", SIZES)
-    assert unaware.seconds[0] == pytest.approx(TRUTH.seconds[0] + 0.002, rel=1e-4)
 
 
 def test_padding_to_captured_sizes_is_part_of_the_fit():
-    steps = measured(line("stepped", 6e-3, 2e-4, (1, 8, 64, 512), forward_s=8e-4))
+    sizes = (1, 8, 64, 512, 513, 514)
+    seconds = tuple(6e-3 + 2e-4 * size for size in sizes)
+    steps = measured(CostModel("stepped", sizes, seconds, 512, forward_s=8e-4))
     _, right = fit_cost(steps, "knows", (1, 8, 64, 512))
     _, wrong = fit_cost(steps, "does not")
     assert right.p95_error < 1e-4 < 0.05 < wrong.p95_error
@@ -113,56 +108,33 @@ def test_three_bad_steps_in_a_hundred_change_nothing():
     assert (np.diff(bad.seconds) >= 0).all()
 
 
-def test_the_truth_lies_within_the_standard_errors_about_as_often_as_it_should():
-    inside = []
-    for seed in range(40):
-        cost, report = fit_cost(measured(STRAIGHT, noise=0.05, seed=seed), "noisy", seed=seed)
-        inside += [
-            abs(getattr(cost, term) - getattr(STRAIGHT, term)) < 2 * report.standard_errors_s[term]
-            for term in ("context_s", "forward_s")
-            if term in report.standard_errors_s
-        ]
-    assert len(inside) > 60
-    assert 0.88 < np.mean(inside) <= 1.0
-
-
-def test_a_drafter_that_never_ran_is_reported_not_invented():
+def test_a_term_that_no_step_tells_apart_is_reported_not_invented():
     cost, report = fit_cost(measured(STRAIGHT, forwards=(0,)), "plain")
     drafter = {"forward_s", "forward_per_row_s", "forward_context_s"}
     assert drafter <= set(report.not_identified)
     assert cost.forward_s == cost.forward_per_row_s == cost.forward_context_s == 0.0
     assert "0 in every point" in report.not_identified["forward_s"]
-
-
-def test_a_context_that_never_varied_leaves_its_share_to_the_fixed_part():
-    steps = [
-        MeasuredStep(1, tokens, 1_000, forwards, STRAIGHT.step_s(shape))
-        for tokens in (1, 2, 4, 8, 16, 32)
-        for forwards in (0, 1, 3)
-        for shape in [StepShape(1, 1_000, tokens - 1, forwards)]
-    ]
-    cost, report = fit_cost(steps, "one context")
+    # A context that never varied leaves its share to the fixed part.
+    cost, report = fit_cost(measured(STRAIGHT, (1,), range(30), (1_000,)), "one context")
     assert {"context_s", "forward_context_s"} <= set(report.not_identified)
     assert "only along with fixed_s" in report.not_identified["context_s"]
     fixed_s = STRAIGHT.seconds[0] + STRAIGHT.context_s * 1_000
     assert cost.seconds[0] == pytest.approx(fixed_s, rel=1e-4)
+    # Of contexts that hardly differ, the slope over them is anybody's guess.
+    steps = measured(STRAIGHT, (1,), contexts=(1_000, 1_003), noise=0.05, repeats=3, seed=3)
+    cost, report = fit_cost(steps, "vague")
+    assert "context_s" in report.not_identified
+    assert cost.context_s == 0.0
 
 
-def test_no_term_is_ever_negative_and_one_that_drowns_in_noise_is_reported():
+def test_no_term_is_ever_negative():
     falling = [
         MeasuredStep(1, tokens, context, forwards, 0.02 - 1e-6 * context + 1e-4 * forwards)
         for tokens in (1, 4, 16)
         for context in (100, 1_000, 5_000)
         for forwards in (0, 1, 3)
     ]
-    cost, report = fit_cost(falling, "falling")
-    assert cost.context_s == 0.0
-    assert "context_s" in report.at_zero
-    # Contexts that hardly differ: the slope over them is anybody's guess.
-    steps = measured(STRAIGHT, (1,), contexts=(1_000, 1_003), noise=0.05, repeats=3, seed=3)
-    cost, report = fit_cost(steps, "vague")
-    assert "context_s" in {*report.not_identified, *report.at_zero}
-    assert cost.context_s == 0.0
+    assert fit_cost(falling, "falling")[0].context_s == 0.0
 
 
 def test_an_impossible_measurement_is_refused_with_its_place_and_too_few_kinds_are():

@@ -98,11 +98,6 @@ def test_deciding_is_charged_to_who_does_it(deciding, sync, late):
         assert free.step_s(shape) == COST.under(engine).step_s(shape)
 
 
-def test_what_a_file_says_of_sync_engines_alone_holds_in_async_ones():
-    known = dataclasses.replace(DECIDES, async_=None)
-    assert known.under(ASYNC).sync == DECIDES.sync
-
-
 def report(name):
     path = REPORTS / name / "report.json"
     if not path.exists():

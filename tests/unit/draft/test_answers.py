@@ -77,36 +77,6 @@ def test_what_is_forgotten_is_not_found_and_hides_nothing_before_it(
     assert index.tokens == sum(map(len, kept))
 
 
-def test_of_what_was_overwritten_only_the_rest_is_forgotten() -> None:
-    """A plain ring beside it, over many rounds, and an index in which nothing is forgotten.
-
-    No text occurs in two answers.
-    """
-    rng = np.random.default_rng(4)
-    index, other = (AnswerIndex(1_024 * BYTES_PER_TOKEN) for _ in range(2))
-    ring, head, given = np.zeros(index.capacity, np.int64), 0, []
-    for number in range(1, 600):
-        answer = (1_000 * number + np.arange(rng.integers(3, 90))).tolist()
-        if head + len(answer) >= len(ring):
-            ring[head:], head = 0, 0
-        ring[head : head + len(answer)], ring[head + len(answer)] = number, 0
-        head += len(answer) + 1
-        given.append((index.add(answer), answer))
-        other.add(answer)
-        if rng.random() < 0.6:  # many of these are gone by now
-            gone = int(rng.integers(max(0, number - 40), number))
-            index.forget(given[gone][0])
-            ring[ring == gone + 1] = 0
-        assert index.tokens == np.count_nonzero(ring)
-        for at in rng.integers(max(0, number - 40), number, 5).tolist():
-            _, text = given[at]
-            left = np.count_nonzero(ring == at + 1)
-            if left == 0:
-                assert found(index, text[:2]) is None
-            elif left == len(text):
-                assert found(index, text[:2]) == found(other, text[:2])
-
-
 def test_a_long_answer_keeps_its_end() -> None:
     index = AnswerIndex(1_024 * BYTES_PER_TOKEN)
     index.add(np.arange(5_000))

@@ -31,7 +31,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.policy.learned import load_policy
-from adaspec.policy.planner.memory import (
+from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
@@ -96,7 +96,7 @@ class Pair:
             behind = self._facts(SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, FACTS)
             self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
         self._compare_curves(len(drafts))
-        worth = self._memory.splice_value[: self.count].copy()
+        worth = self._state.splice_value[: self.count].copy()
         wanted, found = self.host.propose(ours), self.fused.propose(theirs)
         same = self._compare_choice(wanted.wanted, found.wanted, worth)
         for name, lengths, proposed in zip(
@@ -109,8 +109,8 @@ class Pair:
         return wanted
 
     @property
-    def _memory(self):
-        return self.host.planner.memory
+    def _state(self):
+        return self.host.planner.state
 
     def _facts(self, first: int, columns: int) -> torch.Tensor:
         return self.fused.rows.facts[: self.count, first : first + columns]
@@ -133,20 +133,20 @@ class Pair:
             self._same(f"facts from {first.value} on", found, columns)
 
     def _compare_curves(self, depth: int) -> None:
-        memory, lanes = self._memory, SPLICE_LANES.value
-        self._close("neural", self._curves(NEURAL_AT.value, LONGEST_NEURAL + 1), memory.neural)
-        self._close("n-gram", self._curves(NGRAM_AT.value, LONGEST_NGRAM + 1), memory.ngram)
-        expected = memory.splice_expected[:, None]
+        state, lanes = self._state, SPLICE_LANES.value
+        self._close("neural", self._curves(NEURAL_AT.value, LONGEST_NEURAL + 1), state.neural)
+        self._close("n-gram", self._curves(NGRAM_AT.value, LONGEST_NGRAM + 1), state.ngram)
+        expected = state.splice_expected[:, None]
         self._close("expected of a splice", self._curves(EXPECTED_AT.value, 1), expected)
         if self.host.reads_drafts:
-            spliced = memory.splice[:, 1 : depth + 1, 1:]
+            spliced = state.splice[:, 1 : depth + 1, 1:]
             spliced = spliced * np.cumprod(spliced > 0, axis=2)  # behind a 0 nothing is meant
             found = self._curves(SPLICE_AT.value + lanes, depth * lanes)
             found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
             self._close("splice", found, spliced)
-            matching_tokens = memory.matching_tokens[: self.count, None]
+            matching_tokens = state.matching_tokens[: self.count, None]
             self._same("matching_tokens", self._facts(MATCHING_TOKENS.value, 1), matching_tokens)
-            least = memory.least_confidence[: self.count]
+            least = state.least_confidence[: self.count]
             self._same("least", self._curves(LEAST_AT.value, 2), least)
 
     def _compare_choice(self, wanted: Lengths, found: Lengths, worth: np.ndarray) -> np.ndarray:
@@ -164,11 +164,11 @@ class Pair:
 
     def _worth(self, row: int, neural: int, ngram: int, worth: np.ndarray) -> float:
         """What a draft of these lengths is worth by the host's curves, price paid."""
-        memory, price = self._memory, self.price
+        state, price = self._state, self.price
         if neural == 0:
-            return float((memory.ngram[row, 1 : ngram + 1] - price).sum())
+            return float((state.ngram[row, 1 : ngram + 1] - price).sum())
         spliced = worth[row, neural] if neural < self.cap else 0.0
-        return float((memory.neural[row, 1 : neural + 1] - price).sum() + spliced)
+        return float((state.neural[row, 1 : neural + 1] - price).sum() + spliced)
 
     def _same(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
         np.testing.assert_array_equal(found.cpu().numpy(), wanted, what)

@@ -1,10 +1,8 @@
 """A small policy with something of everything, and ways to write one that nobody would."""
 
-import hashlib
-
 import numpy as np
 
-from adaspec.policy.artifact import CHECKSUMS, MAX_BYTES, write_artifact
+from adaspec.policy.artifact import CHECKSUMS, MAX_BYTES, checksums, write_artifact
 from adaspec.policy.manifest import PolicyManifest
 
 
@@ -60,9 +58,8 @@ def contents(folder):
 
 def resigned(files):
     """The same files with checksums that vouch for them, whatever is in them."""
-    names = sorted(set(MAX_BYTES) - {CHECKSUMS})
-    lines = [f"{hashlib.sha256(files.get(name, b'')).hexdigest()}  {name}\n" for name in names]
-    return {**files, CHECKSUMS: "".join(lines).encode()}
+    summed = {name: files.get(name, b"") for name in MAX_BYTES if name != CHECKSUMS}
+    return {**files, CHECKSUMS: checksums(summed)}
 
 
 def laid(folder, files):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import (
+from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,

@@ -25,7 +25,7 @@ from adaspec.policy.planner.budget import (
     ranked_budget,
 )
 from adaspec.policy.planner.choose import extended, offer, wanted
-from adaspec.policy.planner.memory import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Memory
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, State
 from adaspec.predict.tables import no_tables
 
 CAP = 6
@@ -40,28 +40,28 @@ def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
     return curve
 
 
-def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, Memory]:
+def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, State]:
     """A planner of rows with curves of every shape, as predictions and matches leave them."""
     costs = line("any", 1.0, 0.1).constants()
     pinned = pinned_planner([MODEL], costs, count, CAP, LONGEST_NEURAL, reads_drafts=True)
-    planner, memory = pinned.value, pinned.value.memory
+    planner, state = pinned.value, pinned.value.state
     planner.limits["rows"], planner.ranking.step["price"] = count, price
     planner.rows.available[:] = rng.integers(0, CAP + 2, count)
     for row in range(count):
-        memory.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
-        memory.ngram[row] = falling(rng, int(planner.rows.available[row]), LONGEST_NGRAM)
+        state.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
+        state.ngram[row] = falling(rng, int(planner.rows.available[row]), LONGEST_NGRAM)
         for k in range(1, LONGEST_NEURAL + 1):
             behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
-            memory.splice[row, k] = falling(rng, behind, LONGEST_SPLICE)
-    return pinned, memory
+            state.splice[row, k] = falling(rng, behind, LONGEST_SPLICE)
+    return pinned, state
 
 
-def survival(memory: Memory, row: int, neural: int, copied: int) -> np.ndarray:
+def survival(state: State, row: int, neural: int, copied: int) -> np.ndarray:
     """Of each token of a draft, P(it and all before it are accepted)."""
     if not neural:
-        return memory.ngram[row, 1 : copied + 1]
-    spliced = memory.neural[row, neural] * memory.splice[row, neural, 1 : copied + 1]
-    return np.concatenate([memory.neural[row, 1 : neural + 1], spliced])
+        return state.ngram[row, 1 : copied + 1]
+    spliced = state.neural[row, neural] * state.splice[row, neural, 1 : copied + 1]
+    return np.concatenate([state.neural[row, 1 : neural + 1], spliced])
 
 
 def drafts(pinned: Pinned, row: int, count: int) -> list[tuple[int, int]]:
@@ -69,7 +69,7 @@ def drafts(pinned: Pinned, row: int, count: int) -> list[tuple[int, int]]:
     available = int(pinned.value.rows.available[row])
     found = [(0, copied) for copied in range(min(available, CAP) + 1)]
     for neural in range(1, min(count, CAP) + 1):
-        behind = int((pinned.value.memory.splice[row, neural, 1:] > 0).sum())
+        behind = int((pinned.value.state.splice[row, neural, 1:] > 0).sum())
         found += [(neural, copied) for copied in range(min(behind, CAP - neural) + 1)]
     return found
 
@@ -77,13 +77,13 @@ def drafts(pinned: Pinned, row: int, count: int) -> list[tuple[int, int]]:
 @settings(max_examples=200, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
 def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, price):
-    pinned, memory = filled(np.random.default_rng(seed), 3, price)
+    pinned, state = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
     wanted(pinned.address, count, neural, ngram)
     for row in range(3):
 
         def worth(draft, row=row):
-            return float((survival(memory, row, *draft) - price).sum())
+            return float((survival(state, row, *draft) - price).sum())
 
         best = max(worth(draft) for draft in drafts(pinned, row, count))
         assert worth((int(neural[row]), int(ngram[row]))) == pytest.approx(best, abs=1e-12)
@@ -92,7 +92,7 @@ def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, pr
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
 def test_a_draft_goes_as_far_as_its_source_and_no_likely_token_is_left_out(seed, count, price):
-    pinned, memory = filled(np.random.default_rng(seed), 3, price)
+    pinned, state = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
     wanted(pinned.address, count, neural, ngram)
     before = np.stack([neural, ngram], 1).copy()
@@ -103,8 +103,8 @@ def test_a_draft_goes_as_far_as_its_source_and_no_likely_token_is_left_out(seed,
             assert neural[row] == before[row, 0]
             assert ngram[row] >= before[row, 1]
         length = neural[row] + ngram[row]
-        offered = memory.offered[row, :length]
-        np.testing.assert_allclose(offered, survival(memory, row, neural[row], ngram[row]))
+        offered = state.offered[row, :length]
+        np.testing.assert_allclose(offered, survival(state, row, neural[row], ngram[row]))
         assert (np.diff(offered) <= 1e-12).all()
         assert length <= CAP
 

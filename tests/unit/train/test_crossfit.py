@@ -13,7 +13,6 @@ from tiny_training import OPTIONS, TINY, train
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.report import EvaluationReport
-from adaspec.trace.reader import TraceReader
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit
 from adaspec.train.trainer import Trainer
@@ -87,28 +86,6 @@ def test_the_report_is_an_evaluations_and_says_what_it_is(seen, tmp_path):
     page = (tmp_path / "report" / "report.html").read_text()
     assert "<h2>Calibration</h2>" in page
     assert "cross-fitted in 2 folds" in page
-
-
-def test_a_request_that_is_excluded_is_neither_trained_on_nor_judged(trace, monkeypatch):
-    class Reached(Exception):
-        pass
-
-    def stop(selection, folds):
-        raise Reached(selection.counts, selection.left_out)
-
-    monkeypatch.setattr(crossfit, "check_folds", stop)
-    apart = next(TraceReader(trace).requests())
-    with pytest.raises(Reached) as found:
-        cross_fit(
-            [trace],
-            2,
-            H100_LLAMA_3_1_8B,
-            OPTIONS,
-            exclude_requests=(f"{apart.workload}/{apart.id}",),
-        )
-    counts, left_out = found.value.args
-    assert counts == {"edits": 24, "talk": 24} | {apart.workload: 23}
-    assert left_out == {apart.workload: {"excluded": 1}}
 
 
 def test_a_report_about_something_else_is_refused(seen, trace, tmp_path):

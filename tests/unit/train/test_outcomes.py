@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from adaspec.policy.planner.memory import LONGEST_NGRAM
+from adaspec.policy.planner.state import LONGEST_NGRAM
 from adaspec.predict.features import BEFORE
 from adaspec.predict.survival import fill_survival
 from adaspec.train.heads import HeadMaker, Settings

@@ -105,14 +105,21 @@ def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path)
     assert mine[1] != alone[1]  # of copied tokens
 
 
-def test_a_cross_fit_learns_their_text_too(trace, others, monkeypatch):
+def test_a_cross_fit_learns_their_text_too_and_nothing_of_what_is_excluded(
+    trace, others, monkeypatch
+):
     class Seen(Exception):
         pass
 
     def stop(trainer, members):
-        raise Seen(len(trainer.texts))
+        raise Seen(len(trainer.texts), {(r.workload, r.id) for r in trainer.recording.requests})
 
     monkeypatch.setattr(Trainer, "train", stop)
+    apart = next(TraceReader(trace).requests())
+    excluded = (f"{apart.workload}/{apart.id}",)
     with pytest.raises(Seen) as seen:
-        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS)
-    assert seen.value.args == (30,)
+        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS, exclude_requests=excluded)
+    texts, requests = seen.value.args
+    assert texts == 30
+    assert len(requests) == 47
+    assert (apart.workload, apart.id) not in requests

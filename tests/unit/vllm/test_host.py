@@ -8,7 +8,7 @@ from session_fakes import no_tables, report_of
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import load_cost
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
+from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.session.host import Host, Verified, expected_tokens, warm_up
 

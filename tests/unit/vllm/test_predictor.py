@@ -50,7 +50,7 @@ def test_what_is_known_of_rows_is_read_from_the_slots():
     assert step.holds.tolist() == [True, False]
     assert step.available.tolist() == [6, 0]
     assert step.emitted.tolist() == [[7, 8, *[-1] * 5], [-1] * 7]
-    assert predictor.planner.memory.neural[1, 1] == 0.0
+    assert predictor.planner.state.neural[1, 1] == 0.0
 
 
 @pytest.mark.parametrize("price", [0.0, 1.0])

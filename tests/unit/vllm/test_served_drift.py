@@ -16,7 +16,7 @@ CAP, NEURAL_CAP, COST = 12, 5, H100_LLAMA_3_1_8B
 def test_a_source_of_which_little_comes_is_counted_and_logged_once(caplog):
     policy = LearnedPolicy("p", random_model(3, no_tables(), evidence=True), CAP, NEURAL_CAP)
     policy.start(Setup(COST, CAP, NEURAL_CAP, 3, True, True))
-    record = policy.planner.memory.record
+    record = policy.planner.state.record
     record["expected"], record["accepted"] = [100.0, 300.0, 300.0], [0.0, 150.0, 290.0]
     counters, observers = Counters(None, {}), Observers()
     observers.add(MetricsObserver(counters))

@@ -40,7 +40,7 @@ RATE_STEPS = 1000
 """The throughput is that of so many last steps."""
 
 NGRAM, NEURAL, SPLICE = 0, 1, 2
-"""Sources, as columns of `Memory.expected` and entries of `Memory.record`."""
+"""Sources, as columns of `State.expected` and entries of `State.record`."""
 
 THROUGHPUT = np.dtype([("tokens", "f8"), ("seconds", "f8"), ("steps", "f8")])
 """Sums over the last steps, and how many steps there were in all."""
@@ -50,8 +50,8 @@ RECORD = np.dtype([("expected", "f8"), ("accepted", "f8"), ("drafts", "f8"), ("f
 and the factor by which predictions are recalibrated in this step."""
 
 
-class Memory(NamedTuple):
-    """Working memory of one policy, for as many slots as there are."""
+class State(NamedTuple):
+    """What the stages leave for each other, and have learned, for as many slots as there are."""
 
     features: Floats
     predictions: Array
@@ -91,10 +91,10 @@ class Memory(NamedTuple):
     scratch: Scratch
 
 
-def new_memory(models: Sequence[Model], slots: int) -> Memory:
-    """Fresh memory for so many slots, with room for whichever of the models predicts."""
+def new_state(models: Sequence[Model], slots: int) -> State:
+    """Fresh state for so many slots, with room for whichever of the models predicts."""
     neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
-    return Memory(
+    return State(
         features=np.zeros((slots, FEATURES), np.float32),
         predictions=np.zeros((slots, len(HEADS["before"]))),
         neural=np.zeros((slots, neural)),
@@ -135,13 +135,13 @@ this step reads besides."""
 
 
 class Planner(NamedTuple):
-    """The memory of one policy, or of several that share a batch."""
+    """All that one policy works on, or several that share a batch."""
 
     models: Longs
-    """Where each model lies in memory (see `address`)."""
+    """The address of each model (see `address`)."""
     model_of_row: Ints
     """Which of the models predicts for each running row."""
-    memory: Memory
+    state: State
     costs: Costs
     rows: RowFacts
     """Room for as many rows as there are slots; the first `rows` of the limits are this step's."""
@@ -169,7 +169,7 @@ def new_planner(
     return Planner(
         models=model_addresses,
         model_of_row=np.zeros(slots, np.int32),
-        memory=new_memory(models, slots),
+        state=new_state(models, slots),
         costs=costs,
         rows=new_rows(slots),
         limits=limits,
@@ -208,13 +208,5 @@ def rows_of(planner: Planner) -> RowFacts:
 @compiled
 def rows_of_model(planner: Planner, model: int) -> Ints:
     """The rows that a model predicts for."""
-    count = planner.limits[0].rows
-    if planner.models.shape[0] == 1:
-        return np.arange(count).astype(np.int32)
-    chosen = np.empty(count, np.int32)
-    filled = 0
-    for row in range(count):
-        if planner.model_of_row[row] == model:
-            chosen[filled] = row
-            filled += 1
-    return chosen[:filled]
+    model_of_row = planner.model_of_row[: planner.limits[0].rows]
+    return np.flatnonzero(model_of_row == model).astype(np.int32)
