@@ -5,52 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.protocol import Bools, Floats, Ints, Setup
+from adaspec.policy.protocol import Bools, Floats, Ints
 from adaspec.vllm.guarding import Guarded
 
 log = logging.getLogger("vllm.adaspec")
 
 MAX_OBSERVER_FAILURES = 5
 """An observer that has failed this often is removed: observing must not harm serving."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What is served and how; it never changes during a session."""
-
-    policy: str
-    why: str
-    mode: str
-    """The mode at first: a `mode_file` may change it."""
-    setup: Setup
-    target: str
-    drafter: str | None
-    record_fraction: float = 0.0
-    """The fraction of requests that are drafted for at every position, and proposed nothing."""
-    record_cap: int = 0
-    """How many tokens are drafted at each position of the recorded requests."""
-    version: str = ""
-    """The policy's version; empty if it has none."""
-    tokenizer: str | None = None
-    vocabulary_hash: str | None = None
-    vocabulary: int = 0
-    engine_version: str | None = None
-    hardware: str | None = None
-    memory_bytes: int = 0
-    """The most that the answers of earlier requests take; 0 if none are remembered."""
-    memory_file: Path | None = None
-    """Where they are kept for a server that is started again; None if nowhere."""
-    serve_fraction: float = 1.0
-    max_context_tokens: int | None = None
-    max_drafted_tokens: int | None = None
-    replica: int | None = None
-    """This engine's index among the replicas; None if it is the only one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep
-from adaspec.vllm.events import DraftedStep, Observer, Serving, VerifiedStep, source_of
+from adaspec.vllm.events import DraftedStep, Observer, VerifiedStep, source_of
 from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, trace_key
 from adaspec.vllm.trace_output import TraceOutput
 
@@ -40,12 +40,11 @@ class Recorder(Observer):
         self,
         dense: TraceOutput | None,
         logged: TraceOutput | None,
-        serving: Serving,
         lost: Callable[[str, int], None],
     ) -> None:
         """`lost` is called with a reason and the number of rows that are not written."""
         self._dense, self._logged = dense, logged
-        self._serving, self._lost = serving, lost
+        self._lost = lost
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._records: dict[str, RequestRecord] = {}
@@ -170,7 +169,7 @@ class Recorder(Observer):
         known = tokens[: tokens.index(-1)] if -1 in tokens else tokens
         output = np.array(known, np.int32)
         if record.recorded and self._dense is not None:
-            request = record.dense_row(output, self._serving.record_cap)
+            request = record.dense_row(output, self._dense.manifest.neural_cap or 0)
             if request is not None:
                 self._dense.add(request)
             elif len(output):

@@ -1,4 +1,4 @@
-"""What a session knows of its engine's batch, its requests and the steps under way."""
+"""What a session knows: what is served, its engine's batch and its requests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.planner.memory import NEURAL, NGRAM
-from adaspec.policy.protocol import Bools, Ints
+from adaspec.policy.protocol import Bools, Ints, Setup
+from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.choice import RECORD_CAP, Target
 from adaspec.vllm.events import DraftedStep, VerifiedStep
+from adaspec.vllm.options import Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.request_limits import UNLIMITED, Limits
 from adaspec.vllm.session.host import Decided, Verified
 from adaspec.vllm.session.report import Copy, Outcome, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served and how; it never changes during a session."""
+
+    policy: ServedPolicy
+    options: Options
+    """As they were chosen at the start: a `mode_file` may change the mode."""
+    setup: Setup
+    target: Target
+
+    @property
+    def name(self) -> str:
+        """The policy's name for operators."""
+        asked = None if self.options.mode == "record" else self.options.policy
+        return asked or self.policy.name
+
+    @property
+    def version(self) -> str:
+        """An identifier that tells one training of the policy from another, if it has any."""
+        manifest = None if isinstance(self.policy, StaticPolicy) else self.policy.manifest
+        if manifest is None:
+            return ""
+        return f"{manifest.fingerprint} adaspec {manifest.adaspec_version}"
+
+    @property
+    def record_cap(self) -> int:
+        """How many tokens are drafted at each position of the recorded requests."""
+        if not self.setup.neural_cap:
+            return 0
+        if self.options.mode == "record":
+            assert self.options.num_speculative_tokens is not None
+            return self.options.num_speculative_tokens
+        return min(self.setup.neural_cap, RECORD_CAP)
 
 
 @dataclass(frozen=True, slots=True)

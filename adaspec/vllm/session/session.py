@@ -40,7 +40,7 @@ from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.drift import Drift
-from adaspec.vllm.events import Observers, Serving
+from adaspec.vllm.events import Observers
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.request_limits import NOTHING, is_chosen, limits_of
 from adaspec.vllm.session.drafting import Drafting
@@ -49,7 +49,7 @@ from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import FACTS, Pending, Rows, RunningRequest
+from adaspec.vllm.session.running import FACTS, Pending, Rows, RunningRequest, Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -60,25 +60,24 @@ class Session:
 
     def __init__(
         self,
-        policy: ServedPolicy,
         serving: Serving,
         device: torch.device,
         copy_stream: Any,
         stop_if_slow: bool,
     ) -> None:
-        setup = serving.setup
+        policy, setup = serving.policy, serving.setup
         self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
         # A rule is served by the same choice, which takes a policy's memory.
         learned = load_policy(GENERAL) if isinstance(policy, StaticPolicy) else policy
         self.serving = serving
         self.observers = Observers()
-        self.breaker = CircuitBreaker(serving.policy, self.observers)
+        self.breaker = CircuitBreaker(serving.name, self.observers)
         self.step = 0
         warm_up(learned, setup)
         self._policy = learned
         self.host = self._host_of(setup)
         self.drift = Drift(policy, self.observers)
-        index = answers_of(serving, policy)
+        index = answers_of(policy, serving.options, serving.target)
         self.memory = None if index is None else Memory(index)
         """The answers of earlier requests, where they are looked up."""
         self.drafting = Drafting(
@@ -86,7 +85,7 @@ class Session:
             setup.slots,
             setup.cap,
             setup.neural_cap,
-            serving.vocabulary,
+            serving.target.vocabulary,
             device,
             self.memory,
             self._rule,
@@ -97,14 +96,14 @@ class Session:
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
-        self.mode = serving.mode
+        self.mode = serving.options.mode
         """The mode of the step that runs or begins next."""
         self.guard_state = PLAN
         """What the guard says of that step."""
         self._requests: dict[str, RunningRequest] = {}
         self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
         self._facts = np.zeros(setup.slots, FACTS)
-        self._may_end = np.zeros(serving.vocabulary + 1, np.bool_)
+        self._may_end = np.zeros(serving.target.vocabulary + 1, np.bool_)
         """By token, whether it ends any request so far; the last entry is for -1, which is none."""
         self._ended: list[str] = []
         self._untold: list[Callable[[], None]] = []
@@ -121,17 +120,18 @@ class Session:
     def by(self, policy: ServedPolicy, **changes: Any) -> Session:
         """A new session of this engine, which is served by another policy, and otherwise as here.
 
-        `changes` are fields of `Serving`.
+        `changes` are fields of `Options`.
         """
-        serving = dataclasses.replace(self.serving, **changes)
-        session = Session(policy, serving, self._device, self._copy_stream, self.stop_if_slow)
+        options = dataclasses.replace(self.serving.options, **changes)
+        serving = dataclasses.replace(self.serving, policy=policy, options=options)
+        session = Session(serving, self._device, self._copy_stream, self.stop_if_slow)
         session.trims = self.trims
         return session
 
     @property
     def most_forwards(self) -> int:
         """The drafter never runs oftener in a step."""
-        recorded = self.serving.record_cap if self.serving.record_fraction else 0
+        recorded = self.serving.record_cap if self.serving.options.densely_recorded else 0
         return max(self.host.most_forwards, recorded)
 
     def take_costs(self, cost: CostModel) -> None:
@@ -158,7 +158,7 @@ class Session:
             return None
         if self.mode != "serve" or self.breaker.off:
             return 0
-        most = self.serving.max_drafted_tokens
+        most = self.serving.options.max_drafted_tokens
         length = self.host.length()
         return length if most is None else min(length, most // max(self._rows, 1))
 
@@ -173,13 +173,13 @@ class Session:
         before = self._requests.get(request.name)
         if before is None:
             try:
-                fraction = self.serving.serve_fraction
+                fraction = self.serving.options.serve_fraction
                 request.limits = limits_of(request.name, request.params, fraction)
             except Exception as error:
                 # The API server refuses such arguments, but not every request comes through it.
                 self.breaker.note("request", error)
             request.recorded = request.limits is not NOTHING and is_chosen(
-                request.name, self.serving.record_fraction
+                request.name, self.serving.options.densely_recorded
             )
             self._requests[request.name] = request
             known = len(self._may_end) - 1
@@ -208,7 +208,7 @@ class Session:
         """
         self._budget, self._was_cut, self._proposes = 0, False, False
         if self._decides and self._awaiting_report is not None and running:
-            limit = self.serving.max_drafted_tokens
+            limit = self.serving.options.max_drafted_tokens
             try:
                 wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most if limit is None else min(most, limit))
@@ -309,7 +309,8 @@ class Session:
         try:
             report = self._report_of(pending)
             if self._decides:
-                self.host.take_likeliest(pending.decided, self.serving.max_drafted_tokens, reading)
+                most = self.serving.options.max_drafted_tokens
+                self.host.take_likeliest(pending.decided, most, reading)
             else:
                 pending.decided.lengths = np.zeros_like(report.length)
             pending.proposes = self._decides and self.mode == "serve"
@@ -334,7 +335,7 @@ class Session:
         try:
             if reported is not None and not self.breaker.off:
                 self._take_report(reported)
-            self._leave(are_cut=self.serving.mode == "record")
+            self._leave(are_cut=self.serving.options.mode == "record")
         except Exception as error:
             self._rows = 0
             self._fault("plan", error)
@@ -402,7 +403,7 @@ class Session:
 
     def _limit_context(self, rows: Rows) -> bool:
         """Draft no more for requests of which too many tokens are known; whether one held it."""
-        most = self.serving.max_context_tokens
+        most = self.serving.options.max_context_tokens
         if most is None:
             return False
         slots = rows.slots[rows.context_tokens > most]

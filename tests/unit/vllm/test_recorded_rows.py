@@ -33,7 +33,7 @@ LOGGED = Manifest(kind="logged")
 
 
 def recording(policy, rows, fraction, mode="serve"):
-    return session_of(policy, rows, mode, record_fraction=fraction, record_cap=NEURAL_CAP)
+    return session_of(policy, rows, mode, record_fraction=fraction)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def recorded(tmp_path):
 
         output = TraceOutput(tmp_path / "trace", tmp_path, manifest, 1 << 30, 60.0, lose)
         outputs = (output, None) if manifest.kind == "dense" else (None, output)
-        recorder = Recorder(*outputs, session.serving, lose)
+        recorder = Recorder(*outputs, lose)
         session.observers.add(recorder)
 
         def ended():
@@ -168,7 +168,7 @@ def test_of_greedy_requests_a_log_holds_what_nobody_verified(recorded):
 
 def test_requests_of_one_name_are_all_kept_under_names_of_their_own(tmp_path):
     output = TraceOutput(tmp_path / "trace", tmp_path, Manifest(kind="dense"), 1 << 30, 60.0, None)
-    recorder = Recorder(output, None, session_of(parse_policy("none"), 3).serving, None)
+    recorder = Recorder(output, None, None)
     for sample in range(3):
         name = f"{sample}_{engine_id('chat', '7')}"
         recorder.entered(name, np.arange(4, dtype=np.int32), True, None, False)

@@ -213,9 +213,7 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_drafter_that_is_let_go_runs_no_more_but_for_what_is_recorded(recorded):
     fraction = 0.5 if recorded else 0.0
-    session = session_of(
-        parse_policy("fixed:neural:2"), 40, record_fraction=fraction, record_cap=NEURAL_CAP
-    )
+    session = session_of(parse_policy("fixed:neural:2"), 40, record_fraction=fraction)
     steps = Heard(session)["proposed"]
     requests = random_requests(7, 20, tokens=True, output_tokens=(40, 44))
     engine = ScriptedEngine(requests, session)
