@@ -83,7 +83,7 @@ class Recorder(Observer):
         """Queue a step."""
         followed = self._followed(event)
         for row, record in followed:
-            record.output = event.outputs[row]
+            record.output = event.running[row].output
         if followed and self._has_room(len(followed)):
             self._queue.put(partial(self._take_step, event, followed))
             self._queued_step = event.number
@@ -155,7 +155,7 @@ class Recorder(Observer):
     def _take_step(self, event: DraftedStep, followed: Followed) -> None:
         for row, record in followed:
             if event.recorded[row]:
-                draft = event.drafted[row], event.confidences[row]
+                draft = event.drafts.drafted[row], event.drafts.confidences[row]
                 record.drafts[int(event.position[row])] = draft
             elif not event.proposes:
                 record.steps.append(self._logged_step(record, event, row, None))
@@ -188,12 +188,12 @@ class Recorder(Observer):
             tokens = tokens[: int(verified.drafted[row])]
             neural_len = int(verified.neural_drafted[row])
             ngram_len = int(verified.drafted[row]) - neural_len
-            accepted, step_s = int(verified.accepted[row]), verified.step_s
-        context_tokens = int(event.context_tokens[row])
+            accepted, step_s = int(verified.accepted[row]), event.step_s
+        context_tokens = int(event.drafts.context[row])
         unverified = None
         if record.greedy and event.holds_neural[row]:
             # The drafter runs for the whole batch, so as far as its most demanding row.
-            behind = event.drafted[row, neural_len:]
+            behind = event.drafts.drafted[row, neural_len:]
             unverified = behind[(behind >= 0).cumprod().astype(np.bool_)].astype(np.int32)
         return LoggedStep(
             workload=record.workload,

@@ -28,7 +28,7 @@ def test_a_kind_of_drafter_is_refused_without_one_or_if_it_is_none(
 @pytest.mark.parametrize("method", [None, "eagle"])
 def test_the_recording_and_the_profile_are_told(monkeypatch, tmp_path, method):
     from adaspec.bench import profile as profiling
-    from adaspec.vllm import recording
+    from adaspec.vllm import prompt_run
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
@@ -38,7 +38,7 @@ def test_the_recording_and_the_profile_are_told(monkeypatch, tmp_path, method):
         told.append(task.draft_method)
         raise SystemExit
 
-    monkeypatch.setattr(recording, "record", note)
+    monkeypatch.setattr(prompt_run, "record", note)
     monkeypatch.setattr(profiling, "profile_machine", note)
     more = ["--model", "M", "--draft", "H"] + (["--draft-method", method] if method else [])
     for command in ("profile", "record"):

@@ -10,7 +10,7 @@ from synthetic import write_synthetic
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm import recording
+from adaspec.vllm import prompt_run
 
 Mistake = Callable[..., str]
 LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
@@ -51,7 +51,7 @@ def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engin
     tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
-    monkeypatch.setattr(recording, "prepare_vllm", lambda _: pytest.fail("it went on"))
+    monkeypatch.setattr(prompt_run, "prepare_vllm", lambda _: pytest.fail("it went on"))
     words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
     assert "choose a" in mistake(*words, "-o", tmp_path / place)
 
@@ -98,7 +98,7 @@ def test_a_recording_of_a_model_goes_on_by_whatever_path_it_is_named(
     monkeypatch.chdir(tmp_path)
     seen = []
     for model, target in (("models/mine", None), ("./models/mine", None), ("models/mine", "mine")):
-        options = recording.RecordOptions(model, None, tmp_path, tmp_path, target=target)
+        options = prompt_run.RecordOptions(model, None, tmp_path, tmp_path, target=target)
         seen.append(options.traced_target)
     assert seen == [str(tmp_path / "models" / "mine")] * 2 + ["mine"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
+from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, Limits, limits_of
 from adaspec.vllm.options import MAX_VERIFIED
 from adaspec.vllm.patching import ATTRIBUTE, SAMPLING_PARAMS
-from adaspec.vllm.request_limits import NOTHING, UNLIMITED, Limits, limits_of
 
 
 def asking(**extra_args):
