@@ -283,9 +283,8 @@ class Session:
         try:
             self.drafting.revise(step, drafted[:, :used], confidences[:used])
             drafts = self.drafting.finish(step, drafted, confidences, self._limits)
-            report = drafts.report
-            if not isinstance(report, Report):
-                report = Copy(report, self._copy_stream)
+            made = drafts.report
+            report = made if isinstance(made, Report) else Copy(made, self._copy_stream)
         except Exception as error:
             self._fault("settle", error)
             return None
