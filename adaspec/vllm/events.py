@@ -30,7 +30,7 @@ class Fault:
     """How many requests got no decision because of the failure."""
 
 
-@dataclass
+@dataclass(eq=False)
 class DraftedStep:
     """A step that is drafted for, row by row of the requests whose texts had been read.
 

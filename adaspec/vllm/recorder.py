@@ -153,10 +153,11 @@ class Recorder(Observer):
             output.close()
 
     def _take_step(self, event: DraftedStep, followed: Followed) -> None:
+        position = event.position
         for row, record in followed:
             if event.recorded[row]:
                 draft = event.drafts.drafted[row], event.drafts.confidences[row]
-                record.drafts[int(event.position[row])] = draft
+                record.drafts[int(position[row])] = draft
             elif not event.proposes:
                 record.steps.append(self._logged_step(record, event, row, None))
 
