@@ -9,8 +9,7 @@ import time
 from typing import Any
 
 from adaspec.policy.planner.memory import SPLICE
-from adaspec.vllm.events import DraftedStep, Observer, decisions_of
-from adaspec.vllm.session.host import expected_tokens
+from adaspec.vllm.events import DraftedStep, Observer, decisions_of, expected_tokens
 
 log = logging.getLogger("vllm.adaspec")
 

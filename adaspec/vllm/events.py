@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.jit import compiled
+from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.guarding import Guarded
-from adaspec.vllm.session.report import Outcome, Report
 
+if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
+    from adaspec.vllm.session.report import Outcome, Report
+
+Floats = NDArray[np.float64]
 log = logging.getLogger("vllm.adaspec")
 
 MAX_OBSERVER_FAILURES = 5
@@ -56,7 +61,7 @@ class DraftedStep:
     """How often the policy has the drafter run; for recorded rows it runs oftener."""
     price: float = 0.0
     """A token's worth, at which the rows choose."""
-    factors: NDArray[np.float64] = field(default_factory=lambda: np.ones(3))
+    factors: Floats = field(default_factory=lambda: np.ones(3))
     budget: int = 0
     """How many of their tokens the next step verifies, all rows together."""
     budget_limited: bool = False
@@ -71,7 +76,7 @@ class DraftedStep:
     """How many tokens of each draft fit the budget."""
     proposes: bool = False
     """Whether these are sent to the target."""
-    expected: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    expected: Floats = field(default_factory=lambda: np.zeros((0, 3)))
     """(rows, 3) how many verified tokens of each source were expected to be accepted."""
     step_s: float = 0.0
     """The seconds of the step that verified them, by the cost model."""
@@ -139,6 +144,29 @@ class VerifiedStep:
         """Requests with a draft of which the target judged no token."""
         rows = zip(self.step.requests, self.step.proposed, self.drafted.tolist(), strict=True)
         return [name for name, proposed, drafted in rows if proposed and not drafted]
+
+
+@compiled
+def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
+    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
+
+    Those of a splice are what is expected once all `neural` tokens before it are accepted.
+    """
+    expected = np.zeros((len(drafted), 3))
+    for row in range(len(drafted)):
+        by_head, copied = 0.0, 0.0
+        for at in range(min(drafted[row], survival.shape[1])):
+            if at < neural[row]:
+                by_head += survival[row, at]
+            else:
+                copied += survival[row, at]
+        if neural[row] == 0:
+            expected[row, NGRAM] = copied
+            continue
+        last = survival[row, neural[row] - 1]
+        expected[row, NEURAL] = by_head
+        expected[row, SPLICE] = copied / last if last > 0 else 0.0
+    return expected
 
 
 SOURCES = ("none", "ngram", "neural", "splice")

@@ -32,8 +32,8 @@ from adaspec.policy.planner.budget import (
 )
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE, Planner
-from adaspec.policy.protocol import Ints, Setup
-from adaspec.vllm.events import DraftedStep, VerifiedStep
+from adaspec.policy.protocol import Setup
+from adaspec.vllm.events import DraftedStep, VerifiedStep, expected_tokens
 from adaspec.vllm.session.report import Layout
 
 Floats = NDArray[np.float64]
@@ -197,26 +197,3 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     host.note(step, True)
     host.take_likeliest(step, None, 0)
     host.learn(VerifiedStep(step, known, one, one, one, one))
-
-
-@compiled
-def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
-    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
-
-    Those of a splice are what is expected once all `neural` tokens before it are accepted.
-    """
-    expected = np.zeros((len(drafted), 3))
-    for row in range(len(drafted)):
-        by_head, copied = 0.0, 0.0
-        for at in range(min(drafted[row], survival.shape[1])):
-            if at < neural[row]:
-                by_head += survival[row, at]
-            else:
-                copied += survival[row, at]
-        if neural[row] == 0:
-            expected[row, NGRAM] = copied
-            continue
-        last = survival[row, neural[row] - 1]
-        expected[row, NEURAL] = by_head
-        expected[row, SPLICE] = copied / last if last > 0 else 0.0
-    return expected

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from adaspec.vllm.choice import RECORD_CAP, Target
 from adaspec.vllm.client_arguments import UNLIMITED, Limits
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
-from adaspec.vllm.session.report import Outcome
+
+if TYPE_CHECKING:
+    from adaspec.vllm.session.report import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from adaspec.cost.load import load_cost
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.memory import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Setup
-from adaspec.vllm.events import DraftedStep, VerifiedStep
-from adaspec.vllm.session.host import Host, expected_tokens, warm_up
+from adaspec.vllm.events import DraftedStep, VerifiedStep, expected_tokens
+from adaspec.vllm.session.host import Host, warm_up
 
 CAP = 6
 
