@@ -187,16 +187,16 @@ class Server:
         """Decide once: the seconds before drafting, of reading the draft, and after that."""
         torch = _torch()
         from adaspec.kernels.batch import Batch
-        from adaspec.vllm.session.host import Verified
+        from adaspec.vllm.events import DraftedStep, VerifiedStep
 
         host, drafting, before = self._host, self._drafting, self._before
         drafted, evidence = torch.from_numpy(drafts), torch.from_numpy(confidences)
         t0 = perf_counter()
         if before is not None:
             neural = np.minimum(before.report.neural, self.drafted)
-            host.learn(before, Verified(self._holds, self.drafted, neural, counts - 1, counts))
+            host.learn(VerifiedStep(before, self._holds, self.drafted, neural, counts - 1, counts))
         context = int(self.known.sum())
-        decided = host.decide(self._slots, self._prompts, self._holds, context)
+        decided = host.decide(DraftedStep(self._slots, self._prompts, self._holds), context)
         slots, known, prompts = map(torch.from_numpy, (self._slots, self.known, self._prompts))
         holds, sampled = torch.from_numpy(self._holds), torch.from_numpy(counts)
         batch = Batch(

@@ -6,12 +6,12 @@ import hashlib
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import cost_document, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.policy.artifact import CHECKSUMS
@@ -22,6 +22,7 @@ from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_
 from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import MAX_VERIFIED, Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
@@ -60,49 +61,63 @@ def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A policy that is ready to start, and the reason for choosing it."""
+def choose(options: Options, target: Target, has_head: bool) -> Options:
+    """These options with policy, costs and draft length filled in, and the reasons.
 
-    policy: ServedPolicy
-    spec: str
-    why: str
-    cap: int
-    cost: CostModel
-    cost_name: str
-    cost_why: str
-    digest: str | None = None
-    """A hash of the policy's folder; None if the policy has no folder."""
-    doubt: str = ""
-    """A one-line warning about what could not be checked."""
-
-
-def choose(options: Options, target: Target, has_head: bool) -> Choice:
-    """Choose for these options; raises an `AdaspecError` with the reason if nothing fits."""
+    Raises an `AdaspecError` with the reason if nothing fits.
+    """
     spec, why = options.policy, "asked for"
     if spec is None:
         spec, why = default_policy(target)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
-    digest, doubt = None, ""
-    if manifest is not None:
-        doubt = check_made_for(spec, manifest, target)
-        digest = digest_of(spec)
+    doubt = "" if manifest is None else check_made_for(spec, manifest, target)
     if not has_head and needs_of(policy).drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             'head, or leave "policy" out'
         )
-    default = (
-        RECORD_CAP if options.mode == "record" else needs_of(policy).draft_len or LONGEST_NGRAM
-    )
+    recording = options.mode == "record"
+    default = RECORD_CAP if recording else needs_of(policy).draft_len or LONGEST_NGRAM
     cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
-    return Choice(policy, spec, why, cap, *_cost(options, manifest), digest, doubt)
+    cost, cost_name, cost_why = _cost(options, manifest)
+    weighs_costs = not recording and not isinstance(policy, StaticPolicy)
+    measures = weighs_costs and options.cost is None
+    doubts = [doubt, cost_doubt(cost, cost_name, target) if weighs_costs and not measures else ""]
+    return replace(
+        options,
+        policy=spec,
+        policy_why=why,
+        policy_digest=None if manifest is None else digest_of(spec),
+        num_speculative_tokens=cap,
+        cost=cost_name,
+        cost_why=cost_why,
+        costs=cost_document(cost),
+        measures=measures,
+        doubts=() if recording else tuple(filter(None, doubts)),
+    )
+
+
+def cost_doubt(cost: CostModel, name: str, target: Target) -> str:
+    """A warning where costs were measured elsewhere; empty if they were not, or do not say."""
+    measured = []
+    if cost.hardware is not None:
+        here = hardware()
+        if not same_hardware(cost.hardware, here):
+            measured.append(f"on {cost.hardware}, this is {here}")
+    if cost.target is not None and not target.is_called(cost.target):
+        measured.append(f"with {cost.target}, this is {target.name}")
+    if not measured:
+        return ""
+    return (
+        f"cost model {name} was measured {' and '.join(measured)}: decisions weigh other step "
+        "times than this server's; 'adaspec profile' measures these"
+    )
 
 
 def runner_of(on_cpu: bool, why_v1: str = "") -> tuple[str, str]:

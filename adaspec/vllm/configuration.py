@@ -10,25 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from adaspec.cost.load import cost_document
 from adaspec.errors import ServingError
 from adaspec.policy.shipped import GENERAL
-from adaspec.policy.static import StaticPolicy
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
-from adaspec.vllm.choice import (
-    ON_ACCELERATORS,
-    Choice,
-    Target,
-    check_named,
-    choose,
-    runner_of,
-    target_of,
-)
+from adaspec.vllm.choice import ON_ACCELERATORS, check_named, choose, runner_of, target_of
 from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.drafters import check_there, drafter_method
 from adaspec.vllm.exposition import expose
-from adaspec.vllm.machine import hardware, same_hardware
+from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
 from adaspec.vllm.v2.graphs import add_coarse_sizes
@@ -158,25 +148,6 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
     return config
 
 
-def _doubts(choice: Choice, target: Target, decides_by_costs: bool, mode: str) -> tuple[str, ...]:
-    """What is in doubt about a server's policy and about the costs that it decides by."""
-    if mode == "record":
-        return ()
-    cost, here = choice.cost, hardware()
-    measured = []
-    if cost.hardware is not None and not same_hardware(cost.hardware, here):
-        measured.append(f"on {cost.hardware}, this is {here}")
-    if cost.target is not None and not target.is_called(cost.target):
-        measured.append(f"with {cost.target}, this is {target.name}")
-    doubts = [choice.doubt] if choice.doubt else []
-    if measured and decides_by_costs:
-        doubts.append(
-            f"cost model {choice.cost_name} was measured {' and '.join(measured)}: decisions weigh "
-            "other step times than this server's; 'adaspec profile' measures these"
-        )
-    return tuple(doubts)
-
-
 def _announce(options: Options, shutdown_timeout: float) -> None:
     """Log what is served and by what, and what is in doubt about it."""
     if options.why_v1:
@@ -265,35 +236,26 @@ def translated(
     `largest_graph` is the largest size of CUDA graphs that the operator named, in tokens.
     """
     target = target_of(target_config, options.vocabulary_hash)
-    method = None
+    method, asked_cap = None, options.num_speculative_tokens
     if options.model is not None:
         revision = options.passed.get("revision")
         method = drafter_method(options.model, target, revision, options.draft_method)
-    choice = choose(options, target, method is not None)
+    options = choose(options, target, method is not None)
     if options.trace_dir is not None:
         _check_writable("trace_dir", Path(options.trace_dir))
     if options.memory_dir is not None:
         _check_writable("memory_dir", Path(options.memory_dir))
     runner, problem = runner_of(on_cpu(), why_v1)
-    cap = choice.cap
-    if runner == "V2" and options.num_speculative_tokens is None and largest_graph:
+    cap = options.num_speculative_tokens
+    assert cap is not None
+    if runner == "V2" and asked_cap is None and largest_graph:
         cap = max(min(cap, largest_graph - 1), 1)
-    weighs_costs = options.mode != "record" and not isinstance(choice.policy, StaticPolicy)
-    measures = options.cost is None and weighs_costs
     options = dataclasses.replace(
         options,
-        policy=choice.spec,
-        policy_why=choice.why,
-        policy_digest=choice.digest,
-        hardware=hardware(),
-        cost=choice.cost_name,
-        costs=cost_document(choice.cost),
-        measures=measures,
         num_speculative_tokens=cap,
+        hardware=hardware(),
         runner=runner,
         why_v1=problem,
-        cost_why=choice.cost_why,
-        doubts=_doubts(choice, target, weighs_costs and not measures, options.mode),
     )
     config: dict[str, Any] = {**options.passed, "num_speculative_tokens": cap}
     if runner == "V2":

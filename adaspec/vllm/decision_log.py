@@ -8,7 +8,8 @@ import math
 import time
 from typing import Any
 
-from adaspec.vllm.events import DraftedStep, Observer, decisions_of
+from adaspec.policy.planner.state import SPLICE
+from adaspec.vllm.events import DraftedStep, Observer, decisions_of, expected_tokens
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -36,25 +37,24 @@ class DecisionLog(Observer):
 
 def document_of(event: DraftedStep) -> dict[str, Any]:
     """A step's decisions: of the batch, and of each of its first requests."""
-    count = min(len(event.requests), MAX_ROWS)
-    price, reasons = event.reasons(count)
-    decisions = decisions_of(event)
+    drafts, price, decisions = event.drafts, event.price, decisions_of(event)
+    expected = expected_tokens(drafts.survival, drafts.neural, event.lengths)
     rows = []
-    for row, facts in enumerate(reasons):
+    for row in range(min(len(event.requests), MAX_ROWS)):
         source, _, reason = decisions[row].partition("/")
-        curve = facts["survival"]
+        curve = drafts.survival[row, : drafts.length[row]].tolist()
         if decisions[row] == "none/policy" and curve:
             reason += f": likeliest token {curve[0]:.2g}, price {price:.2g}"
         rows.append(
             {
                 "request": event.requests[row],
-                "context_tokens": int(event.context_tokens[row]),
+                "context_tokens": int(drafts.context[row]),
                 "holds_neural": bool(event.holds_neural[row]),
                 "source": source,
                 "reason": reason,
                 "neural_len": int(event.neural_len[row]),
                 "ngram_len": int(event.ngram_len[row]),
-                "expected_accepted": _short(facts["expected_accepted"]),
+                "expected_accepted": _short(expected[row, :SPLICE].sum()),
                 "survival": [_short(chance) for chance in curve],
             }
         )

@@ -246,9 +246,9 @@ def _model(model: str, policy: str | None) -> str:
     target = replace(target, vocabulary_hash=vocabulary_hash(vocabulary))
     facts = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
     if policy is not None:
-        choice = choose(Options(policy=policy), target, has_head=True)
-        facts.append(choice.doubt or f"policy '{policy}' fits it")
-        if choice.doubt:
+        doubts = choose(Options(policy=policy), target, has_head=True).doubts
+        facts += doubts or (f"policy '{policy}' fits it",)
+        if doubts:
             advice = "see that it is of this target, or train one that is"
             raise _Problem("; ".join(facts), advice, warn=True)
     else:

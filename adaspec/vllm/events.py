@@ -3,54 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.protocol import Bools, Floats, Ints, Setup
+from adaspec.jit import compiled
+from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
+from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.guarding import Guarded
 
+if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
+    from adaspec.vllm.session.report import Outcome, Report
+
+Floats = NDArray[np.float64]
 log = logging.getLogger("vllm.adaspec")
 
 MAX_OBSERVER_FAILURES = 5
 """An observer that has failed this often is removed: observing must not harm serving."""
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What is served and how; it never changes during a session."""
-
-    policy: str
-    why: str
-    mode: str
-    """The mode at first: a `mode_file` may change it."""
-    setup: Setup
-    target: str
-    drafter: str | None
-    record_fraction: float = 0.0
-    """The fraction of requests that are drafted for at every position, and proposed nothing."""
-    record_cap: int = 0
-    """How many tokens are drafted at each position of the recorded requests."""
-    version: str = ""
-    """The policy's version; empty if it has none."""
-    tokenizer: str | None = None
-    vocabulary_hash: str | None = None
-    vocabulary: int = 0
-    engine_version: str | None = None
-    hardware: str | None = None
-    memory_bytes: int = 0
-    """The most that the answers of earlier requests take; 0 if none are remembered."""
-    memory_file: Path | None = None
-    """Where they are kept for a server that is started again; None if nowhere."""
-    serve_fraction: float = 1.0
-    max_context_tokens: int | None = None
-    max_drafted_tokens: int | None = None
-    replica: int | None = None
-    """This engine's index among the replicas; None if it is the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,50 +35,86 @@ class Fault:
     """How many requests got no decision because of the failure."""
 
 
-Reasons = Callable[[int], tuple[float, list[dict[str, Any]]]]
-"""The price of a token, and facts by name for each of so many rows."""
-
-
-@dataclass(slots=True)
+@dataclass(eq=False)
 class DraftedStep:
-    """What was drafted in a step, row by row of the requests whose texts had been read."""
+    """A step that is drafted for, row by row of the requests whose texts had been read.
 
-    number: int
-    requests: list[str]
-    outputs: list[list[int]]
-    """What each had emitted; an output grows with the steps that follow."""
-    position: Ints
-    """How many tokens each had emitted."""
-    context_tokens: Ints
-    """How many tokens of each were known, prompts included."""
+    The host fills in what it decides, the report says what was drafted. What of it is verified is
+    known with `lengths`; then observers are told of the step.
+    """
+
+    slots: Ints
+    prompt_tokens: Ints
     holds_neural: Bools
-    recorded: Bools
+    number: int = 0
+    running: NDArray[Any] = field(default_factory=lambda: np.zeros(0, object))
+    """The `RunningRequest` of each row."""
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    """Where these rows stand in the step's batch."""
+    recorded: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """The rows that are drafted for in full, and proposed nothing."""
-    limited: Bools
+    limited: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """The rows for which nothing may be drafted, as the request or an option says."""
-    room: Ints | None
+    room: Ints | None = None
     """The most tokens that each row's request or its end leave; None if no row is limited."""
-    forwards: int
-    """How often the policy had the drafter run."""
-    drafted: Ints
-    """(rows, runs) the neural drafter's tokens; for recorded rows it runs oftener than decided."""
-    confidences: Floats
-    """(rows, runs, 3) and their confidences."""
-    available: Ints
-    """How many tokens there were to copy."""
-    neural_len: Ints
-    """How many neural tokens were chosen."""
-    ngram_len: Ints
-    """How many copied ones, be it behind those."""
-    from_answers: Bools
-    """Whether these are from earlier answers."""
-    chosen: list[list[int]]
-    """The tokens that are sent to the target in mode 'serve'."""
-    proposes: bool
-    """Whether they are."""
-    reasons: Reasons
-    decision_s: float
+    forwards: int = 0
+    """How often the policy has the drafter run; for recorded rows it runs oftener."""
+    price: float = 0.0
+    """A token's worth, at which the rows choose."""
+    factors: Floats = field(default_factory=lambda: np.ones(3))
+    budget: int = 0
+    """How many of their tokens the next step verifies, all rows together."""
+    budget_limited: bool = False
+    """Whether that is less than the policy wanted, for want of room or by a limit."""
+    report: Report | None = None
+    """What the device said of just these rows; None until it has come."""
+    outcome: Outcome | Report | None = None
+    """What the target made of the drafts before, once that is known."""
+    ended: Bools | None = None
+    """The rows whose request had ended before: an async engine learns of that a step late."""
+    lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    """How many tokens of each draft fit the budget."""
+    proposes: bool = False
+    """Whether these are sent to the target."""
+    expected: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    """(rows, 3) how many verified tokens of each source were expected to be accepted."""
+    step_s: float = 0.0
+    """The seconds of the step that verified them, by the cost model."""
+    began_s: float = 0.0
+    decision_s: float = 0.0
     """The seconds that deciding took on this machine."""
+
+    @cached_property
+    def requests(self) -> list[str]:
+        """The names of the requests."""
+        return [each.name for each in self.running]
+
+    @property
+    def drafts(self) -> Report:
+        """What was drafted."""
+        assert self.report is not None
+        return self.report
+
+    @property
+    def position(self) -> Ints:
+        """How many tokens each had emitted."""
+        return self.drafts.context - self.prompt_tokens
+
+    @property
+    def neural_len(self) -> Ints:
+        """How many neural tokens were chosen."""
+        return np.minimum(self.drafts.neural, self.lengths)
+
+    @property
+    def ngram_len(self) -> Ints:
+        """How many copied ones, be it behind those."""
+        return self.lengths - self.neural_len
+
+    @cached_property
+    def chosen(self) -> list[list[int]]:
+        """The tokens that are sent to the target in mode 'serve'."""
+        rows = zip(self.drafts.tokens.tolist(), self.lengths.tolist(), strict=True)
+        return [tokens[:length] for tokens, length in rows]
 
     @property
     def proposed(self) -> list[list[int]]:
@@ -126,16 +134,39 @@ class VerifiedStep:
     """How many tokens the target judged; the scheduler may have cut or dropped the draft."""
     neural_drafted: Ints
     accepted: Ints
-    expected: NDArray[np.float64]
-    """How many of them were expected to be accepted, spliced ones left out."""
     emitted_tokens: Ints
-    dropped: list[str]
-    """Requests with a draft of which the target judged no token."""
-    step_s: float
-    """The step's time according to the cost model."""
-    took_s: float | None
+    took_s: float | None = None
     """The measured seconds from one decision to the next; None if the engine's step did anything
     but verify these drafts."""
+
+    @property
+    def dropped(self) -> list[str]:
+        """Requests with a draft of which the target judged no token."""
+        rows = zip(self.step.requests, self.step.proposed, self.drafted.tolist(), strict=True)
+        return [name for name, proposed, drafted in rows if proposed and not drafted]
+
+
+@compiled
+def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
+    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
+
+    Those of a splice are what is expected once all `neural` tokens before it are accepted.
+    """
+    expected = np.zeros((len(drafted), 3))
+    for row in range(len(drafted)):
+        by_head, copied = 0.0, 0.0
+        for at in range(min(drafted[row], survival.shape[1])):
+            if at < neural[row]:
+                by_head += survival[row, at]
+            else:
+                copied += survival[row, at]
+        if neural[row] == 0:
+            expected[row, NGRAM] = copied
+            continue
+        last = survival[row, neural[row] - 1]
+        expected[row, NEURAL] = by_head
+        expected[row, SPLICE] = copied / last if last > 0 else 0.0
+    return expected
 
 
 SOURCES = ("none", "ngram", "neural", "splice")
@@ -167,11 +198,11 @@ def decisions_of(event: DraftedStep) -> list[str]:
     columns = (
         event.neural_len,
         event.ngram_len,
-        event.available,
+        event.drafts.available,
         event.holds_neural,
         event.recorded,
         event.limited,
-        np.ones_like(event.available) if event.room is None else event.room,
+        np.ones_like(event.lengths) if event.room is None else event.room,
     )
     decisions = []
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -220,9 +251,6 @@ class Observer:
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
         """Called when the drafter ran; a draft's first forward also keeps its KV complete."""
-
-    def dropped(self, requests: list[str]) -> None:
-        """Called when proposals of these requests were not verified as proposed."""
 
     def left(self, requests: list[str]) -> None:
         """Called when these requests will not come back."""

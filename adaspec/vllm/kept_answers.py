@@ -27,7 +27,8 @@ from adaspec.draft.answers import AnswerIndex, Stored
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.protocol import Ints
-from adaspec.vllm.events import Serving
+from adaspec.vllm.choice import Target
+from adaspec.vllm.options import Options
 from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
@@ -134,11 +135,12 @@ class KeptIndex(AnswerIndex):
         return key, tokens.astype(np.int32)
 
 
-def answers_of(serving: Serving, policy: ServedPolicy) -> AnswerIndex | None:
+def answers_of(policy: ServedPolicy, options: Options, target: Target) -> AnswerIndex | None:
     """The memory that a policy copies from, with what files have of it; None if it needs none."""
-    if not serving.memory_bytes or not needs_of(policy).memory:
+    if not options.memory_bytes or not needs_of(policy).memory:
         return None
-    if serving.memory_file is None:
-        return AnswerIndex(serving.memory_bytes)
-    vocabulary, size = serving.vocabulary_hash or "", serving.vocabulary or 1 << 31
-    return KeptIndex(serving.memory_bytes, serving.memory_file, vocabulary, size)
+    if options.memory_dir is None:
+        return AnswerIndex(options.memory_bytes)
+    name = "answers.jsonl" if options.replica is None else f"answers-{options.replica}.jsonl"
+    file, vocabulary = Path(options.memory_dir) / name, target.vocabulary_hash or ""
+    return KeptIndex(options.memory_bytes, file, vocabulary, target.vocabulary)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.policy.guard import HOLD, WORDS
+from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.vllm.events import (
     REASONS,
     SOURCES,
@@ -252,23 +253,24 @@ class MetricsObserver(Observer):
 
     def verified(self, event: VerifiedStep) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
-        counters, step = self.counters, event.step
+        counters, step, expected = self.counters, event.step, event.step.expected
         drafted_tokens = event.drafted.tolist()
-        counters.add("modelled_step_seconds", event.step_s)
+        counters.add("modelled_step_seconds", step.step_s)
+        counters.add("unverified_drafts", len(event.dropped))
         if event.took_s is not None:
             tokens, most = sum(drafted_tokens), SHORT * int(event.known.sum())
             kind = DRAFTED[(tokens > 0) + (tokens > most)]
             counters.add(f"clocked_steps/{kind}")
             counters.add(f"clocked_step_seconds/{kind}", event.took_s)
-            counters.add(f"clocked_step_modelled_seconds/{kind}", event.step_s)
+            counters.add(f"clocked_step_modelled_seconds/{kind}", step.step_s)
         if not any(drafted_tokens):
             return
         columns = (
             event.known,
             event.neural_drafted,
             event.accepted,
-            step.from_answers,
-            event.expected,
+            step.drafts.remembered,
+            expected[:, NGRAM] + expected[:, NEURAL],
         )
         rows = zip(drafted_tokens, *(column.tolist() for column in columns), strict=True)
         sums: dict[str, float] = defaultdict(float)
@@ -291,10 +293,6 @@ class MetricsObserver(Observer):
         """Count forwards of the drafter."""
         self.counters.add("drafter_forwards/draft", drafting)
         self.counters.add("drafter_forwards/keep_alive", keep_alive)
-
-    def dropped(self, requests: list[str]) -> None:
-        """Count drafts that were not verified as proposed."""
-        self.counters.add("unverified_drafts", len(requests))
 
     def switched(self, mode: str) -> None:
         """Note the mode that begins."""

@@ -92,6 +92,8 @@ class Options:
     passed: Mapping[str, Any] = field(default_factory=dict)
     replicas: int = 1
     """The number of replicas, a vLLM setting that its workers no longer know."""
+    replica: int | None = None
+    """An engine's index among them; None if it is the only one."""
     policy_why: str = ""
     """Why that policy serves."""
     policy_digest: str | None = None
@@ -119,8 +121,13 @@ class Options:
     def is_guarded(self) -> bool:
         """Whether there is a guard: not where recorded requests slow down every step they are in,
         and would miss the steps in which nothing is drafted."""
-        serves = self.mode != "record" and not self.record_fraction
-        return self.guard and serves and self.costs is not None
+        return self.guard and not self.densely_recorded and self.costs is not None
+
+    @property
+    def densely_recorded(self) -> float:
+        """The fraction of requests that are recorded densely."""
+        fraction = self.record_fraction
+        return float(self.mode == "record") if fraction is None else fraction
 
     @property
     def writes(self) -> bool:

@@ -132,7 +132,7 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
     extra_args = getattr(params, "extra_args", None)
     if extra_args and any(hasattr(each, ATTRIBUTE) for each in (*configs, *named.values())):
         from adaspec.errors import ServingError
-        from adaspec.vllm.request_limits import asked_of
+        from adaspec.vllm.client_arguments import asked_of
 
         try:
             asked_of(extra_args)

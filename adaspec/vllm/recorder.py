@@ -18,7 +18,7 @@ import numpy as np
 
 from adaspec.policy.protocol import Ints
 from adaspec.trace.schema import LoggedStep
-from adaspec.vllm.events import DraftedStep, Observer, Serving, VerifiedStep, source_of
+from adaspec.vllm.events import DraftedStep, Observer, VerifiedStep, source_of
 from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, trace_key
 from adaspec.vllm.trace_output import TraceOutput
 
@@ -40,12 +40,11 @@ class Recorder(Observer):
         self,
         dense: TraceOutput | None,
         logged: TraceOutput | None,
-        serving: Serving,
         lost: Callable[[str, int], None],
     ) -> None:
         """`lost` is called with a reason and the number of rows that are not written."""
         self._dense, self._logged = dense, logged
-        self._serving, self._lost = serving, lost
+        self._lost = lost
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._records: dict[str, RequestRecord] = {}
@@ -84,7 +83,7 @@ class Recorder(Observer):
         """Queue a step."""
         followed = self._followed(event)
         for row, record in followed:
-            record.output = event.outputs[row]
+            record.output = event.running[row].output
         if followed and self._has_room(len(followed)):
             self._queue.put(partial(self._take_step, event, followed))
             self._queued_step = event.number
@@ -154,10 +153,11 @@ class Recorder(Observer):
             output.close()
 
     def _take_step(self, event: DraftedStep, followed: Followed) -> None:
+        position = event.position
         for row, record in followed:
             if event.recorded[row]:
-                draft = event.drafted[row], event.confidences[row]
-                record.drafts[int(event.position[row])] = draft
+                draft = event.drafts.drafted[row], event.drafts.confidences[row]
+                record.drafts[int(position[row])] = draft
             elif not event.proposes:
                 record.steps.append(self._logged_step(record, event, row, None))
 
@@ -170,7 +170,7 @@ class Recorder(Observer):
         known = tokens[: tokens.index(-1)] if -1 in tokens else tokens
         output = np.array(known, np.int32)
         if record.recorded and self._dense is not None:
-            request = record.dense_row(output, self._serving.record_cap)
+            request = record.dense_row(output, self._dense.manifest.neural_cap or 0)
             if request is not None:
                 self._dense.add(request)
             elif len(output):
@@ -189,12 +189,12 @@ class Recorder(Observer):
             tokens = tokens[: int(verified.drafted[row])]
             neural_len = int(verified.neural_drafted[row])
             ngram_len = int(verified.drafted[row]) - neural_len
-            accepted, step_s = int(verified.accepted[row]), verified.step_s
-        context_tokens = int(event.context_tokens[row])
+            accepted, step_s = int(verified.accepted[row]), event.step_s
+        context_tokens = int(event.drafts.context[row])
         unverified = None
         if record.greedy and event.holds_neural[row]:
             # The drafter runs for the whole batch, so as far as its most demanding row.
-            behind = event.drafted[row, neural_len:]
+            behind = event.drafts.drafted[row, neural_len:]
             unverified = behind[(behind >= 0).cumprod().astype(np.bool_)].astype(np.int32)
         return LoggedStep(
             workload=record.workload,

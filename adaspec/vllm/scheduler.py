@@ -13,10 +13,11 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
+from adaspec.vllm.events import Fault
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
-from adaspec.vllm.guarding import LAGS, send_guard, state_of
+from adaspec.vllm.guarding import LAGS, Guarded, send_guard, state_of
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
-from adaspec.vllm.mode_file import ModeFile
+from adaspec.vllm.mode_file import ModeFile, Told
 from adaspec.vllm.patching import ATTRIBUTE
 
 PATH = "adaspec.vllm.scheduler.scheduler"
@@ -86,3 +87,19 @@ def send_mode(scheduler: Any, file: ModeFile) -> None:
         return output
 
     scheduler.schedule = schedule_with_mode
+
+
+def follow(session: Any, scheduled: Any) -> None:
+    """Take a session over to what a scheduled step says."""
+    told: Told | None = getattr(scheduled, MODE, None)
+    guarded: Guarded | None = getattr(scheduled, GUARD, None)
+    session.guard_state = state_of(guarded)
+    session.drift.step()
+    if guarded is not None:
+        session.observers.notify("guarded", guarded)
+    if told is not None and told.mode != session.mode:
+        session.mode = told.mode
+        session.observers.notify("switched", told.mode)
+    for stage, said in (("guard", guarded), ("mode_file", told)):
+        if said is not None and said.problem:  # it failed outside of the session, and was logged
+            session.observers.notify("fault", Fault(stage, session.breaker.off))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -18,10 +18,9 @@ from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.planner.state import LONGEST_NGRAM
 from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.vllm.choice import RECORD_CAP, digest_of, named_policy, target_of
-from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.events import Serving
+from adaspec.vllm.choice import digest_of, named_policy, target_of
 from adaspec.vllm.options import Options
+from adaspec.vllm.session.running import Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.tracing import observers_of
 
@@ -33,12 +32,18 @@ LONG_S = 10.0
 
 def session_of(config: Any, options: Options, device: torch.device, copy_stream: Any) -> Session:
     """The session that serves the requests of one rank; that of the first rank is observed."""
-    policy = policy_of(options)
-    serving = _serving_of(config, options, policy)
-    is_alone = config.parallel_config.tensor_parallel_size == 1
-    session = Session(policy, serving, device, copy_stream, stop_if_slow=is_alone)
-    if config.parallel_config.rank == 0:
-        session.observers.add(*observers_of(options, serving))
+    parallel = config.parallel_config
+    if options.replicas > 1:
+        # The engines of a dense model do not know of each other: vLLM tells each of them that it
+        # is alone, and leaves only an index behind.
+        options = replace(options, replica=int(parallel.data_parallel_index))
+    target = target_of(config.model_config, options.vocabulary_hash)
+    slots = config.scheduler_config.max_num_seqs
+    serving = Serving(policy_of(options), options, setup_of(options, slots), target)
+    is_alone = parallel.tensor_parallel_size == 1
+    session = Session(serving, device, copy_stream, stop_if_slow=is_alone)
+    if parallel.rank == 0:
+        session.observers.add(*observers_of(serving))
     return session
 
 
@@ -58,53 +63,21 @@ def policy_of(options: Options) -> ServedPolicy:
     return policy
 
 
-def _serving_of(config: Any, options: Options, policy: ServedPolicy) -> Serving:
-    """What is served by the policy; there are as many slots as sequences."""
-    assert options.policy is not None and options.num_speculative_tokens is not None
-    assert options.costs is not None
-    recording, has_head = options.mode == "record", options.model is not None
-    target = target_of(config.model_config, options.vocabulary_hash)
-    is_async = options.runner == "V2"
-    longest = options.num_speculative_tokens
-    # On V2 as many tokens are scheduled as vLLM is told. Otherwise, no curve reaches further.
-    cap = longest if is_async else min(longest, LONGEST_NGRAM)
-    setup = Setup(
+def setup_of(options: Options, slots: int) -> Setup:
+    """What holds for decisions on so many requests at once."""
+    assert options.num_speculative_tokens is not None and options.costs is not None
+    is_async, has_head = options.runner == "V2", options.model is not None
+    cap = options.num_speculative_tokens
+    if not is_async:  # as many tokens are scheduled on V2 as vLLM is told
+        cap = min(cap, LONGEST_NGRAM)  # no curve reaches further
+    return Setup(
         cost=cost_from_document(options.costs, "costs"),
         cap=cap,
         neural_cap=cap if has_head else 0,
-        slots=config.scheduler_config.max_num_seqs,
+        slots=slots,
         shows_tokens=has_head,
         shows_confidences=has_head,
         engine=ASYNC if is_async else SYNC,
-    )
-    fraction = options.record_fraction
-    # The engines of a dense model do not know of each other: vLLM tells each of them that it is
-    # alone, and leaves only an index behind.
-    is_alone = options.replicas == 1
-    replica = None if is_alone else int(config.parallel_config.data_parallel_index)
-    # A live server drafts less for recorded requests than a splice's cap allows.
-    record_cap = longest if recording else min(cap, RECORD_CAP)
-    return Serving(
-        policy=policy.name if recording else options.policy,
-        why=options.policy_why,
-        mode=options.mode,
-        setup=setup,
-        target=target.name,
-        drafter=options.model,
-        record_fraction=float(recording) if fraction is None else fraction,
-        record_cap=record_cap if has_head else 0,
-        version=_version(policy),
-        serve_fraction=options.serve_fraction,
-        max_context_tokens=options.max_context_tokens,
-        max_drafted_tokens=options.max_drafted_tokens,
-        tokenizer=target.tokenizer,
-        vocabulary_hash=target.vocabulary_hash,
-        vocabulary=target.vocabulary,
-        engine_version=installed_version(),
-        hardware=options.hardware,
-        memory_bytes=options.memory_bytes,
-        memory_file=_memory_file(options.memory_dir, replica),
-        replica=replica,
     )
 
 
@@ -118,17 +91,3 @@ def compiling() -> Iterator[None]:
         log.info(
             "adaspec: what decides was compiled in %.0f s, which is kept for later starts", took_s
         )
-
-
-def _memory_file(folder: str | None, replica: int | None) -> Path | None:
-    """The file in which an engine keeps earlier answers."""
-    if folder is None:
-        return None
-    return Path(folder) / ("answers.jsonl" if replica is None else f"answers-{replica}.jsonl")
-
-
-def _version(policy: ServedPolicy) -> str:
-    """An identifier that tells one training of a policy from another."""
-    if isinstance(policy, StaticPolicy) or policy.manifest is None:
-        return ""
-    return f"{policy.manifest.fingerprint} adaspec {policy.manifest.adaspec_version}"

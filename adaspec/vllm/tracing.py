@@ -13,38 +13,46 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import lock
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.decision_log import DecisionLog
-from adaspec.vllm.events import Observer, Serving
-from adaspec.vllm.metrics import FOLDER_VARIABLE, POLICY_LABELS, Counters, MetricsObserver
-from adaspec.vllm.options import Options
+from adaspec.vllm.events import Observer
+from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
+from adaspec.vllm.session.running import Serving
 from adaspec.vllm.trace_output import TraceOutput
 
 FLUSH_S = 5.0
 """How many seconds of a server's traces a kill may cost."""
 
 
-def observers_of(options: Options, serving: Serving) -> list[Observer]:
+def observers_of(serving: Serving) -> list[Observer]:
     """The observers that the options ask for, meant for the first rank only."""
-    folder = os.environ.get(FOLDER_VARIABLE)
-    info = {label: getattr(serving, label) or "" for label in POLICY_LABELS}
+    folder, options = os.environ.get(FOLDER_VARIABLE), serving.options
+    info = {
+        "policy": serving.name,
+        "version": serving.version,
+        "mode": options.mode,
+        "drafter": options.model or "",
+        "why": options.policy_why,
+    }
     counters = Counters(Path(folder) if folder else None, info)
     observers: list[Observer] = [MetricsObserver(counters)]
-    observers[0].switched(serving.mode)
+    observers[0].switched(options.mode)
     if options.log_decisions_per_s > 0:
         observers.append(DecisionLog(options.log_decisions_per_s))
     if options.trace_dir is not None:
-        observers.append(recorder_of(options, serving, counters))
+        observers.append(recorder_of(serving, counters))
     return observers
 
 
-def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recorder:
+def recorder_of(serving: Serving, counters: Counters) -> Recorder:
     """The recorder that writes this session's traces.
 
     In mode 'record', trace_dir is the trace itself, and an existing trace is continued. In other
     modes, each run makes new folders in trace_dir: `logged-..`, and `dense-..` for the requests
     that are recorded.
     """
+    options = serving.options
     assert options.trace_dir is not None
     root = Path(options.trace_dir)
     recording = options.mode == "record"
@@ -53,17 +61,16 @@ def recorder_of(options: Options, serving: Serving, counters: Counters) -> Recor
     run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
     dense_folder = root / f"dense-{run}"
     if recording:
-        dense_folder = root / ("" if serving.replica is None else f"replica-{serving.replica}")
-        check_can_continue(dense_folder, manifest_of("dense", options, serving))
+        dense_folder = root / ("" if options.replica is None else f"replica-{options.replica}")
+        check_can_continue(dense_folder, manifest_of("dense", serving))
 
     def output(kind: str, folder: Path) -> TraceOutput:
-        manifest = manifest_of(kind, options, serving)
+        manifest = manifest_of(kind, serving)
         return TraceOutput(folder, root, manifest, options.max_trace_bytes, FLUSH_S, counters.lost)
 
     return Recorder(
-        output("dense", dense_folder) if serving.record_fraction > 0 else None,
+        output("dense", dense_folder) if options.densely_recorded > 0 else None,
         None if recording else output("logged", root / f"logged-{run}"),
-        serving,
         counters.lost,
     )
 
@@ -90,25 +97,25 @@ def check_can_continue(folder: Path, manifest: Manifest) -> None:
         )
 
 
-def manifest_of(kind: str, options: Options, serving: Serving) -> Manifest:
+def manifest_of(kind: str, serving: Serving) -> Manifest:
     """The manifest of this session's dense or logged trace."""
-    is_dense = kind == "dense"
+    is_dense, options, target = kind == "dense", serving.options, serving.target
     cap = serving.record_cap or None if is_dense else None
     return Manifest(
         kind=kind,
-        target=options.target or model_name(serving.target),
-        drafter=None if serving.drafter is None else model_name(serving.drafter),
-        tokenizer=None if serving.tokenizer is None else model_name(serving.tokenizer),
-        vocabulary_hash=serving.vocabulary_hash,
+        target=options.target or model_name(target.name),
+        drafter=None if options.model is None else model_name(options.model),
+        tokenizer=model_name(target.tokenizer),
+        vocabulary_hash=target.vocabulary_hash,
         engine="vllm",
-        engine_version=serving.engine_version,
-        hardware=serving.hardware,
+        engine_version=installed_version(),
+        hardware=options.hardware,
         sampling=dict(options.sampling),
         neural_cap=cap,
         draft_cap=cap,
         confidences=CONFIDENCES if cap else (),
-        fingerprint=None if is_dense else f"{serving.policy} {serving.version}".rstrip(),
+        fingerprint=None if is_dense else f"{serving.name} {serving.version}".rstrip(),
         source="shadow drafting in vLLM"
         if is_dense
-        else f"live decisions in vLLM, mode {serving.mode}",
+        else f"live decisions in vLLM, mode {options.mode}",
     )

@@ -122,23 +122,23 @@ class Run:
 
     def _wave(self, engine, shape, asked, fault, rng, expected):
         from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
-        from adaspec.vllm.options import Options
         from adaspec.vllm.tracing import recorder_of
 
         has_head = shape.head is not None
-        changes = {"mode": "serve", "record_fraction": 0.0}
+        self.waves += 1
+        changes = {
+            "mode": "serve",
+            "record_fraction": 0.0,
+            "trace_dir": str(self.folder / f"wave-{self.waves}"),
+            "max_trace_bytes": 1 if fault == "limit" else 1 << 30,
+        }
         if has_head and (fault == "incomplete" or (fault is None and rng.random() < 0.25)):
-            changes |= {"record_fraction": 0.4, "record_cap": 8}
+            changes["record_fraction"] = 0.4
         elif fault is None and rng.random() < 0.1:
             changes["mode"] = "shadow"
         served, policy = self.runner.serve_by(engine, rng, has_head, fault, **changes)
         counters = Counters(None, {})
-        self.waves += 1
-        options = Options(
-            trace_dir=str(self.folder / f"wave-{self.waves}"),
-            max_trace_bytes=1 if fault == "limit" else 1 << 30,
-        )
-        recorder = recorder_of(options, served.serving, counters)
+        recorder = recorder_of(served.serving, counters)
         served.observers.add(MetricsObserver(counters), recorder, Lengths(self.tally))
         self.runner.count_chunks(served, self._chunk)
         with injected(self.runner.PLACES.get(fault), served, recorder):

@@ -187,17 +187,15 @@ class Soak:
         from wandering import random_policy
 
         from adaspec.vllm.metrics import Counters, MetricsObserver
-        from adaspec.vllm.options import Options
         from adaspec.vllm.tracing import recorder_of
 
         if self.recorder is not None:
             self.recorder.close()
         policy = random_policy(int(self.rng.integers(1 << 30)), True, memory=True)
-        fraction = {"record_fraction": 0.2, "record_cap": 4}
-        self.served = self.engine.put(policy, **fraction)
-        options = Options(trace_dir=str(self.folder / "traces"), max_trace_bytes=TRACE_BYTES)
+        traces = {"trace_dir": str(self.folder / "traces"), "max_trace_bytes": TRACE_BYTES}
+        self.served = self.engine.put(policy, record_fraction=0.2, **traces)
         counters = Counters(None, {})
-        self.recorder = recorder_of(options, self.served.serving, counters)
+        self.recorder = recorder_of(self.served.serving, counters)
         self.served.observers.add(MetricsObserver(counters), self.recorder)
 
     def spell(self, ends_s, progress):

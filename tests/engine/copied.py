@@ -8,7 +8,7 @@ def copied_tokens(verified):
     counts = np.zeros(2, int)
     for event in verified:
         copied = event.drafted - event.neural_drafted
-        from_answers = np.where(event.step.from_answers & event.known, copied, 0)
+        from_answers = np.where(event.step.drafts.remembered & event.known, copied, 0)
         accepted = np.clip(event.accepted - event.neural_drafted, 0, from_answers)
         counts += [from_answers.sum(), accepted.sum()]
     return counts.tolist()

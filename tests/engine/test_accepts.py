@@ -73,7 +73,7 @@ def check_forwards(engine, session, act):
     ran = [(drafting, alive) for _, drafting, alive, _ in heard["forwards"]]
     assert len(noted) == sum(map(sum, ran)) > 0
     assert sum(drafting for drafting, _ in ran) == sum(
-        event.drafted.shape[1] for event in heard["proposed"]
+        event.drafts.drafted.shape[1] for event in heard["proposed"]
     )
     assert all(drafting == 0 or alive == 0 for drafting, alive in ran)
     by_vllm = [each for one in engine.judged.values() for each in one]

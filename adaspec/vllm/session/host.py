@@ -13,9 +13,6 @@ It runs beside the device in every rank, from the same reports, so that all rank
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,64 +32,15 @@ from adaspec.policy.planner.budget import (
 )
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
-from adaspec.policy.protocol import Bools, Ints, Setup
-from adaspec.vllm.session.report import Layout, Report
+from adaspec.policy.protocol import Setup
+from adaspec.vllm.events import DraftedStep, VerifiedStep, expected_tokens
+from adaspec.vllm.session.report import Layout
 
 Floats = NDArray[np.float64]
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
 """The lengths that are tried where all drafts are of one length, beside the longest."""
 _ROW_FADE = 0.998
 """What is kept, at each row that is drafted for, of what drafts of each length brought."""
-
-
-@dataclass(slots=True)
-class Decided:
-    """A step's rows that were drafted for, with what the host decided for them."""
-
-    slots: Ints
-    prompt_tokens: Ints
-    holds_neural: Bools
-    forwards: int
-    price: float
-    """A token's worth, at which the rows chose."""
-    factors: NDArray[np.float64]
-    budget: int = 0
-    """How many of their tokens the next step verified, all rows together."""
-    was_cut: bool = False
-    """Whether that is less than the policy wanted, for want of room or by a limit."""
-    report: Report | None = None
-    """What the device said of them, of just these rows; None until it has come."""
-    lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
-    """How many tokens of each draft fit the budget."""
-    step_s: float = 0.0
-    """The seconds of the step that verified them, by the cost model."""
-    expected: Floats = field(default_factory=lambda: np.zeros((0, 3)))
-    """(rows, 3) how many verified tokens of each source were expected to be accepted."""
-
-    def reasons(self, rows: int) -> tuple[float, list[dict[str, Any]]]:
-        """What is known of why rows were decided so: a token's price, and facts of each row."""
-        report = self.report
-        assert report is not None
-        expected = expected_tokens(report.survival, report.neural, self.lengths)
-        return self.price, [
-            {
-                "expected_accepted": float(expected[row, :SPLICE].sum()),
-                "survival": report.survival[row][: report.length[row]].tolist(),
-            }
-            for row in range(rows)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What became of the drafts of a step, row by row."""
-
-    known: Bools
-    """Whether the row was verified by the next step."""
-    drafted: Ints
-    neural_drafted: Ints
-    accepted: Ints
-    emitted_tokens: Ints
 
 
 class Host:
@@ -121,18 +69,15 @@ class Host:
         """Whether requests hold the neural drafter where so many run."""
         return self._policy.holds_drafter(running)
 
-    def decide(
-        self, slots: Ints, prompt_tokens: Ints, holds_neural: Bools, context: int
-    ) -> Decided:
-        """What is decided for a step of these rows before the device has chosen."""
-        running = max(len(slots), 1)
+    def decide(self, step: DraftedStep, context: int) -> DraftedStep:
+        """Say of a step what is decided before the device has chosen; it knows so many tokens."""
+        running = max(len(step.slots), 1)
         ranking = self._planner.ranking
         self._rate, *factors = _settings(self._policy.address, running, context)
-        forwards = 0
-        if holds_neural.any():
-            forwards = min(int(forwards_at(ranking, running)), int(self._neural_cap))
-        price = float(ranking.step["price"][0])
-        return Decided(slots, prompt_tokens, holds_neural, forwards, price, np.array(factors))
+        if step.holds_neural.any():
+            step.forwards = min(int(forwards_at(ranking, running)), int(self._neural_cap))
+        step.price, step.factors = float(ranking.step["price"][0]), np.array(factors)
+        return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
@@ -146,79 +91,76 @@ class Host:
         gains = self._gains[self._lengths] / self._rows - self._price * self._lengths
         return int(self._lengths[np.argmax(gains)])
 
-    def note(self, decided: Decided, trims: bool) -> None:
+    def note(self, step: DraftedStep, trims: bool) -> None:
         """Take in what a step's rows drafted, and which of it is verified."""
-        report, planner = decided.report, self._planner
-        assert report is not None
-        rows = len(decided.slots)
+        report, planner = step.drafts, self._planner
+        rows = len(step.slots)
         if not trims:
             fade = _ROW_FADE**rows
             self._gains *= fade
             self._gains[1:] += report.survival.sum(axis=0).cumsum()
             self._rows = self._rows * fade + rows
             self._price = float(token_price(planner.costs, self._rate))
-            each = decided.budget // max(rows, 1)
-            decided.lengths = np.minimum(report.length, each).astype(np.int32)
+            each = step.budget // max(rows, 1)
+            step.lengths = np.minimum(report.length, each).astype(np.int32)
             return
-        self._rank(decided)
-        self._keep(decided)
+        self._rank(step)
+        self._keep(step)
 
-    def take_likeliest(self, decided: Decided, most: int | None, reading: int) -> None:
+    def take_likeliest(self, step: DraftedStep, most: int | None, reading: int) -> None:
         """Say how much of what a step has just drafted is verified, at most so many tokens.
 
         The step that verifies it reads so many tokens of prompts.
         """
-        self._rank(decided)
-        wanted = self.budget_of_drafts(decided, reading)
-        decided.budget = wanted if most is None else min(wanted, most)
-        decided.was_cut = decided.budget < wanted
-        self._keep(decided)
+        self._rank(step)
+        wanted = self.budget_of_drafts(step, reading)
+        step.budget = wanted if most is None else min(wanted, most)
+        step.budget_limited = step.budget < wanted
+        self._keep(step)
 
-    def budget_of_drafts(self, decided: Decided, reading: int) -> int:
+    def budget_of_drafts(self, step: DraftedStep, reading: int) -> int:
         """How many of the tokens that a step has drafted are verified."""
-        planner, tokens = self._planner, len(decided.slots) + reading
+        planner, tokens = self._planner, len(step.slots) + reading
         return int(ranked_budget(planner.ranking, planner.costs, self._rate, tokens))
 
-    def _rank(self, decided: Decided) -> None:
-        report, ranking = decided.report, self._planner.ranking
-        assert report is not None
-        decided.lengths = report.length.astype(np.int32)
-        rank(ranking, report.survival, decided.lengths)
-        note_ranked(ranking, len(decided.slots))
+    def _rank(self, step: DraftedStep) -> None:
+        report, ranking = step.drafts, self._planner.ranking
+        step.lengths = report.length.astype(np.int32)
+        rank(ranking, report.survival, step.lengths)
+        note_ranked(ranking, len(step.slots))
 
-    def _keep(self, decided: Decided) -> None:
+    def _keep(self, step: DraftedStep) -> None:
         """Cut the ranked drafts to the budget."""
-        report, ranking = decided.report, self._planner.ranking
-        assert report is not None
+        report, ranking = step.drafts, self._planner.ranking
         before = float(ranking.step["price"][0])
-        keep_likeliest(ranking, report.survival, decided.lengths, decided.budget)
-        if decided.was_cut:  # what did not fit was no choice
+        keep_likeliest(ranking, report.survival, step.lengths, step.budget)
+        if step.budget_limited:  # what did not fit was no choice
             ranking.step["price"] = before
 
-    def learn(self, decided: Decided, verified: Verified) -> None:
+    def learn(self, verified: VerifiedStep) -> None:
         """Take in what became of a step's drafts."""
-        report, planner = decided.report, self._planner
-        assert report is not None
-        rows, state, facts = len(decided.slots), planner.state, planner.rows
+        step, planner = verified.step, self._planner
+        report = step.drafts
+        rows, state, facts = len(step.slots), planner.state, planner.rows
         planner.limits["rows"] = rows
-        facts.slots[:rows] = decided.slots
-        facts.prompt_tokens[:rows] = decided.prompt_tokens
-        facts.position[:rows] = report.context - decided.prompt_tokens
-        facts.holds_neural[:rows] = decided.holds_neural
+        facts.slots[:rows] = step.slots
+        facts.prompt_tokens[:rows] = step.prompt_tokens
+        facts.position[:rows] = report.context - step.prompt_tokens
+        facts.holds_neural[:rows] = step.holds_neural
         facts.length[:rows] = 0
-        decided.expected = expected_tokens(report.survival, report.neural, verified.drafted)
-        state.expected[:rows] = decided.expected
-        state.record["factor"] = decided.factors
+        step.expected = expected_tokens(report.survival, report.neural, verified.drafted)
+        state.expected[:rows] = step.expected
+        state.record["factor"] = step.factors
         known = verified.known
         shape = batch_shape(
             int(known.sum()),
             int(report.context[known].sum()),
             verified.drafted,
-            decided.forwards,
-            bool(decided.holds_neural.any()),
-            decided.budget if self._pads else 0,
+            step.forwards,
+            bool(step.holds_neural.any()),
+            step.budget if self._pads else 0,
         )
-        decided.step_s = float(step_s(planner.costs, shape))
+        step.step_s = float(step_s(planner.costs, shape))
         if known.any():
             stages.learn(
                 self._policy.address,
@@ -226,7 +168,7 @@ class Host:
                 verified.drafted,
                 verified.neural_drafted,
                 verified.accepted,
-                decided.step_s,
+                step.step_s,
             )
 
 
@@ -247,34 +189,11 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
     host, one = Host(policy, setup), np.ones(1, np.int32)
     host.holds_drafter(1)
-    decided = host.decide(np.zeros(1, np.int32), one, np.ones(1, np.bool_), 1)
-    decided.budget = host.budget(1)
-    layout = Layout(setup.cap, 0)
-    decided.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
-    host.note(decided, True)
-    host.take_likeliest(decided, None, 0)
     known = np.ones(1, np.bool_)
-    host.learn(decided, Verified(known, one, one, one, one))
-
-
-@compiled
-def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
-    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
-
-    Those of a splice are what is expected once all `neural` tokens before it are accepted.
-    """
-    expected = np.zeros((len(drafted), 3))
-    for row in range(len(drafted)):
-        by_head, copied = 0.0, 0.0
-        for at in range(min(drafted[row], survival.shape[1])):
-            if at < neural[row]:
-                by_head += survival[row, at]
-            else:
-                copied += survival[row, at]
-        if neural[row] == 0:
-            expected[row, NGRAM] = copied
-            continue
-        last = survival[row, neural[row] - 1]
-        expected[row, NEURAL] = by_head
-        expected[row, SPLICE] = copied / last if last > 0 else 0.0
-    return expected
+    step = host.decide(DraftedStep(np.zeros(1, np.int32), one, known), 1)
+    step.budget = host.budget(1)
+    layout = Layout(setup.cap, 0)
+    step.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
+    host.note(step, True)
+    host.take_likeliest(step, None, 0)
+    host.learn(VerifiedStep(step, known, one, one, one, one))

@@ -10,16 +10,16 @@ from __future__ import annotations
 from math import log
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from adaspec.kernels.batch import Batch, Expected, Proposal, Step
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Bools, Ints, Setup
+from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.session.host import Decided, Host
+from adaspec.vllm.events import DraftedStep
+from adaspec.vllm.session.host import Host
 
 LOGPROB = CONFIDENCES.index("logprob")
 
@@ -113,21 +113,18 @@ class RuleHost(Host):
         """Whether requests hold the neural drafter where so many run."""
         return self._forwards > 0
 
-    def decide(
-        self, slots: Ints, prompt_tokens: Ints, holds_neural: Bools, context: int
-    ) -> Decided:
-        """What is decided for a step of these rows before the device has chosen."""
-        forwards = self._forwards if holds_neural.any() else 0
-        return Decided(slots, prompt_tokens, holds_neural, forwards, 0.0, np.ones(3))
+    def decide(self, step: DraftedStep, context: int) -> DraftedStep:
+        """Say of a step what is decided before the device has chosen."""
+        step.forwards = self._forwards if step.holds_neural.any() else 0
+        return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         return running * self._longest
 
-    def budget_of_drafts(self, decided: Decided, reading: int) -> int:
+    def budget_of_drafts(self, step: DraftedStep, reading: int) -> int:
         """How many of the tokens that a step has drafted are verified: all."""
-        assert decided.report is not None
-        return int(decided.report.length.sum())
+        return int(step.drafts.length.sum())
 
     def length(self) -> int:
         """How long drafts are if all are of one length."""

@@ -1,4 +1,4 @@
-"""What a session knows of its engine's batch, its requests and the steps under way."""
+"""What a session knows: what is served, its engine's batch and its requests."""
 
 from __future__ import annotations
 
@@ -6,18 +6,56 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.planner.state import NEURAL, NGRAM
-from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.events import DraftedStep, VerifiedStep
+from adaspec.policy.learned import ServedPolicy
+from adaspec.policy.protocol import Bools, Ints, Setup
+from adaspec.policy.static import StaticPolicy
+from adaspec.vllm.choice import RECORD_CAP, Target
+from adaspec.vllm.client_arguments import UNLIMITED, Limits
+from adaspec.vllm.options import Options
 from adaspec.vllm.patching import SALT_ATTRIBUTE
-from adaspec.vllm.request_limits import UNLIMITED, Limits
-from adaspec.vllm.session.host import Decided, Verified
-from adaspec.vllm.session.report import Copy, Outcome, Report
+
+if TYPE_CHECKING:
+    from adaspec.vllm.session.report import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served and how; it never changes during a session."""
+
+    policy: ServedPolicy
+    options: Options
+    """As they were chosen at the start: a `mode_file` may change the mode."""
+    setup: Setup
+    target: Target
+
+    @property
+    def name(self) -> str:
+        """The policy's name for operators."""
+        asked = None if self.options.mode == "record" else self.options.policy
+        return asked or self.policy.name
+
+    @property
+    def version(self) -> str:
+        """An identifier that tells one training of the policy from another, if it has any."""
+        manifest = None if isinstance(self.policy, StaticPolicy) else self.policy.manifest
+        if manifest is None:
+            return ""
+        return f"{manifest.fingerprint} adaspec {manifest.adaspec_version}"
+
+    @property
+    def record_cap(self) -> int:
+        """How many tokens are drafted at each position of the recorded requests."""
+        if not self.setup.neural_cap:
+            return 0
+        if self.options.mode == "record":
+            assert self.options.num_speculative_tokens is not None
+            return self.options.num_speculative_tokens
+        return min(self.setup.neural_cap, RECORD_CAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,85 +164,3 @@ def owner_key(new: Any) -> object:
     adapter = new.lora_request
     both = [getattr(new, SALT_ATTRIBUTE), None if adapter is None else adapter.lora_name]
     return hashlib.blake2b(json.dumps(both).encode(), digest_size=16).hexdigest()
-
-
-@dataclass(slots=True)
-class Pending:
-    """A step of which the report has not come, or whose drafts have not been verified."""
-
-    number: int
-    requests: NDArray[Any]
-    """The `RunningRequest` of each row that is drafted for."""
-    rows: Ints
-    """Where these rows stand in the step's batch."""
-    slots: Ints
-    recorded: Bools
-    limited: Bools
-    """The rows for which nothing may be drafted, as the request or an option says."""
-    decided: Decided
-    room: Ints | None = None
-    """The most tokens that each row's request or its end leave; None if no row is limited."""
-    made: Report | Copy | None = None
-    """What came of drafting: of all rows of the batch, and on its way where it is a copy."""
-    outcome: Outcome | Report | None = None
-    """What the target made of the drafts before, once that is known."""
-    drafter_runs: int = 0
-    """How often the drafter ran; for recorded requests oftener than was decided."""
-    proposes: bool = False
-    """Whether its drafts are verified."""
-    decision_s: float = 0.0
-    began_s: float = 0.0
-    event: DraftedStep | None = None
-    """What observers were told of it."""
-    ended: Bools | None = None
-    """The rows whose request had ended before: an async engine learns of that a step late."""
-
-    def drafted(self) -> DraftedStep:
-        """What was drafted in it, now that its report has come."""
-        decided, report, requests = self.decided, self.decided.report, self.requests.tolist()
-        assert report is not None
-        lengths = decided.lengths
-        neural = np.minimum(report.neural, lengths).astype(np.int32)
-        chosen = zip(report.tokens.tolist(), lengths.tolist(), strict=True)
-        self.event = DraftedStep(
-            number=self.number,
-            requests=[each.name for each in requests],
-            outputs=[each.output for each in requests],
-            position=(report.context - decided.prompt_tokens).astype(np.int32),
-            context_tokens=report.context,
-            holds_neural=decided.holds_neural,
-            recorded=self.recorded,
-            limited=self.limited,
-            room=self.room,
-            forwards=decided.forwards,
-            drafted=report.drafted,
-            confidences=report.confidences,
-            available=report.available,
-            neural_len=neural,
-            ngram_len=(lengths - neural).astype(np.int32),
-            from_answers=report.remembered > 0,
-            chosen=[tokens[:length] for tokens, length in chosen],
-            proposes=self.proposes,
-            reasons=decided.reasons,
-            decision_s=self.decision_s,
-        )
-        return self.event
-
-    def verified(self, verified: Verified, after: Pending) -> VerifiedStep:
-        """What became of its drafts, as the step after it says."""
-        event, expected = self.event, self.decided.expected
-        assert event is not None
-        rows = zip(event.requests, event.proposed, verified.drafted.tolist(), strict=True)
-        complete = bool(verified.known.any()) and set(after.requests) <= set(self.requests)
-        return VerifiedStep(
-            step=event,
-            known=verified.known,
-            drafted=verified.drafted,
-            neural_drafted=verified.neural_drafted,
-            accepted=verified.accepted,
-            expected=expected[:, NGRAM] + expected[:, NEURAL],
-            emitted_tokens=verified.emitted_tokens,
-            dropped=[name for name, proposed, drafted in rows if proposed and not drafted],
-            step_s=self.decided.step_s,
-            took_s=after.began_s - self.began_s if complete else None,
-        )

@@ -39,17 +39,17 @@ from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
+from adaspec.vllm.client_arguments import NOTHING, is_chosen, limits_of
 from adaspec.vllm.drift import Drift
-from adaspec.vllm.events import Observers, Serving
+from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.kept_answers import answers_of
-from adaspec.vllm.request_limits import NOTHING, is_chosen, limits_of
 from adaspec.vllm.session.drafting import Drafting
-from adaspec.vllm.session.host import Decided, Host, Verified, warm_up
+from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import FACTS, Pending, Rows, RunningRequest
+from adaspec.vllm.session.running import FACTS, Rows, RunningRequest, Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -60,25 +60,24 @@ class Session:
 
     def __init__(
         self,
-        policy: ServedPolicy,
         serving: Serving,
         device: torch.device,
         copy_stream: Any,
         stop_if_slow: bool,
     ) -> None:
-        setup = serving.setup
+        policy, setup = serving.policy, serving.setup
         self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
         # A rule is served by the same choice, which takes a policy's memory.
         learned = load_policy(GENERAL) if isinstance(policy, StaticPolicy) else policy
         self.serving = serving
         self.observers = Observers()
-        self.breaker = CircuitBreaker(serving.policy, self.observers)
+        self.breaker = CircuitBreaker(serving.name, self.observers)
         self.step = 0
         warm_up(learned, setup)
         self._policy = learned
         self.host = self._host_of(setup)
         self.drift = Drift(policy, self.observers)
-        index = answers_of(serving, policy)
+        index = answers_of(policy, serving.options, serving.target)
         self.memory = None if index is None else Memory(index)
         """The answers of earlier requests, where they are looked up."""
         self.drafting = Drafting(
@@ -86,7 +85,7 @@ class Session:
             setup.slots,
             setup.cap,
             setup.neural_cap,
-            serving.vocabulary,
+            serving.target.vocabulary,
             device,
             self.memory,
             self._rule,
@@ -97,41 +96,43 @@ class Session:
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
-        self.mode = serving.mode
+        self.mode = serving.options.mode
         """The mode of the step that runs or begins next."""
         self.guard_state = PLAN
         """What the guard says of that step."""
         self._requests: dict[str, RunningRequest] = {}
         self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
         self._facts = np.zeros(setup.slots, FACTS)
-        self._may_end = np.zeros(serving.vocabulary + 1, np.bool_)
+        self._may_end = np.zeros(serving.target.vocabulary + 1, np.bool_)
         """By token, whether it ends any request so far; the last entry is for -1, which is none."""
         self._ended: list[str] = []
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
-        self._current: tuple[Pending, Step] | None = None
-        self._awaiting_report: Pending | None = None
-        """The last step that was drafted for; its report comes during the next one."""
-        self._awaiting_verdict: Pending | None = None
+        self._current: tuple[DraftedStep, Step] | None = None
+        self._awaiting_report: tuple[DraftedStep, Report | Copy, int] | None = None
+        """The last step that was drafted for, its report on the whole batch, which may be on its
+        way until the next step, and how often the drafter ran."""
+        self._awaiting_verdict: DraftedStep | None = None
         """A step whose report has come and whose drafts are being verified."""
-        self._budget, self._was_cut, self._proposes = 0, False, False
+        self._budget, self._budget_limited, self._proposes = 0, False, False
         self._limits: Tensor | None = None
         self._rows = 0
 
     def by(self, policy: ServedPolicy, **changes: Any) -> Session:
         """A new session of this engine, which is served by another policy, and otherwise as here.
 
-        `changes` are fields of `Serving`.
+        `changes` are fields of `Options`.
         """
-        serving = dataclasses.replace(self.serving, **changes)
-        session = Session(policy, serving, self._device, self._copy_stream, self.stop_if_slow)
+        options = dataclasses.replace(self.serving.options, **changes)
+        serving = dataclasses.replace(self.serving, policy=policy, options=options)
+        session = Session(serving, self._device, self._copy_stream, self.stop_if_slow)
         session.trims = self.trims
         return session
 
     @property
     def most_forwards(self) -> int:
         """The drafter never runs oftener in a step."""
-        recorded = self.serving.record_cap if self.serving.record_fraction else 0
+        recorded = self.serving.record_cap if self.serving.options.densely_recorded else 0
         return max(self.host.most_forwards, recorded)
 
     def take_costs(self, cost: CostModel) -> None:
@@ -158,7 +159,7 @@ class Session:
             return None
         if self.mode != "serve" or self.breaker.off:
             return 0
-        most = self.serving.max_drafted_tokens
+        most = self.serving.options.max_drafted_tokens
         length = self.host.length()
         return length if most is None else min(length, most // max(self._rows, 1))
 
@@ -173,13 +174,13 @@ class Session:
         before = self._requests.get(request.name)
         if before is None:
             try:
-                fraction = self.serving.serve_fraction
+                fraction = self.serving.options.serve_fraction
                 request.limits = limits_of(request.name, request.params, fraction)
             except Exception as error:
                 # The API server refuses such arguments, but not every request comes through it.
                 self.breaker.note("request", error)
             request.recorded = request.limits is not NOTHING and is_chosen(
-                request.name, self.serving.record_fraction
+                request.name, self.serving.options.densely_recorded
             )
             self._requests[request.name] = request
             known = len(self._may_end) - 1
@@ -206,13 +207,13 @@ class Session:
 
         It runs so many rows with drafts, and on `reading` tokens besides.
         """
-        self._budget, self._was_cut, self._proposes = 0, False, False
+        self._budget, self._budget_limited, self._proposes = 0, False, False
         if self._decides and self._awaiting_report is not None and running:
-            limit = self.serving.max_drafted_tokens
+            limit = self.serving.options.max_drafted_tokens
             try:
                 wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most if limit is None else min(most, limit))
-                self._was_cut = self._budget < wanted
+                self._budget_limited = self._budget < wanted
                 self._proposes = self.mode == "serve"
             except Exception as error:
                 self.breaker.fault("plan", error, running)
@@ -240,7 +241,7 @@ class Session:
             return None
         try:
             if reported is not None:
-                self._take_report(reported)
+                self._take_report(*reported)
             self._leave()
             if self.mode == "off" or self.guard_state == HOLD:
                 self._pause(rows)
@@ -249,8 +250,8 @@ class Session:
             if self.guard_state != PLAN:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
-                pending.decided.forwards = 0
-            settings = np.array([pending.decided.price, *pending.decided.factors])
+                pending.forwards = 0
+            settings = np.array([pending.price, *pending.factors])
             step = self.drafting.begin(make_batch(self._holds), to_device(settings, self._device))
         except Exception as error:
             self._fault("plan", error)
@@ -258,8 +259,8 @@ class Session:
         pending.decision_s = perf_counter() - began_s
         self._current = pending, step
         if pending.recorded.any():
-            return max(pending.decided.forwards, self.serving.record_cap)
-        return pending.decided.forwards
+            return max(pending.forwards, self.serving.record_cap)
+        return pending.forwards
 
     def skip(self, rows: int, error: Exception) -> None:
         """Begin a step whose batch could not be read; nothing is drafted in it."""
@@ -277,23 +278,20 @@ class Session:
             return None
         began_s = perf_counter()
         pending, step = current
-        decided, forwards = pending.decided, drafted.shape[1]
-        decided.forwards = min(decided.forwards, forwards)
+        runs = drafted.shape[1]
+        used = pending.forwards = min(pending.forwards, runs)
         try:
-            self.drafting.revise(
-                step, drafted[:, : decided.forwards], confidences[: decided.forwards]
-            )
+            self.drafting.revise(step, drafted[:, :used], confidences[:used])
             drafts = self.drafting.finish(step, drafted, confidences, self._limits)
             made = drafts.report
-            pending.made = made if isinstance(made, Report) else Copy(made, self._copy_stream)
+            report = made if isinstance(made, Report) else Copy(made, self._copy_stream)
         except Exception as error:
             self._fault("settle", error)
             return None
-        pending.drafter_runs = forwards
-        self._awaiting_report = pending
+        self._awaiting_report = pending, report, runs
         pending.decision_s += perf_counter() - began_s
-        keep_alive = int(forwards == 0 and self.keeps_alive)
-        self._untold.append(partial(self._end, pending, keep_alive))
+        keep_alive = int(runs == 0 and self.keeps_alive)
+        self._untold.append(partial(self._end, pending, runs, keep_alive))
         return drafts
 
     def proposed(self, reading: int = 0) -> list[list[int]]:
@@ -302,27 +300,25 @@ class Session:
         The next step reads so many tokens of prompts besides.
         """
         proposed: list[list[int]] = [[] for _ in range(self._rows)]
-        pending, self._awaiting_report = self._awaiting_report, None
-        if pending is None:
+        reported, self._awaiting_report = self._awaiting_report, None
+        if reported is None:
             return proposed
-        began_s = perf_counter()
+        began_s, pending = perf_counter(), reported[0]
         try:
-            report = self._report_of(pending)
+            self._read_report(*reported)
             if self._decides:
-                self.host.take_likeliest(pending.decided, self.serving.max_drafted_tokens, reading)
+                self.host.take_likeliest(pending, self.serving.options.max_drafted_tokens, reading)
             else:
-                pending.decided.lengths = np.zeros_like(report.length)
+                pending.lengths = np.zeros_like(pending.drafts.length)
             pending.proposes = self._decides and self.mode == "serve"
-            if pending.proposes:
-                lengths = pending.decided.lengths.tolist()
-                for row, at in enumerate(pending.rows.tolist()):
-                    proposed[at] = report.tokens[row, : lengths[row]].tolist()
+            for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):
+                proposed[at] = tokens
         except Exception as error:
             self._fault("settle", error)
             return [[] for _ in proposed]
         pending.decision_s += perf_counter() - began_s
         self._awaiting_verdict = pending
-        self._untold.append(partial(self._tell_drafted, pending))
+        self._untold.append(partial(self.observers.notify, "proposed", pending))
         return proposed
 
     def idle(self) -> None:
@@ -333,8 +329,8 @@ class Session:
         self.budget(0, 0)
         try:
             if reported is not None and not self.breaker.off:
-                self._take_report(reported)
-            self._leave(are_cut=self.serving.mode == "record")
+                self._take_report(*reported)
+            self._leave(are_cut=self.serving.options.mode == "record")
         except Exception as error:
             self._rows = 0
             self._fault("plan", error)
@@ -351,10 +347,9 @@ class Session:
             except Exception as error:
                 self.breaker.fault("plan", error)
 
-    def _end(self, pending: Pending, keep_alive: int) -> None:
+    def _end(self, pending: DraftedStep, runs: int, keep_alive: int) -> None:
         """Tell of the drafter, and count the step as one that succeeded or was slow."""
-        facts = pending.number, pending.drafter_runs, keep_alive, self._rows
-        self.observers.notify("forwards", *facts)
+        self.observers.notify("forwards", pending.number, runs, keep_alive, self._rows)
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
@@ -363,7 +358,7 @@ class Session:
             self.breaker.note("time", slow)
         self.breaker.step_succeeded()
 
-    def _decide(self, rows: Rows, began_s: float) -> Pending:
+    def _decide(self, rows: Rows, began_s: float) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
         changed = self._read_undrafted(rows) if self.guard_state != PLAN else False
         changed |= self._enter(rows) | self._limit_context(rows)
@@ -371,25 +366,28 @@ class Session:
         slots = rows.slots[chosen].astype(np.int32)
         facts = self._facts[slots]
         holds, recorded = facts["holds_neural"], facts["recorded"]
-        prompt_tokens = rows.prompt_tokens[chosen]
-        nothing = Decided(slots, prompt_tokens, holds, 0, 0.0, np.ones(3))
-        limited = (facts["most_tokens"] == 0) & ~recorded
-        pending = Pending(
-            self.step, self._in_slot[slots], chosen, slots, recorded, limited, nothing
+        pending = DraftedStep(
+            slots=slots,
+            prompt_tokens=rows.prompt_tokens[chosen],
+            holds_neural=holds,
+            number=self.step,
+            running=self._in_slot[slots],
+            rows=chosen,
+            recorded=recorded,
+            limited=(facts["most_tokens"] == 0) & ~recorded,
+            began_s=began_s,
         )
-        pending.began_s = began_s
         if rows.outcome is not None:
             self._take_outcome(pending, Outcome(*(each[chosen] for each in rows.outcome)))
         context = int(rows.context_tokens[chosen].sum())
         if holds.any() and not self.host.holds_drafter(len(chosen)):
             self._facts["holds_neural"] &= self._facts["recorded"]
-            holds, changed = holds & recorded, True
+            pending.holds_neural, changed = holds & recorded, True
         if changed:
             self._holds = to_device(self._facts["holds_neural"].copy(), self._device)
         self._limits, room = self._limits_of(rows)
         pending.room = None if room is None else room[chosen]
-        pending.decided = self.host.decide(slots, prompt_tokens, holds, context)
-        return pending
+        return self.host.decide(pending, context)
 
     def _read_undrafted(self, rows: Rows) -> bool:
         """Take the drafter from requests whose text it does not read; whether one held it."""
@@ -402,7 +400,7 @@ class Session:
 
     def _limit_context(self, rows: Rows) -> bool:
         """Draft no more for requests of which too many tokens are known; whether one held it."""
-        most = self.serving.max_context_tokens
+        most = self.serving.options.max_context_tokens
         if most is None:
             return False
         slots = rows.slots[rows.context_tokens > most]
@@ -500,55 +498,43 @@ class Session:
             self.memory = None
             self.breaker.note("memory", error)
 
-    def _report_of(self, pending: Pending) -> Report:
-        """What came of drafting for the rows of a step."""
-        made = pending.made
-        if isinstance(made, Report):
-            report = made.of(pending.rows)
+    def _read_report(self, pending: DraftedStep, report: Report | Copy, runs: int) -> None:
+        """Take in what came of drafting, of the rows of the step."""
+        if isinstance(report, Report):
+            pending.report = report.of(pending.rows)
         else:
-            assert made is not None
-            report = self.drafting.layout.unpacked(made.wait()[pending.rows], pending.drafter_runs)
-        pending.made, pending.decided.report = None, report
-        return report
+            rows = report.wait()[pending.rows]
+            pending.report = self.drafting.layout.unpacked(rows, runs)
 
-    def _take_report(self, pending: Pending) -> None:
+    def _take_report(self, pending: DraftedStep, report: Report | Copy, runs: int) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
-        report, decided = self._report_of(pending), pending.decided
-        decided.budget, decided.was_cut = self._budget, self._was_cut
+        self._read_report(pending, report, runs)
+        pending.budget, pending.budget_limited = self._budget, self._budget_limited
         pending.proposes = self._proposes or self.mode == "serve"
-        self.host.note(decided, self.trims)
+        self.host.note(pending, self.trims)
         self._budget = 0
         if not pending.proposes:
-            decided.budget = 0
-        self._take_outcome(pending, report)
+            pending.budget = 0
+        self._take_outcome(pending, pending.drafts)
         self._awaiting_verdict = pending
-        self._untold.append(partial(self._tell_drafted, pending))
+        self._untold.append(partial(self.observers.notify, "proposed", pending))
 
-    def _take_outcome(self, pending: Pending, outcome: Outcome | Report) -> None:
+    def _take_outcome(self, pending: DraftedStep, outcome: Outcome | Report) -> None:
         """Learn what the target made of the drafts before a step."""
         before, self._awaiting_verdict = self._awaiting_verdict, None
         pending.outcome = outcome
         self._count_tokens(pending, outcome)
         if before is not None:
             verified = self._verified(before, pending)
-            self.host.learn(before.decided, verified)
-            self._untold.append(partial(self._tell_verified, before, verified, pending))
+            self.host.learn(verified)
+            self._untold.append(partial(self.observers.notify, "verified", verified))
 
-    def _tell_verified(self, before: Pending, verified: Verified, after: Pending) -> None:
-        event = before.verified(verified, after)
-        self.observers.notify("verified", event)
-        if event.dropped:
-            self.observers.notify("dropped", event.dropped)
-
-    def _tell_drafted(self, pending: Pending) -> None:
-        self.observers.notify("proposed", pending.drafted())
-
-    def _verified(self, before: Pending, after: Pending) -> Verified:
+    def _verified(self, before: DraftedStep, after: DraftedStep) -> VerifiedStep:
         """What became of a step's drafts, which the next step's report says."""
-        drafts, outcome = before.decided.report, after.outcome
-        assert drafts is not None and outcome is not None and after.ended is not None
-        row_of = {request: row for row, request in enumerate(after.requests.tolist())}
-        rows = np.array([row_of.get(each, -1) for each in before.requests.tolist()], np.int64)
+        drafts, outcome = before.drafts, after.outcome
+        assert outcome is not None and after.ended is not None
+        row_of = {request: row for row, request in enumerate(after.running.tolist())}
+        rows = np.array([row_of.get(each, -1) for each in before.running.tolist()], np.int64)
 
         def of_each(values: NDArray[Any]) -> NDArray[Any]:
             """The values of the same requests; 0 of those that the next step does not have."""
@@ -559,21 +545,24 @@ class Session:
         known &= ~of_each(after.ended)
         verified = np.where(known, sampled - 1 + of_each(outcome.rejected), 0)
         drafted = np.minimum(verified, drafts.length).astype(np.int32)
-        return Verified(
+        did_nothing_else = known.any() and np.count_nonzero(rows >= 0) == len(row_of)
+        return VerifiedStep(
+            step=before,
             known=known,
             drafted=drafted,
             neural_drafted=np.minimum(drafted, drafts.neural).astype(np.int32),
             accepted=np.where(known, np.minimum(sampled - 1, drafted), 0).astype(np.int32),
             emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
+            took_s=after.began_s - before.began_s if did_nothing_else else None,
         )
 
-    def _count_tokens(self, pending: Pending, outcome: Outcome | Report) -> None:
+    def _count_tokens(self, pending: DraftedStep, outcome: Outcome | Report) -> None:
         """Count what the step emitted up to the requests' ends, and note whose had come before.
 
         Where a fault has cost a step its report, its tokens are not known. Of a request that was
         let in anew since, the engine has told all that counts.
         """
-        slots, requests = pending.slots, pending.requests
+        slots, requests = pending.slots, pending.running
         facts, emitted = self._facts[slots], outcome.emitted
         pending.ended = facts["ended"] | (self._in_slot[slots] != requests)
         missing = np.maximum(outcome.context - outcome.sampled - facts["known_tokens"], 0)

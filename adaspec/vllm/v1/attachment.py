@@ -11,8 +11,8 @@ import torch
 from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.compatibility import check_runner
-from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
+from adaspec.vllm.scheduler import follow
 from adaspec.vllm.serving import compiling, session_of
 from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.running import Rows, RunningRequest, owner_key

@@ -9,14 +9,12 @@ import torch
 
 from adaspec.policy.learned import ServedPolicy
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
-from adaspec.vllm.following import follow
 from adaspec.vllm.options import Options
-from adaspec.vllm.scheduler import LENGTH
+from adaspec.vllm.scheduler import LENGTH, follow
 from adaspec.vllm.serving import compiling, session_of
 from adaspec.vllm.session.running import RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
-from adaspec.vllm.v2.graphs import report_capture
 
 
 def attach(runner: Any, options: Options) -> None:
@@ -33,7 +31,6 @@ def attach(runner: Any, options: Options) -> None:
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
     runner.initialize_kv_cache = _with_trimming(runner, runner.initialize_kv_cache)
-    runner.capture_model = report_capture(runner, runner.capture_model)
     runner.execute_model = _with_requests(runner, runner.execute_model)
     runner.sample_tokens = _with_length(runner, runner.sample_tokens)
 

@@ -7,12 +7,8 @@ shorter one. Here drafts differ in length from row to row, and in number from st
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
-
-log = logging.getLogger("vllm.adaspec")
 
 FIRST_COARSE, LAST_COARSE, COARSE_STEP = 576, 1024, 64
 """The sizes that are captured beyond vLLM's own, in tokens."""
@@ -36,28 +32,6 @@ def add_coarse_sizes(config: Any) -> None:
     if added:
         compilation.cudagraph_capture_sizes = [*sizes, *added]
         compilation.max_cudagraph_capture_size = added[-1]
-
-
-def report_capture(runner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a runner's `capture_model`: log what capturing takes of start time and memory."""
-
-    def capture_model(*args: Any, **kwargs: Any) -> Any:
-        began_s = time.perf_counter()
-        captured_bytes = original(*args, **kwargs)
-        # Some graphs are captured before, to foresee their memory, with a small KV cache.
-        kv_bytes = sum(cache.nbytes for cache in runner.kv_caches)
-        if captured_bytes and kv_bytes and not kwargs.get("profile_only"):
-            log.info(
-                "adaspec: CUDA graphs of up to %d tokens took %.0f s and %.2f GiB, %.1f%% of the "
-                "KV cache's memory; --cudagraph-capture-sizes names others",
-                runner.compilation_config.max_cudagraph_capture_size,
-                time.perf_counter() - began_s,
-                captured_bytes / 2**30,
-                100 * captured_bytes / kv_bytes,
-            )
-        return captured_bytes
-
-    return capture_model
 
 
 def take_any_length(speculator: Any, cudagraph_mode: Any) -> None:

@@ -87,7 +87,7 @@ def test_an_operator_limits_contexts_and_all_drafts_of_a_step(served, truth, pro
     session, heard = watched(engine, max_drafted_tokens=5, max_context_tokens=longest)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     steps = [
-        (event.context_tokens, event.neural_len + event.ngram_len) for event in heard["proposed"]
+        (event.drafts.context, event.neural_len + event.ngram_len) for event in heard["proposed"]
     ]
     assert max(int(lengths.sum()) for _, lengths in steps) == 5
     assert any(context.max() > longest for context, _ in steps)

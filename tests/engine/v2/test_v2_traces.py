@@ -1,6 +1,7 @@
 """What is counted and written down on V2 is what the engine did."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ from wandering import CAP, Wanderer, check_sound, random_policy
 
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.metrics import Counters
-from adaspec.vllm.options import Options
 from adaspec.vllm.tracing import recorder_of
 
 TOKENS = 32
@@ -21,7 +21,8 @@ def recorded(tmp_path):
 
     def record(engine, session):
         counters = Counters(None, {})
-        recorder = recorder_of(Options(trace_dir=str(tmp_path)), session.serving, counters)
+        options = replace(session.serving.options, trace_dir=str(tmp_path))
+        recorder = recorder_of(replace(session.serving, options=options), counters)
         session.observers.add(recorder)
 
         def ended(kind):
@@ -99,8 +100,7 @@ def test_shadow_mode_decides_and_verifies_nothing(served, prompts, truth, mode_p
 
 def test_requests_are_recorded_whole_while_others_are_served(served, prompts, truth, recorded):
     engine = served("eagle3")
-    changes = {"record_fraction": 0.5, "record_cap": 4}
-    session = engine.put(random_policy(2, True), **changes)
+    session = engine.put(random_policy(2, True), record_fraction=0.5)
     ended = recorded(engine, session)
     for _ in range(2):
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)

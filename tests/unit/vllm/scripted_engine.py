@@ -12,8 +12,9 @@ import torch
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.events import Serving
-from adaspec.vllm.session.running import Rows, RunningRequest
+from adaspec.vllm.choice import Target
+from adaspec.vllm.options import Options
+from adaspec.vllm.session.running import Rows, RunningRequest, Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
@@ -27,8 +28,9 @@ CAP = 12
 
 def session_of(policy, rows, mode="serve", stop_if_slow=False, vocabulary=1000, **more):
     setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
-    serving = Serving("p", "why", mode, setup, "t", "d", vocabulary=vocabulary, **more)
-    return Session(policy, serving, torch.device("cpu"), None, stop_if_slow)
+    options = Options(mode=mode, num_speculative_tokens=NEURAL_CAP, **more)
+    serving = Serving(policy, options, setup, Target("t", vocabulary, 64, "t"))
+    return Session(serving, torch.device("cpu"), None, stop_if_slow)
 
 
 class ScriptedEngine:

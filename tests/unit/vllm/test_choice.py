@@ -121,7 +121,7 @@ def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypat
         known = {folder: folder, GENERAL: folder}
         monkeypatch.setattr(choice, "shipped_policies", lambda known=known: known)
         chosen = choose(Options(), target("org/model", MINE), has_head=True)
-        assert chosen.spec == (folder if is_default else GENERAL)
+        assert chosen.policy == (folder if is_default else GENERAL)
 
 
 def test_who_chose_policy_and_costs_is_said():
@@ -130,9 +130,9 @@ def test_who_chose_policy_and_costs_is_said():
         (Options(policy="none"), ("asked for", "the default")),
         (Options(policy="none", cost=DEFAULT), ("asked for", "asked for")),
     ):
-        choice = choose(asked, target(), has_head=False)
-        assert (choice.why, choice.cost_why) == whys
-        assert choice.cost_name == DEFAULT
+        chosen = choose(asked, target(), has_head=False)
+        assert (chosen.policy_why, chosen.cost_why) == whys
+        assert chosen.cost == DEFAULT
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Whatever of vLLM is patched, called or read is looked at before anything is served."""
 
-import sys
 import types
 
 import pytest
@@ -11,40 +10,17 @@ from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.patching import RUNNER_V2
 from adaspec.vllm.plugin import PATCHES
 
-PARAMETERS = ("num_speculative_tokens", "target_positions")
 
-
-class Eagle:
-    """As much of a vLLM as adaspec looks at here: a function, and what it reads of a drafter."""
-
-    def propose(self, num_speculative_tokens, target_positions, common_attn_metadata):
-        """As adaspec calls it."""
-
-
-class Later(Eagle):
-    def propose(self, num_speculative_tokens, positions, common_attn_metadata):
-        """Of a kind of its own."""
-
-
-@pytest.fixture
-def functions(monkeypatch):
-    """Has a vLLM of which adaspec knows no functions but those that a test names."""
-    known, vllm = compatibility.FUNCTIONS_V1, types.ModuleType("vllm")
-    for path in [*reversed(known)]:
-        monkeypatch.delitem(known, path)
-    vllm.__version__, vllm.Eagle, vllm.Later = "0.40.0", Eagle, Later
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch):
+    """A vLLM of which adaspec needs no function, and one attribute of a runner and a drafter."""
+    monkeypatch.setattr(compatibility, "installed_version", lambda: "0.40.0")
     monkeypatch.setattr(compatibility, "RUNNER_ATTRIBUTES", ("input_batch.req_ids",))
     monkeypatch.setattr(compatibility, "DRAFTER_ATTRIBUTES", ("max_model_len",))
-    return lambda path: monkeypatch.setitem(known, path, PARAMETERS)
 
 
-def runner():
-    return types.SimpleNamespace(input_batch=types.SimpleNamespace(req_ids=[]))
-
-
-def drafter():
-    return types.SimpleNamespace(max_model_len=100)
+RUNNER = types.SimpleNamespace(input_batch=types.SimpleNamespace(req_ids=[]))
+DRAFTER = types.SimpleNamespace(max_model_len=100)
 
 
 def test_whatever_is_patched_is_looked_at():
@@ -59,26 +35,27 @@ def test_whatever_is_patched_is_looked_at():
     assert patched - looked_at == {manager}
 
 
-def test_a_vllm_that_is_as_expected_is_taken(functions):
-    functions("vllm:Eagle.propose")
-    check_runner(runner(), drafter())
-    check_runner(runner(), None)
-
-
 @pytest.mark.parametrize(
-    ("path", "changed", "says"),
+    ("functions", "runner", "drafter", "says"),
     [
-        ("vllm:Later.propose", {}, "vllm.Later.propose lacks the parameter target_positions"),
-        ("vllm:Eagle.gone", {}, "vllm.Eagle.gone is missing"),
-        (None, {"runner": object()}, "object has no 'input_batch.req_ids'"),
-        (None, {"drafter": object()}, "object has no 'max_model_len'"),
+        ({"json:dumps": ("obj", "indent"), "json:JSONEncoder.encode": ()}, RUNNER, DRAFTER, None),
+        ({}, RUNNER, None, None),
+        ({"json:dumps": ("obj", "gap")}, RUNNER, None, "json.dumps lacks the parameter gap"),
+        ({"json:JSONEncoder.gone": ()}, RUNNER, None, "json.JSONEncoder.gone is missing"),
+        ({"json.gone:dumps": ()}, RUNNER, None, "json.gone.dumps is missing"),
+        ({}, object(), None, "object has no 'input_batch.req_ids'"),
+        ({}, RUNNER, object(), "object has no 'max_model_len'"),
     ],
 )
-def test_what_is_otherwise_is_named_as_the_server_starts(functions, path, changed, says):
-    if path is not None:
-        functions(path)
+def test_what_is_otherwise_is_named_as_the_server_starts(
+    monkeypatch, functions, runner, drafter, says
+):
+    monkeypatch.setattr(compatibility, "FUNCTIONS_V1", functions)
+    if says is None:
+        check_runner(runner, drafter)
+        return
     with pytest.raises(ServingError) as caught:
-        check_runner(**{"runner": runner(), "drafter": drafter(), **changed})
+        check_runner(runner, drafter)
     line = str(caught.value)
     assert line.isprintable()
     assert line.startswith(f"vLLM 0.40.0 is not as adaspec knows it: {says}")

@@ -8,7 +8,7 @@ import logging
 
 import numpy as np
 import pytest
-from session_fakes import no_tables
+from session_fakes import no_tables, report_of
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -88,8 +88,8 @@ def test_a_request_for_which_nothing_is_drafted_has_the_reason():
         return [each["reason"] for each in document_of(event)["requests"]]
 
     assert reasons() == ["limited", "recorded", "policy"]
-    weighed = {"expected_accepted": 0.0, "survival": [0.53, 0.2]}
-    assert reasons(reasons=lambda rows: (0.61, [weighed] * rows)) == [
+    weighed = report_of([[0.53, 0.2]] * 3, [0] * 3)
+    assert reasons(report=weighed, price=0.61) == [
         "limited",
         "recorded",
         "policy: likeliest token 0.53, price 0.61",

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from adaspec.vllm.events import Fault
-from adaspec.vllm.following import follow
 from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, state_of
+from adaspec.vllm.scheduler import follow
 
 
 class Scheduler:

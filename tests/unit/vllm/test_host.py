@@ -10,7 +10,8 @@ from adaspec.cost.load import load_cost
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Setup
-from adaspec.vllm.session.host import Host, Verified, expected_tokens, warm_up
+from adaspec.vllm.events import DraftedStep, VerifiedStep, expected_tokens
+from adaspec.vllm.session.host import Host, warm_up
 
 CAP = 6
 
@@ -21,6 +22,12 @@ def host_of(forwards=None):
     setup = Setup(load_cost("h100-llama-3.1-8b"), CAP, 4, 4, True, True, engine=ASYNC)
     warm_up(policy, setup)
     return Host(policy, setup)
+
+
+def decided_by(host, rows=4, holds=True):
+    """What the host decides for so many rows."""
+    slots, prompts = np.arange(rows, dtype=np.int32), np.full(rows, 10, np.int32)
+    return host.decide(DraftedStep(slots, prompts, np.full(rows, holds)), 20 * rows)
 
 
 def test_what_is_expected_of_a_cut_draft_is_split_by_source():
@@ -38,9 +45,8 @@ def test_what_is_expected_of_a_cut_draft_is_split_by_source():
 
 def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():
     host = host_of({1: 3, 4: 0})
-    slots, prompts = np.zeros(1, np.int32), np.full(1, 10, np.int32)
-    assert host.decide(slots, prompts, np.ones(1, np.bool_), 10).forwards == 3
-    assert host.decide(slots, prompts, np.zeros(1, np.bool_), 10).forwards == 0
+    assert decided_by(host, 1).forwards == 3
+    assert decided_by(host, 1, holds=False).forwards == 0
     # Where the drafter does not pay, nobody enters with it or keeps it.
     assert host.holds_drafter(1)
     assert not host.holds_drafter(4)
@@ -48,45 +54,44 @@ def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():
 
 def test_a_budget_follows_what_rows_wanted():
     host = host_of()
-    slots = np.arange(4, dtype=np.int32)
     few, many = ([[0.9, *[0.0] * 5]] * 4, [[0.95] * 6] * 4)
     budgets = []
     for survival in (few, many):
         for _ in range(60):
-            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided = decided_by(host)
             decided.report, decided.budget = report_of(survival, [0] * 4), host.budget(4)
             host.note(decided, True)
         budgets.append(host.budget(4))
     assert 0 < budgets[0] < budgets[1]
 
 
-def test_a_budget_that_was_cut_sets_no_price():
-    slots, found = np.arange(4, dtype=np.int32), {}
-    for was_cut in (False, True):
+def test_a_budget_that_is_less_than_wanted_sets_no_price():
+    found = {}
+    for limited in (False, True):
         host = host_of()
         for _ in range(20):
-            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided = decided_by(host)
             decided.report, decided.budget = report_of([[0.95] * 6] * 4, [0] * 4), 3
-            decided.was_cut = was_cut
+            decided.budget_limited = limited
             host.note(decided, True)
             assert decided.lengths.sum() == 3
-        found[was_cut] = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+        found[limited] = decided_by(host)
     assert found[True].price == 0.0
     assert found[False].price == pytest.approx(0.95)
 
 
 def test_what_failed_lowers_what_is_expected():
     host = host_of()
-    slots, prompts, known = np.zeros(1, np.int32), np.full(1, 10, np.int32), np.ones(1, np.bool_)
-    first = host.decide(slots, prompts, known, 20).factors.copy()
+    known = np.ones(1, np.bool_)
+    first = decided_by(host, 1).factors
     for _ in range(40):
-        decided = host.decide(slots, prompts, known, 20)
+        decided = decided_by(host, 1)
         decided.report, decided.budget = report_of([[0.9, 0.8, 0.7, 0, 0, 0]], [0]), 3
         host.note(decided, True)
         three, none, one = (np.full(1, count, np.int32) for count in (3, 0, 1))
-        host.learn(decided, Verified(known, three, none, none, one))
+        host.learn(VerifiedStep(decided, known, three, none, none, one))
         assert decided.step_s > 0
-    after = host.decide(slots, prompts, known, 20).factors
+    after = decided_by(host, 1).factors
     assert after[NGRAM] < 0.3 < first[NGRAM]
     assert after[NEURAL] == first[NEURAL]
 
@@ -94,10 +99,9 @@ def test_what_failed_lowers_what_is_expected():
 def test_drafts_of_one_length_are_as_long_as_pays():
     host = host_of()
     assert host.length() == CAP  # nothing is known yet
-    slots = np.arange(4, dtype=np.int32)
     for survival, expected in (([[0.9, 0.8, 0, 0, 0, 0]] * 4, 2), ([[0.0] * 6] * 4, 0)):
         for _ in range(3000):
-            decided = host.decide(slots, np.full(4, 10, np.int32), np.ones(4, np.bool_), 80)
+            decided = decided_by(host)
             decided.report, decided.budget = report_of(survival, [0] * 4), 8
             host.note(decided, False)
         assert decided.lengths.tolist() == [min(2, expected)] * 4

@@ -31,11 +31,11 @@ from adaspec.replay.closed_loop import finish_step, goes_on, start  # noqa: E402
 from adaspec.replay.learned import decide_step, setup_for  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
+from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
 from adaspec.vllm.events import source_of  # noqa: E402
-from adaspec.vllm.following import follow  # noqa: E402
 from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver  # noqa: E402
 from adaspec.vllm.mode_file import ATTRIBUTE, Told  # noqa: E402
-from adaspec.vllm.request_limits import is_chosen  # noqa: E402
+from adaspec.vllm.scheduler import follow  # noqa: E402
 
 RULES = [
     "none",
@@ -136,7 +136,7 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
     while engine.running:
         engine.step()
         engine.drafts = dict.fromkeys(engine.drafts, ())
-    assert {"r0", "r1", "r2"} == {name for names in heard["dropped"] for name in names}
+    assert {"r0", "r1", "r2"} == {name for event in heard["verified"] for name in event.dropped}
     assert heard["verified"]
     assert not any(event.drafted.any() for event in heard["verified"])
 
@@ -213,9 +213,7 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_drafter_that_is_let_go_runs_no_more_but_for_what_is_recorded(recorded):
     fraction = 0.5 if recorded else 0.0
-    session = session_of(
-        parse_policy("fixed:neural:2"), 40, record_fraction=fraction, record_cap=NEURAL_CAP
-    )
+    session = session_of(parse_policy("fixed:neural:2"), 40, record_fraction=fraction)
     steps = Heard(session)["proposed"]
     requests = random_requests(7, 20, tokens=True, output_tokens=(40, 44))
     engine = ScriptedEngine(requests, session)
