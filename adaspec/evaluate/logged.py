@@ -192,4 +192,4 @@ def _ran(log: Log, cost: CostModel) -> list[Array]:
     running = log.steps["running"].astype(np.int64)
     seconds = seconds_of(cost.constants(), running, context, drafts, holds)
     steps = np.minimum(log.steps["accepted"] + 1, log.left), seconds, np.ones(len(seconds))
-    return [np.bincount(log.request, each.astype(np.float64)) for each in steps]
+    return [np.bincount(log.request, each).astype(np.float64) for each in steps]

@@ -10,7 +10,7 @@ from live_server import CHECKOUT
 
 FOLDER = CHECKOUT / "eval" / "gpu"
 pytestmark = [
-    pytest.mark.thorough,
+    pytest.mark.slow,
     pytest.mark.skipif(not FOLDER.is_dir(), reason="needs eval/, which this checkout lacks"),
 ]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
