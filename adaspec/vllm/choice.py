@@ -23,7 +23,7 @@ from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.machine import hardware, same_hardware
-from adaspec.vllm.options import MAX_VERIFIED, Options
+from adaspec.vllm.options import DRAFT_METHODS, MAX_VERIFIED, Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
 RECORD_CAP = 8
@@ -61,18 +61,20 @@ def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
     )
 
 
-def choose(options: Options, target: Target, has_head: bool) -> Options:
+def choose(options: Options, target: Target, method: str | None) -> Options:
     """These options with policy, costs and draft length filled in, and the reasons.
+
+    `method` is vLLM's for the head, None without one.
 
     Raises an `AdaspecError` with the reason if nothing fits.
     """
     spec, why = options.policy, "asked for"
     if spec is None:
-        spec, why = default_policy(target)
+        spec, why = default_policy(target, method)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
     doubt = "" if manifest is None else check_made_for(spec, manifest, target)
-    if not has_head and needs_of(policy).drafter:
+    if method is None and needs_of(policy).drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             'head, or leave "policy" out'
@@ -187,15 +189,25 @@ def digest_of(spec: str) -> str | None:
         return None
 
 
-def default_policy(target: Target) -> tuple[str, str]:
-    """The policy for a target if the user named none, and the reason for it."""
+def default_policy(target: Target, method: str | None) -> tuple[str, str]:
+    """The policy for a target and a head if the user named none, and the reason for it."""
+    why = f"none was made for {target.name}"
     for name in shipped_policies():
         with suppress(AdaspecError):
             manifest = load_policy(name).manifest
-            if manifest is not None and manifest.target and target.is_called(manifest.target):
-                check_made_for(name, manifest, target)
+            if manifest is None or not manifest.target or not target.is_called(manifest.target):
+                continue
+            check_made_for(name, manifest, target)
+            if _drafts_alike(manifest.drafter, method):
                 return name, f"shipped for {manifest.target}"
-    return GENERAL, f"for any model: none was made for {target.name}"
+            why = f"'{name}' was made with {manifest.drafter}"
+    return GENERAL, f"for any model: {why}"
+
+
+def _drafts_alike(drafter: str | None, method: str | None) -> bool:
+    """Whether a recorded drafter may be of this method; only those named by a method are told."""
+    recorded = (drafter or "").rpartition("/")[2].lower().replace("-", "")
+    return method is None or recorded not in DRAFT_METHODS or recorded == method
 
 
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:

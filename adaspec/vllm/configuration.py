@@ -240,7 +240,7 @@ def translated(
     if options.model is not None:
         revision = options.passed.get("revision")
         method = drafter_method(options.model, target, revision, options.draft_method)
-    options = choose(options, target, method is not None)
+    options = choose(options, target, method)
     if options.trace_dir is not None:
         _check_writable("trace_dir", Path(options.trace_dir))
     if options.memory_dir is not None:

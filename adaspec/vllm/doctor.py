@@ -12,6 +12,7 @@ import importlib.util
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def examine(
         "policy": lambda: _policy(policy),
     }
     if model is not None:
-        parts["model"] = lambda: _model(model, policy)
+        parts["model"] = lambda: _model(model, policy, draft, draft_method)
     if draft is not None:
         parts["head"] = lambda: _head(model, draft, draft_method)
     findings: dict[str, Finding] = {}
@@ -227,11 +228,11 @@ def _policy(name: str | None) -> str:
     return f"'{name}' is understood"
 
 
-def _model(model: str, policy: str | None) -> str:
+def _model(model: str, policy: str | None, draft: str | None, draft_method: str | None) -> str:
     """Whether vLLM can serve the model, and which policy would decide for it."""
     from adaspec.trace.importers.texts import load_tokenizer
     from adaspec.vllm.choice import choose, default_policy
-    from adaspec.vllm.drafters import check_there
+    from adaspec.vllm.drafters import check_there, drafter_method
     from adaspec.vllm.options import Options
 
     check_there("model", model)
@@ -246,13 +247,17 @@ def _model(model: str, policy: str | None) -> str:
     target = replace(target, vocabulary_hash=vocabulary_hash(vocabulary))
     facts = [f"'{model}' is a {architectures[0]} with {target.vocabulary:,} tokens"]
     if policy is not None:
-        doubts = choose(Options(policy=policy), target, has_head=True).doubts
+        doubts = choose(Options(policy=policy), target, draft_method or "eagle3").doubts
         facts += doubts or (f"policy '{policy}' fits it",)
         if doubts:
             advice = "see that it is of this target, or train one that is"
             raise _Problem("; ".join(facts), advice, warn=True)
     else:
-        spec, why = default_policy(target)
+        method = None
+        if draft is not None:
+            with suppress(AdaspecError):  # what is wrong with it is said of the head
+                method = drafter_method(draft, target, method=draft_method)
+        spec, why = default_policy(target, method)
         facts.append(f"it is served by '{spec}' ({why})")
     return "; ".join(facts)
 

@@ -120,8 +120,22 @@ def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypat
         folder = learned(vocabulary_hash)
         known = {folder: folder, GENERAL: folder}
         monkeypatch.setattr(choice, "shipped_policies", lambda known=known: known)
-        chosen = choose(Options(), target("org/model", MINE), has_head=True)
+        chosen = choose(Options(), target("org/model", MINE), method="eagle3")
         assert chosen.policy == (folder if is_default else GENERAL)
+
+
+@pytest.mark.parametrize(
+    ("method", "policy", "says"),
+    [
+        ("eagle", "llama-3.1-8b-instruct-h100", "shipped for"),
+        (None, "llama-3.1-8b-instruct-h100", "shipped for"),
+        ("eagle3", GENERAL, "'llama-3.1-8b-instruct-h100' was made with EAGLE"),
+    ],
+)
+def test_a_shipped_policy_of_another_kind_of_head_is_no_default(method, policy, says):
+    chosen = choose(Options(), target("meta-llama/Llama-3.1-8B-Instruct", None), method)
+    assert chosen.policy == policy
+    assert says in chosen.policy_why
 
 
 def test_who_chose_policy_and_costs_is_said():
@@ -130,7 +144,7 @@ def test_who_chose_policy_and_costs_is_said():
         (Options(policy="none"), ("asked for", "the default")),
         (Options(policy="none", cost=DEFAULT), ("asked for", "asked for")),
     ):
-        chosen = choose(asked, target(), has_head=False)
+        chosen = choose(asked, target(), method=None)
         assert (chosen.policy_why, chosen.cost_why) == whys
         assert chosen.cost == DEFAULT
 

@@ -68,7 +68,7 @@ def test_costs_of_another_machine_are_warned_of_where_a_policy_decides_by_them(m
         (Options(cost=DEFAULT, policy="none"), False),
         (Options(cost=DEFAULT, mode="record"), False),
     ):
-        doubts = choose(asked, target, has_head=True).doubts
+        doubts = choose(asked, target, method="eagle3").doubts
         warned = [each for each in doubts if "this is this one" in each]
         assert bool(warned) == is_warned
 

@@ -50,10 +50,10 @@ def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch,
         policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None
     )
     monkeypatch.setattr(choice, "named_policy", lambda text: policy)
-    found = choose(Options(policy="mine"), target("org/model"), has_head=True)
+    found = choose(Options(policy="mine"), target("org/model"), method="eagle3")
     assert (found.costs, found.cost) == (cost_document(own), "my machine")
     assert found.cost_why == "the policy's"
     asked = tmp_path / "asked.json"
     save_cost(H100_LLAMA_3_1_8B, asked)
-    found = choose(Options(policy="mine", cost=str(asked)), target("org/model"), has_head=True)
+    found = choose(Options(policy="mine", cost=str(asked)), target("org/model"), method="eagle3")
     assert (found.costs, found.cost) == (cost_document(H100_LLAMA_3_1_8B), str(asked))
