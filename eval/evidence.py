@@ -32,12 +32,26 @@ PREPARED = {
     "-o work/general-of-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
     "work/reference-pair-h100": "adaspec train eval/traces/reference-pair "
     "-o work/reference-pair-h100 --orders 1 --resamples 0 --jobs 1 --force",
+    "work/memory-reference-pair": "adaspec train eval/traces/reference-pair --memory --engine sync "
+    "-o work/memory-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
+    "work/SmolLM2-135M-Instruct": "python training/reference_pair/fetch_target.py "
+    "-o work/SmolLM2-135M-Instruct",
+    "work/fresh-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS --not-in eval/prompts "
+    "--only math500 --only spec_bench --only cnn_dailymail --only sharegpt --only code_alpaca "
+    "--count 80 -o work/fresh-prompts",
+    "work/fresh": "python training/reference_pair/record_traces.py --prompts work/fresh-prompts "
+    "--target work/SmolLM2-135M-Instruct --draft training/reference_pair/eagle3 "
+    "-o work/fresh --work work/fresh-recording",
 }
 """What commands read that is not committed -> the command that makes it."""
 READ = {
     "traces/llama-3.1-8b": (
         "SPECDECODE_BENCH",
         "the public recordings (data/llama3.1-8B of github.com/SpecDecode-Bench/simulator)",
+    ),
+    "work/fresh-prompts": (
+        "FRESH_PROMPTS",
+        "prompts by public set: math500, spec_bench, cnn_dailymail, sharegpt, code_alpaca",
     ),
 }
 """What is made of others' data -> the variable that names its folder, and what is in there."""

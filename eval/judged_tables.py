@@ -1,15 +1,26 @@
-"""The table of the policy for any model, judged across models."""
+"""The tables of reports that judge policies: across models, on fresh prompts, with memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from figures import is_mixed, report
-from table_cells import AT_ONCE, OVER_NONE, OVER_STATIC, OVER_VLLM, percent, times, without_repeats
+from figures import REPLAYS, is_mixed, report
+from table_cells import (
+    AT_ONCE,
+    OVER_NONE,
+    OVER_STATIC,
+    OVER_VLLM,
+    percent,
+    times,
+    with_interval,
+    without_repeats,
+)
 
-JUDGED = {
+LLAMA, PAIR = "Llama-3.1-8B-Instruct", "SmolLM2-135M-Instruct"
+ACROSS_MODELS = {
     "general-on-llama-3.1-8b": (
-        "Llama-3.1-8B-Instruct",
+        LLAMA,
         {
             "general-of-reference-pair": "the other set alone",
             "general": "both sets",
@@ -17,7 +28,7 @@ JUDGED = {
         },
     ),
     "general-on-reference-pair": (
-        "SmolLM2-135M-Instruct",
+        PAIR,
         {
             "general-of-llama": "the other set alone",
             "general": "both sets",
@@ -26,38 +37,127 @@ JUDGED = {
     ),
 }
 """Report -> the recordings that it judges on, and its policies -> what they were trained on."""
+BESIDE = dict(zip(REPLAYS, ACROSS_MODELS, strict=True))
+"""Cross-fitted report -> the report of the same recordings that judges across models."""
 DEFAULTS = {
     "fixed:ngram-vllm:5:4:4": "over n-gram as vLLM's documentation sets it",
     "fixed:neural:3": "over EAGLE with 3 tokens",
 }
+FRESH = "fresh-prompts"
+ON_FRESH_PROMPTS = {"reference-pair-h100": "of this pair", "general": "`general`"}
+"""The policies that the report of fresh prompts judges -> what they are."""
+SUFFIX = "suffix"
+REMEMBERING = {
+    PAIR: ("suffix-cold-reference-pair", "suffix-warm-reference-pair"),
+}
+"""Recordings -> the reports of servers that begin without earlier answers, and with some."""
 
 
-def general_table() -> list[list[str]]:
-    """What policies that do not know a model gain there, beside those that do."""
-    heads = ["judged on", "trained on", AT_ONCE, OVER_NONE, OVER_VLLM, *DEFAULTS.values()]
-    return without_repeats([[*heads, OVER_STATIC], *_rows()])
+class _Judged(NamedTuple):
+    """What a report says of its policies on the mix, by policy and load."""
 
+    speeds: dict[tuple[str, int], float]
+    """Over no speculation."""
+    leads: dict[tuple[str, int], dict[str, Any]]
 
-def _rows() -> Iterator[list[str]]:
-    for name, (models, policies) in JUDGED.items():
+    @classmethod
+    def by(cls, name: str) -> _Judged:
+        """A committed report."""
         found = report(name)
-        speeds = {
-            (row["policy"], row["concurrency"]): row["speedup"]
-            for row in filter(is_mixed, found["rows"])
-        }
-        leads = {
-            (row["policy"], row["concurrency"]): row for row in filter(is_mixed, found["headline"])
-        }
-        loads = sorted({load for _, load in leads})
+        return cls(
+            {_cell(row): row["speedup"] for row in filter(is_mixed, found["rows"])},
+            {_cell(row): row for row in filter(is_mixed, found["headline"])},
+        )
+
+    @property
+    def loads(self) -> list[int]:
+        """Requests at once."""
+        return sorted({load for _, load in self.leads})
+
+
+def across_models_table() -> list[list[str]]:
+    """What policies that do not know a model gain there, beside those that do."""
+    loads = " / ".join(map(str, _Judged.by(next(iter(ACROSS_MODELS))).loads))
+    heads = ["judged on", "trained on", f"{OVER_NONE}, at {loads} {AT_ONCE}", OVER_VLLM]
+    return without_repeats([[*heads, *DEFAULTS.values(), OVER_STATIC], *_across_models()])
+
+
+def _across_models() -> Iterator[list[str]]:
+    for name, (models, policies) in ACROSS_MODELS.items():
+        speeds, leads = judged = _Judged.by(name)
         for policy, trained_on in policies.items():
-            for load in loads:
-                lead, speed = leads[policy, load], speeds[policy, load]
-                yield [
-                    f"[{models}](../eval/reports/{name}/report.json)",
-                    trained_on,
-                    str(load),
-                    times(speed),
-                    percent(lead["lift_over_vllm_best"]),
-                    *(percent(speed / speeds[each, load] - 1) for each in DEFAULTS),
-                    percent(lead["lift_over_static_best"]),
+            cells = [(policy, load) for load in judged.loads]
+            lifts = [
+                [leads[cell]["lift_over_vllm_best"] for cell in cells],
+                *(
+                    [speeds[cell] / speeds[each, cell[1]] - 1 for cell in cells]
+                    for each in DEFAULTS
+                ),
+                [leads[cell]["lift_over_static_best"] for cell in cells],
+            ]
+            yield [
+                f"[{models}](../eval/reports/{name}/report.json)",
+                trained_on,
+                _joined([times(speeds[cell]) for cell in cells]),
+                *(_joined([percent(lift) for lift in each]) for each in lifts),
+            ]
+
+
+def general_over_eagle(replayed: str) -> dict[int, float]:
+    """By load, the lead of the policy for any model over EAGLE with three tokens.
+
+    On the recordings of a cross-fitted report.
+    """
+    speeds, _ = judged = _Judged.by(BESIDE[replayed])
+    return {
+        load: speeds["general", load] / speeds["fixed:neural:3", load] - 1 for load in judged.loads
+    }
+
+
+def fresh_prompts_table() -> list[list[str]]:
+    """What policies gain on prompts that no trace holds."""
+    speeds, leads = judged = _Judged.by(FRESH)
+    rows = [["policy", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]]
+    for policy, what in ON_FRESH_PROMPTS.items():
+        for load in judged.loads:
+            lead = leads[policy, load]
+            rows.append([
+                what,
+                str(load),
+                times(speeds[policy, load]),
+                with_interval(lead, "lift_over_vllm_best", "lift_over_vllm_best_ci95"),
+                with_interval(lead, "lift_over_static_best", "lift_ci95"),
+            ])  # fmt: skip
+    return without_repeats(rows)
+
+
+def memory_table() -> list[list[str]]:
+    """Policies that copy from earlier answers, beside suffix decoding."""
+    rows = [["recordings", AT_ONCE, "suffix decoding", "adaspec over it"]]
+    rows[0] += ["suffix decoding, warm", "adaspec over it, warm"]
+    for models, names in REMEMBERING.items():
+        cold, warm = map(_Judged.by, names)
+        for load in cold.loads:
+            rows.append([models, str(load)])
+            for judged in (cold, warm):
+                (lead,) = [judged.leads[cell] for cell in judged.leads if _remembers(cell, load)]
+                rows[-1] += [
+                    times(judged.speeds[SUFFIX, load]),
+                    with_interval(lead, "lift_over_suffix", "lift_over_suffix_ci95"),
                 ]
+    return without_repeats(rows)
+
+
+def _remembers(cell: tuple[str, int], load: int) -> bool:
+    """Whether this is the trained policy of such a report at that load."""
+    return cell[0] != SUFFIX and cell[1] == load
+
+
+def _cell(row: dict[str, Any]) -> tuple[str, int]:
+    return row["policy"], row["concurrency"]
+
+
+def _joined(cells: Sequence[str]) -> str:
+    """Values of several loads in a cell, the unit said once."""
+    *others, last = cells
+    return " / ".join([*(each.rstrip("%x") for each in others), last])

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from figures import PAPER, REPLAYS, lead_rows
-from general_tables import general_table
 from gpu_tables import GPU_REQUESTS, gpu_costs_table, gpu_speeds, gpu_table
+from judged_tables import (
+    across_models_table,
+    fresh_prompts_table,
+    general_over_eagle,
+    memory_table,
+)
 from operate_tables import decide_table, guard_table
 from server_tables import all_servers_table, latency_table, servers_table
 from table_cells import (
@@ -26,14 +31,17 @@ from table_cells import (
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
     heads = ["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight"]
-    rows = [[*heads, "an older policy on an H100 (EAGLE-3 there)"]]
+    heads.insert(3, "`general` over EAGLE with 3 tokens")
+    rows = [[*heads, "on an H100: an older policy (vLLM's EAGLE-3)"]]
     on_gpu = gpu_speeds()
     for name, models in REPLAYS.items():
+        over_eagle = general_over_eagle(name)
         for row in found["replays"][name]:
             rows.append([
                 f"[{models}](eval/reports/{name}/report.json)",
                 str(row["concurrency"]),
                 times(row["speedup"]),
+                percent(over_eagle[row["concurrency"]]),
                 f"**{with_interval(row, 'lift_over_vllm_best', 'lift_over_vllm_best_ci95')}**",
                 with_interval(row, "lift_over_static_best", "lift_ci95"),
                 share(row["gap_closed"]),
@@ -92,7 +100,9 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "decide": decide_table(),
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),
-        "general": general_table(),
+        "general": across_models_table(),
+        "fresh-prompts": fresh_prompts_table(),
+        "memory": memory_table(),
         "guard": guard_table(),
         "paper": paper_table(),
         "servers": servers_table(),
