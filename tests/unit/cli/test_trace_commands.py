@@ -10,7 +10,7 @@ from synthetic import write_synthetic
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm import recording
+from adaspec.vllm import prompt_run
 
 Mistake = Callable[..., str]
 LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
