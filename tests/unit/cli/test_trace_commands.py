@@ -50,7 +50,7 @@ def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engin
     tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
-    monkeypatch.setattr(recording, "prepare_vllm", lambda _: pytest.fail("it went on"))
+    monkeypatch.setattr(prompt_run, "prepare_vllm", lambda _: pytest.fail("it went on"))
     words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
     assert "choose a" in mistake(*words, "-o", tmp_path / place)
 
