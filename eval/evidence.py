@@ -34,6 +34,8 @@ PREPARED = {
     "-o work/reference-pair-h100 --orders 1 --resamples 0 --jobs 1 --force",
     "work/memory-reference-pair": "adaspec train eval/traces/reference-pair --memory --engine sync "
     "-o work/memory-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
+    "work/memory-llama-3.1-8b": "adaspec train traces/llama-3.1-8b --memory --engine sync "
+    "-o work/memory-llama-3.1-8b --orders 1 --resamples 0 --jobs 1 --force",
     "work/SmolLM2-135M-Instruct": "python training/reference_pair/fetch_target.py "
     "-o work/SmolLM2-135M-Instruct",
     "work/fresh-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS --not-in eval/prompts "

@@ -48,6 +48,7 @@ ON_FRESH_PROMPTS = {"reference-pair-h100": "of this pair", "general": "`general`
 """The policies that the report of fresh prompts judges -> what they are."""
 SUFFIX = "suffix"
 REMEMBERING = {
+    LLAMA: ("suffix-cold-llama-3.1-8b", "suffix-warm-llama-3.1-8b"),
     PAIR: ("suffix-cold-reference-pair", "suffix-warm-reference-pair"),
 }
 """Recordings -> the reports of servers that begin without earlier answers, and with some."""

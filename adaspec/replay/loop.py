@@ -39,6 +39,14 @@ from adaspec.trace.schema import CONFIDENCES
 Longs = NDArray[np.int64]
 
 _HUGE = 1 << 30
+_MOST_TOKENS = 1 << 12
+"""A policy may ask for so many tokens of a row's known text."""
+
+
+def _checked_count(count: int) -> int:
+    if not 0 <= count <= _MOST_TOKENS:
+        raise PolicyFault(f"{count} tokens of the known text: 0 to {_MOST_TOKENS} may be asked for")
+    return count
 
 
 def run_policy(
@@ -90,8 +98,8 @@ class _Run:
             self.is_new[slots],
             matches,
             Context(
-                lambda count: self.index.tail(slots, count),
-                lambda count: self.index.copies(slots, first, count),
+                lambda count: self.index.tail(slots, _checked_count(count)),
+                lambda count: self.index.copies(slots, first, _checked_count(count)),
             ),
             int(read_beside(loop)),
         )

@@ -206,8 +206,10 @@ def default_policy(target: Target, method: str | None) -> tuple[str, str]:
 
 def _drafts_alike(drafter: str | None, method: str | None) -> bool:
     """Whether a recorded drafter may be of this method; only those named by a method are told."""
-    recorded = (drafter or "").rpartition("/")[2].lower().replace("-", "")
-    return method is None or recorded not in DRAFT_METHODS or recorded == method
+    recorded = (drafter or "").rstrip("/").rpartition("/")[2].lower()
+    kinds = {each.replace("_", ""): each for each in DRAFT_METHODS}
+    kind = kinds.get(recorded.replace("-", "").replace("_", ""))
+    return method is None or kind is None or kind == method
 
 
 def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:

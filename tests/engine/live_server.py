@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from adaspec.vllm.patching import FORCED_VARIABLE, V2_VARIABLE
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600
 """A bound for what hangs; starved machines take minutes to start a server."""
@@ -27,6 +29,9 @@ def environment_with_entry_point(folder, exist_ok=False):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
+    # An engine of this process on V1 leaves word of it, which is not for others.
+    if environment.pop(FORCED_VARIABLE, None) and environment.get(V2_VARIABLE) == "0":
+        del environment[V2_VARIABLE]
     points = importlib.metadata.entry_points(group="vllm.general_plugins")
     path = [str(CHECKOUT)]
     if not any(point.name == "adaspec" for point in points):

@@ -312,7 +312,7 @@ class Session:
                 pending.lengths = np.zeros_like(pending.drafts.length)
             pending.proposes = self._decides and self.mode == "serve"
             for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):
-                proposed[at] = tokens
+                proposed[at] = list(tokens)  # vLLM's own, while others read these
         except Exception as error:
             self._fault("settle", error)
             return [[] for _ in proposed]
