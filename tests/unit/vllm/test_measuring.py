@@ -25,9 +25,13 @@ ON_CPU = Steps((), 104, 8, 380, (0, 1, 4))
 class Engine:
     """Answers as the first rank of an engine does whose steps take what the truth says."""
 
-    def __init__(self, steps=ON_GPU, truth=H100, noise=0.01, seed=0, visit_s=0.0):
+    def __init__(self, steps=ON_GPU, truth=H100, noise=0.01, bad=0.0, seed=0, visit_s=0.0):
         self.steps, self.truth, self.noise, self.visit_s = steps, truth, noise, visit_s
         self.draw, self.now_s = np.random.default_rng(seed), 0.0
+        kinds = kinds_of(steps)
+        count = int(np.ceil(bad * len(kinds)))
+        at = self.draw.choice(len(kinds), count, replace=False)
+        self.bad = {kinds[each]: self.draw.choice([0.2, 3.0, 10.0]) for each in at}
         self.timed = []
 
     def ask(self, called, *more):
@@ -40,6 +44,7 @@ class Engine:
         drafted = kind.tokens - rows
         shape = StepShape(rows, rows * kind.context, drafted, kind.forwards)
         step_s = self.truth.without_deciding().under("async").step_s(shape)
+        step_s *= self.bad.get(kind, 1.0)
         times = step_s * np.exp(self.noise * self.draw.normal(size=repeats))
         self.now_s += step_s + times.sum() + self.visit_s
         return times.tolist()
@@ -70,6 +75,29 @@ def test_a_measured_table_loads_and_has_its_jump(tmp_path):
     assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
     assert cost.context_s == pytest.approx(H100.context_s, rel=0.05)
     assert "ms beyond graphs of 512 tokens" in measuring.in_words(cost)
+
+
+def test_three_bad_kinds_in_a_hundred_move_a_table_by_a_few_percent_and_no_decision():
+    """Kinds that are bad throughout, on either side; a decision is the best number of tokens."""
+    draw, tokens = np.random.default_rng(5), np.arange(1, 1025)
+    for seed in range(20):
+        cost = {bad: Engine(bad=bad, seed=seed).measured().cost for bad in (0.0, 0.03)}
+        tables = {bad: each.constants().table_s[tokens] for bad, each in cost.items()}
+        moved = np.abs(tables[0.03] / tables[0.0] - 1)
+        assert moved.max() < 0.04, seed
+        assert (np.diff(tables[0.03]) >= 0).all()
+        for rows in (1, 8, 32):
+            # Sorted survivals of what was drafted, and the running rate.
+            survival = np.sort(draw.beta(2, 1, 16 * rows))[::-1]
+            emitted = np.append(rows, rows + survival.cumsum())
+            true_s = H100.constants().table_s[rows : 17 * rows + 1]
+            rate = (emitted / true_s).max()
+            best = [
+                int(np.argmax(emitted - rate * each[rows - 1 : 17 * rows]))
+                for each in tables.values()
+            ]
+            worth = (emitted - rate * true_s)[best] / emitted[best[0]]
+            assert worth[1] > worth[0] - 0.005, (seed, rows, best)
 
 
 def test_an_engine_without_graphs_has_a_table_without_a_jump():
