@@ -47,11 +47,9 @@ FRESH = "fresh-prompts"
 ON_FRESH_PROMPTS = {"reference-pair-h100": "of this pair", "general": "`general`"}
 """The policies that the report of fresh prompts judges -> what they are."""
 SUFFIX = "suffix"
-REMEMBERING = {
-    LLAMA: ("suffix-cold-llama-3.1-8b", "suffix-warm-llama-3.1-8b"),
-    PAIR: ("suffix-cold-reference-pair", "suffix-warm-reference-pair"),
-}
-"""Recordings -> the reports of servers that begin without earlier answers, and with some."""
+REMEMBERING = {LLAMA: "llama-3.1-8b", PAIR: "reference-pair"}
+"""Recordings -> what the policy with memory and its two reports are called by: in one of them the
+server begins without earlier answers (cold), in the other with some (warm)."""
 
 
 class _Judged(NamedTuple):
@@ -136,22 +134,17 @@ def memory_table() -> list[list[str]]:
     """Policies that copy from earlier answers, beside suffix decoding."""
     rows = [["recordings", AT_ONCE, "suffix decoding", "adaspec over it"]]
     rows[0] += ["suffix decoding, warm", "adaspec over it, warm"]
-    for models, names in REMEMBERING.items():
-        cold, warm = map(_Judged.by, names)
+    for models, name in REMEMBERING.items():
+        cold, warm = (_Judged.by(f"suffix-{each}-{name}") for each in ("cold", "warm"))
         for load in cold.loads:
             rows.append([models, str(load)])
             for judged in (cold, warm):
-                (lead,) = [judged.leads[cell] for cell in judged.leads if _remembers(cell, load)]
+                lead = judged.leads[f"memory-{name}", load]
                 rows[-1] += [
                     times(judged.speeds[SUFFIX, load]),
                     with_interval(lead, "lift_over_suffix", "lift_over_suffix_ci95"),
                 ]
     return without_repeats(rows)
-
-
-def _remembers(cell: tuple[str, int], load: int) -> bool:
-    """Whether this is the trained policy of such a report at that load."""
-    return cell[0] != SUFFIX and cell[1] == load
 
 
 def _cell(row: dict[str, Any]) -> tuple[str, int]:
