@@ -114,6 +114,8 @@ class Proposal(NamedTuple):
     """What is worth verifying at the step's price."""
     lengths: Lengths
     """The same sources, as long as they can draft; another one where nothing is worth it."""
+    neural_gain: Tensor
+    """(rows,) float64 what is wanted is worth so much more than the best that is only copied."""
     tokens: Tensor
     """(rows, cap) int64 the drafted and the copied tokens, -1 behind them."""
     survival: Tensor

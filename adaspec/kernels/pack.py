@@ -9,9 +9,10 @@ import triton
 import triton.language as tl
 
 CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
-NEURAL, LENGTH, AVAILABLE, REMEMBERED, NUMBERS = map(tl.constexpr, range(3, 8))
+NEURAL, LENGTH, AVAILABLE, REMEMBERED, NEURAL_GAIN, NUMBERS = map(tl.constexpr, range(3, 9))
 """The facts that are one number per row, and how many these are; see
-`adaspec.vllm.session.report.SINGLE`."""
+`adaspec.vllm.session.report.SINGLE`; the gain
+follows those."""
 
 
 _ANY = (
@@ -73,6 +74,7 @@ def pack(
     tl.store(line + LENGTH, length.to(tl.float32))
     tl.store(line + AVAILABLE, tl.load(made.available + row * available_stride).to(tl.float32))
     tl.store(line + REMEMBERED, tl.load(made.remembered + row).to(tl.float32))
+    tl.store(line + NEURAL_GAIN, tl.load(made.neural_gain + row).to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap

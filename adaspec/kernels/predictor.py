@@ -110,6 +110,7 @@ class FusedPredictor:
         """By number of rows: making them takes longer than a launch."""
         self._lengths = torch.zeros((4, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths that are wanted, then the proposed ones."""
+        self._neural_gain = torch.zeros(slots, dtype=torch.float64, device=device)
         self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
@@ -179,6 +180,7 @@ class FusedPredictor:
         return of_step, Proposal(
             wanted=Lengths(*lengths[:2]),
             lengths=Lengths(*lengths[2:]),
+            neural_gain=self._neural_gain[:count],
             tokens=self._tokens[:count],
             survival=self._survival[:count],
             from_answers=self._from_answers[:count],
@@ -255,6 +257,7 @@ class FusedPredictor:
             self.cap,
             self._lengths.stride(0),
             self._lengths,
+            self._neural_gain,
             self._tokens,
             self._survival,
             self._from_answers,

@@ -43,7 +43,8 @@ def _best(
     cap: tl.tensor,
     reads_drafts: tl.constexpr,
 ) -> tl.tuple:
-    """A row's best draft at a price: its neural and its n-gram length."""
+    """A row's best draft at a price: its neural and its n-gram length, and what it is worth beyond
+    the best one that is only copied."""
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
     ngram = tl.load(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES))
     copied, copied_value = best_ngram(ngram, available, price, cap)
@@ -68,7 +69,8 @@ def _best(
     behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
     neural_len = tl.where(takes_neural, chosen, 0)
     ngram_len = tl.where(takes_neural, behind, copied)
-    return neural_len.to(tl.int64), ngram_len.to(tl.int64)
+    gain = tl.where(takes_neural, best - copied_value, 0.0)
+    return neural_len.to(tl.int64), ngram_len.to(tl.int64), gain
 
 
 @triton.jit(
@@ -91,6 +93,7 @@ def propose(
     cap: tl.tensor,
     slots: tl.tensor,
     lengths: tl.tensor,
+    neural_gain: tl.tensor,
     proposed: tl.tensor,
     survival: tl.tensor,
     from_answers: tl.tensor,
@@ -107,7 +110,7 @@ def propose(
     available = tl.load(facts + MATCH + AVAILABLE)
     reading = tl.load(price)
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
-    neural, ngram = _best(curves, available, reading, count, cap, reads_drafts)
+    neural, ngram, gain = _best(curves, available, reading, count, cap, reads_drafts)
     splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
     if not reads_drafts:
         # The match behind the drafted tokens is looked at only now.
@@ -138,9 +141,10 @@ def propose(
         ngram = tl.where(neural > 0, spliced, ngram)
     tl.store(lengths + row, neural)
     tl.store(lengths + slots + row, ngram)
+    tl.store(neural_gain + row, gain)
 
     # Each source as far as it goes; another one where nothing is worth its price.
-    free_neural, free_ngram = _best(curves, available, exact(0.0), count, cap, reads_drafts)
+    free_neural, free_ngram, _ = _best(curves, available, exact(0.0), count, cap, reads_drafts)
     spliced = tl.sum(((splices > 0) & (splice > 0)).to(tl.int64), 0)
     spliced = tl.minimum(spliced, cap - neural)
     copies = tl.arange(0, NGRAM_LANES)

@@ -17,7 +17,7 @@ from adaspec.policy.base import Needs, costs_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned, pinned_planner
-from adaspec.policy.planner.budget import forwards_table
+from adaspec.policy.planner.forwards import forwards_table
 from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
 from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
@@ -87,6 +87,11 @@ class LearnedPolicy:
             float(each["accepted"] / each["expected"]) if each["expected"] >= KNOWN_TOKENS else nan
             for each in record
         ]
+
+    @property
+    def pauses_drafter(self) -> bool:
+        """Whether the drafter is not run now, as its drafts are worth less than they take."""
+        return bool(self.planner.ranking.drafter["pause"][0] > 0)
 
     def holds_drafter(self, load: int) -> bool:
         """Where the drafter runs at such a load."""

@@ -105,7 +105,7 @@ def decide_step(
     budget = int(planner.ranking.step[0].budget) if is_async else 0
     shape = batch_shape(count, context, drafted, forwards, loop.holds_neural.any(), budget)
     seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
-    stages.learn(address, emitted, drafted, neural_len, accepted, seconds)
+    stages.learn(address, emitted, drafted, neural_len, accepted, forwards, seconds)
     return Decided(neural_len, ngram_len, shape, taken)
 
 
@@ -119,10 +119,12 @@ def _run(
     cap: int,
 ) -> ClosedLoop:
     """The closed loop, run to its end, under the planner at this address."""
-    # How many run, and so whether requests hold the drafter, stays the same.
-    holds = stages.holds_drafter(address, concurrency)
-    loop = start(arrays.columns, order, concurrency, holds)
+    loop = start(arrays.columns, order, concurrency, stages.holds_drafter(address, concurrency))
     while goes_on(loop):
+        holds = stages.holds_drafter(address, concurrency)
+        loop.state[0].gives_drafter = holds
+        if not holds:
+            loop.holds_neural[:] = False
         decided = decide_step(arrays, loop, address, model_of_request, cap)
         finish_step(loop, planner_at(address).costs, decided.shape, decided.accepted)
     return loop

@@ -26,12 +26,19 @@ class Drift:
         self._observers = observers
         self._steps = 0
         self._drifted: set[str] = set()
+        self._paused = False
 
     def step(self) -> None:
         """Count a step, and look if it is time."""
         self._steps += 1
         if self._policy is None or self._steps % PERIOD:
             return
+        if self._policy.pauses_drafter and not self._paused:
+            self._paused = True
+            log.info(
+                "adaspec: the neural drafter pauses, since with this traffic its drafts are worth "
+                "less than it takes: requests copy alone, and it is tried again now and then"
+            )
         ratios = self._policy.acceptance_ratios()
         self._observers.notify("recalibrated", ratios)
         for source, share in zip(SOURCES[1:], ratios, strict=True):

@@ -1,10 +1,10 @@
-"""What is decided for a whole step: forwards of the drafter, and how many tokens are verified.
+"""How many drafted tokens a step verifies, of all rows together, and which.
 
-forwards    by load, from the policy's table. Where it says 0, the drafter is not worth what it
-            takes: nobody enters with it, and those that hold it lose it to their end.
-budget      how many drafted tokens the target verifies, all rows together: the B that maximises
-                rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
-            where the time is what the cost table says. Tokens that fill a captured size are free.
+The *budget* is the B that maximises
+
+    rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
+
+where the time is what the cost table says. Tokens that fill a captured size are free.
 
 In a sync engine the budget is made of the survivals of the very step. In an async one the step is
 prepared while the one before it runs, so the budget is made of a running mean over the last
@@ -19,7 +19,6 @@ Nothing here needs a model: it runs where an engine's scheduler does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, padded, target_s
 from adaspec.jit import compiled
+from adaspec.policy.planner.forwards import ONE_FORWARD, new_drafter
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -38,9 +38,6 @@ _PRIOR_WANT = 4.0
 """What a row is taken to want where nothing is known."""
 _FADED = 1e-4
 """A mean survival that is no larger is none."""
-
-ONE_FORWARD = np.array([[1.0, 1.0]])
-"""The table where none was tuned: one forward at every load."""
 
 _STEP = np.dtype([("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")])
 
@@ -57,6 +54,8 @@ class Ranking(NamedTuple):
     """The last report's survivals, descending; as many as were offered."""
     mean: Array
     """The running mean of those by rank."""
+    drafter: Record
+    """Whether the drafter pays: one record, a `forwards.DRAFTER`."""
 
 
 def new_ranking(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Ranking:
@@ -66,30 +65,8 @@ def new_ranking(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Ranking:
         step=np.zeros(1, _STEP),
         survival=np.zeros(slots * cap),
         mean=np.zeros(slots * cap),
+        drafter=new_drafter(),
     )
-
-
-def forwards_table(by_load: Mapping[int, int]) -> Array:
-    """Load -> forwards, as compiled code takes it."""
-    if not by_load:
-        return ONE_FORWARD
-    return np.array([[load, by_load[load]] for load in sorted(by_load)], np.float64)
-
-
-@compiled
-def forwards_at(ranking: Ranking, running: int) -> int:
-    """How many forwards a step of so many rows runs: those of the nearest loads, interpolated."""
-    table = ranking.forwards
-    last = table.shape[0] - 1
-    above = 0
-    while above < last and table[above, 0] < running:
-        above += 1
-    if above == 0 or table[above, 0] <= running:
-        return int(table[above, 1])
-    below = above - 1
-    share = np.log(running / table[below, 0]) / np.log(table[above, 0] / table[below, 0])
-    forwards = table[below, 1] + share * (table[above, 1] - table[below, 1])
-    return int(np.floor(forwards + 0.5))
 
 
 @compiled

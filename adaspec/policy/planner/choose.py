@@ -31,7 +31,8 @@ def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     planner = planner_at(address)
     for row in range(planner.limits[0].rows):
         price = planner.ranking.step[0].price
-        neural_len[row], ngram_len[row] = _best_draft(planner, row, count, price)
+        neural_len[row], ngram_len[row], gain = _best_draft(planner, row, count, price)
+        planner.state.neural_gain[row] = gain
 
 
 @compiled
@@ -48,7 +49,7 @@ def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> Non
                 copied += 1
             ngram_len[row] = copied
         else:
-            neural_len[row], ngram_len[row] = _best_draft(planner, row, count, 0.0)
+            neural_len[row], ngram_len[row], _ = _best_draft(planner, row, count, 0.0)
 
 
 @compiled
@@ -76,11 +77,12 @@ def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
 
 
 @compiled
-def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[int, int]:
-    """A row's best draft at a price per token: its neural and its copied tokens.
+def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[int, int, float]:
+    """A row's best draft at a price per token: its neural and its copied tokens, and its gain.
 
-    Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
-    expected to be worth stands for them.
+    The gain is what it is worth beyond the best draft that is only copied. Where drafts are read,
+    the matches behind their tokens are known; elsewhere what a splice is expected to be worth
+    stands for them.
     """
     state, limits = planner.state, planner.limits[0]
     if limits.reads_drafts > 0:
@@ -90,8 +92,8 @@ def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[i
     available = planner.rows.available[row]
     copied, copied_value = _best_ngram(state.ngram[row], available, price, limits.cap)
     if value > copied_value:
-        return length, int(state.splice_len[row, length])
-    return 0, copied
+        return length, int(state.splice_len[row, length]), value - copied_value
+    return 0, copied, 0.0
 
 
 @compiled

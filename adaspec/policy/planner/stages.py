@@ -20,11 +20,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.model import forward_s
 from adaspec.jit import compiled
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.budget import (
     decide_budget,
-    forwards_at,
     keep_likeliest,
     note_ranked,
     rank,
@@ -36,6 +36,7 @@ from adaspec.policy.planner.curves import (
     predict_splices,
     revise_by_draft,
 )
+from adaspec.policy.planner.forwards import count_pause, forwards_at, note_gain
 from adaspec.policy.planner.learning import (
     context_of,
     count_step,
@@ -58,7 +59,10 @@ Floats = NDArray[np.float32]
 def holds_drafter(address: int, load: int) -> bool:
     """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
-    return planner.limits[0].neural_cap > 0 and forwards_at(planner.ranking, load) > 0
+    ranking = planner.ranking
+    if planner.limits[0].neural_cap == 0 or ranking.drafter[0].pause > 0:
+        return False
+    return forwards_at(ranking.forwards, load) > 0
 
 
 @compiled
@@ -76,7 +80,7 @@ def plan(address: int) -> int:
     expect(address)
     if not rows.holds_neural.any():
         return 0
-    return int(min(forwards_at(planner.ranking, running), limits.neural_cap))
+    return int(min(forwards_at(planner.ranking.forwards, running), limits.neural_cap))
 
 
 @compiled
@@ -169,9 +173,10 @@ def learn(
     drafted: Ints,
     neural_drafted: Ints,
     accepted: Ints,
+    forwards: int,
     seconds: float,
 ) -> None:
-    """Update the throughput and the sources' records by a step.
+    """Update the throughput, the sources' records and the drafter's by a step.
 
     A row that emitted nothing has left the batch: neither time nor tokens were its.
     """
@@ -196,4 +201,24 @@ def learn(
             taken[NGRAM] += accepted[row]
     for source in range(3):
         update_record(state, source, expected[source], taken[source], drafts[source])
+    _learn_gain(planner, emitted_tokens.sum(), forwards)
     count_step(state, emitted_tokens.sum(), seconds)
+
+
+@compiled
+def _learn_gain(planner: Planner, emitted: int, forwards: int) -> None:
+    """Update whether the drafter pays."""
+    rows, costs, drafter = rows_of(planner), planner.costs, planner.ranking.drafter
+    running, context = rows.slots.shape[0], context_of(rows)
+    if drafter[0].pause > 0:
+        count_pause(drafter, running)
+        return
+    held, gain = 0, 0.0
+    for row in range(running):
+        if rows.holds_neural[row]:
+            held += 1
+            gain += planner.state.neural_gain[row]
+    if forwards > 0 and held > 0:
+        taken_s = forwards * forward_s(costs, running, context)
+        cost = rate_of(planner.state, costs, running, context) * taken_s / running
+        note_gain(drafter, gain / held, cost, emitted / running, held)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs
 from adaspec.jit import compiled
-from adaspec.policy.planner.budget import ONE_FORWARD, Ranking, new_ranking
+from adaspec.policy.planner.budget import Ranking, new_ranking
+from adaspec.policy.planner.forwards import ONE_FORWARD
 from adaspec.predict.features import CANDIDATE, EVIDENCE, FEATURES, TAIL, RowFacts
 from adaspec.predict.features import SPLICE as SPLICE_FEATURES
 from adaspec.predict.model import HEADS, Model
@@ -79,6 +80,8 @@ class State(NamedTuple):
     """(rows, 2) the least log-probability and margin of the tokens drafted so far."""
     offered: Array
     """(rows, LONGEST_NGRAM) P(each token of the draft and all before it are accepted)."""
+    neural_gain: Array
+    """What each row's best draft is worth beyond the best one that is only copied."""
     expected: Array
     """(rows, 3) tokens expected to be accepted of what was proposed, per source."""
     record: Record
@@ -110,6 +113,7 @@ def new_state(models: Sequence[Model], slots: int) -> State:
         matching_tokens=np.zeros(slots, np.int32),
         least_confidence=np.zeros((slots, 2), np.float32),
         offered=np.zeros((slots, LONGEST_NGRAM)),
+        neural_gain=np.zeros(slots),
         expected=np.zeros((slots, 3)),
         record=np.zeros(3, RECORD),
         recent_steps=np.zeros((RATE_STEPS, 2)),

@@ -105,6 +105,7 @@ class Drafting:
             available=step.available,
             emitted=step.emitted,
             remembered=proposal.from_answers,
+            neural_gain=proposal.neural_gain,
             drafted=drafted,
             confidences=confidences,
         )

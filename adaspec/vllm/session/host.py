@@ -24,12 +24,12 @@ from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.budget import (
     decide_budget,
-    forwards_at,
     keep_likeliest,
     note_ranked,
     rank,
     ranked_budget,
 )
+from adaspec.policy.planner.forwards import forwards_at
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Setup
@@ -75,7 +75,7 @@ class Host:
         ranking = self._planner.ranking
         self._rate, *factors = _settings(self._policy.address, running, context)
         if step.holds_neural.any():
-            step.forwards = min(int(forwards_at(ranking, running)), int(self._neural_cap))
+            step.forwards = min(int(forwards_at(ranking.forwards, running)), int(self._neural_cap))
         step.price, step.factors = float(ranking.step["price"][0]), np.array(factors)
         return step
 
@@ -150,6 +150,7 @@ class Host:
         facts.length[:rows] = 0
         step.expected = expected_tokens(report.survival, report.neural, verified.drafted)
         state.expected[:rows] = step.expected
+        state.neural_gain[:rows] = report.neural_gain
         state.record["factor"] = step.factors
         known = verified.known
         shape = batch_shape(
@@ -168,6 +169,7 @@ class Host:
                 verified.drafted,
                 verified.neural_drafted,
                 verified.accepted,
+                step.forwards,
                 step.step_s,
             )
 

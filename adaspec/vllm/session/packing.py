@@ -45,6 +45,7 @@ class Made(NamedTuple):
     available: Tensor
     remembered: Tensor
     """Whether the copied tokens are from earlier answers."""
+    neural_gain: Tensor
     emitted: Tensor
     drafted: Tensor
     """(rows, forwards) the drafter's tokens."""
@@ -71,6 +72,7 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
         length=length,
         available=host.available,
         remembered=host.remembered.astype(np.int32),
+        neural_gain=host.neural_gain,
         emitted=host.emitted,
         tokens=tokens,
         survival=survival,

@@ -185,7 +185,7 @@ class HostPredictor:
         if step.forwards and not self.reads_drafts:
             match, unknown = _behind(self.behind, neural), np.full_like(neural, -1)
             stages.wanted_splice(address, neural, _matches(match, unknown), ngram)
-        wanted = _lengths(neural, ngram)
+        wanted, gain = _lengths(neural, ngram), planner.state.neural_gain[:count].copy()
         stages.extended(address, step.forwards, neural, ngram)
         start = _behind(self.behind, neural)[START]
         start = np.where(neural > 0, start, planner.rows.start[:count])
@@ -196,6 +196,7 @@ class HostPredictor:
         return Proposal(
             wanted=wanted,
             lengths=_lengths(neural, ngram),
+            neural_gain=torch.from_numpy(gain),
             tokens=torch.from_numpy(tokens),
             survival=torch.from_numpy(survival),
             from_answers=torch.from_numpy((start >= IN_ANSWERS) & (ngram > 0)),

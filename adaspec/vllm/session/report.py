@@ -17,7 +17,7 @@ from torch import Tensor
 from adaspec.trace.schema import CONFIDENCES
 
 SINGLE = ("context", "sampled", "rejected", "neural", "length", "available", "remembered")
-"""The facts that are one number per row, in the order of their columns."""
+"""The facts that are one whole number per row, in the order of their columns; the gain follows."""
 
 
 class Outcome(NamedTuple):
@@ -50,6 +50,8 @@ class Report(NamedTuple):
     """Tokens that there were to copy."""
     remembered: NDArray[np.int32]
     """1 where the copied tokens are from earlier answers, else 0."""
+    neural_gain: NDArray[np.float64]
+    """What the new draft is worth beyond the best one that is only copied."""
     emitted: NDArray[np.int32]
     """(rows, cap + 1) the emitted tokens, -1 behind them."""
     tokens: NDArray[np.int32]
@@ -75,17 +77,18 @@ class Layout:
 
     def width(self, forwards: int) -> int:
         """The columns of a step in which the drafter ran so often."""
-        return len(SINGLE) + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
+        return len(SINGLE) + 1 + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
 
     def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:
         """The report of a step in which the drafter ran so often."""
-        edges = np.cumsum([0, len(SINGLE), self.cap + 1, self.cap, self.cap, forwards])
-        single, emitted, tokens, survival, drafted = (
+        edges = np.cumsum([0, len(SINGLE), 1, self.cap + 1, self.cap, self.cap, forwards])
+        single, gain, emitted, tokens, survival, drafted = (
             rows[:, first:end] for first, end in pairwise(edges.tolist())
         )
         counts = dict(zip(SINGLE, single.T.astype(np.int32, order="C"), strict=True))
         return Report(
             **counts,
+            neural_gain=gain[:, 0].astype(np.float64),
             emitted=emitted.astype(np.int32),
             tokens=tokens.astype(np.int32),
             survival=survival.astype(np.float64),

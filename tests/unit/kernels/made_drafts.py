@@ -29,6 +29,7 @@ def made_of(seed, rows, cap, forwards):
         rejected=whole(0, cap + 1, rows).int(),
         available=facts[:, 5],
         remembered=whole(0, 2, rows) > 0,
+        neural_gain=torch.rand(rows, generator=draw, dtype=torch.float64),
         emitted=whole(-1, VOCABULARY, rows, cap + 1),
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],

@@ -103,6 +103,7 @@ class Pair:
             Lengths._fields, wanted.lengths, found.lengths, strict=True
         ):
             self._same(f"extended {name}", proposed[same], lengths[same].numpy())
+        self._close("gain", found.neural_gain, wanted.neural_gain.numpy())
         self._close("survival", found.survival[same], wanted.survival[same].numpy())
         for name in ("tokens", "from_answers"):
             self._same(name, getattr(found, name)[same], getattr(wanted, name)[same].numpy())

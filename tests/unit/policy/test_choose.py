@@ -16,8 +16,6 @@ from adaspec.policy.planner.address import Pinned, pinned_planner
 from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
-    forwards_at,
-    forwards_table,
     keep_likeliest,
     new_ranking,
     note_ranked,
@@ -184,8 +182,3 @@ def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
         assert best_budget(costs, rate, 2, few, 3, 2.0) == best_budget(
             costs, rate, 2, doubled, 6, 1.0
         )
-
-
-def test_forwards_are_interpolated_between_loads() -> None:
-    table = new_ranking(1, CAP, forwards_table({1: 4, 16: 2, 64: 0}))
-    assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]

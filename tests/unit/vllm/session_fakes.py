@@ -25,6 +25,7 @@ def report_of(survival, neural, context=20):
         length=length,
         available=length,
         remembered=0 * ones,
+        neural_gain=np.zeros(rows),
         emitted=np.ones((rows, cap + 1), np.int32),
         tokens=np.ones((rows, cap), np.int32),
         survival=survival,

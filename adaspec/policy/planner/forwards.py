@@ -1,0 +1,96 @@
+"""Whether the neural drafter runs, and how often: by load, and by what its drafts are worth.
+
+by load         from the policy's table. Where it says 0, the drafter is not worth what it takes:
+                nobody enters with it, and those that hold it lose it to their end.
+by worth        while it runs, a row's *gain* is what its best draft is worth beyond the best one
+                that is only copied. Where the mean gain stays below what the forwards take, the
+                drafter is *paused* for all rows, however the table was trained: copies do as well
+                there, as in summaries. Behind a pause it is tried again, with those that enter
+                from then on, and the pauses double as long as it does not pay.
+
+What forwards take is counted in tokens, at the running throughput. Both are means over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.jit import compiled
+
+Array = NDArray[np.float64]
+Record = NDArray[Any]
+
+ONE_FORWARD = np.array([[1.0, 1.0]])
+"""The table where none was tuned: one forward at every load."""
+
+DRAFTER = np.dtype(
+    [("net", "f8"), ("tokens", "f8"), ("rows", "f8"), ("pause", "f8"), ("next_pause", "f8")]
+)
+"""Means per row of a step that ran the drafter: the gain beyond what the forwards took, and tokens
+emitted; over how many rows, since it last began; for how many rows it is still paused, and for how
+many it is the next time."""
+_MEMORY = 4000.0
+"""The means are over so many rows."""
+_LEAST = 1000.0
+"""They are believed from so many rows on: a few requests."""
+_MARGIN = 0.04
+"""A drafter is paused that loses more than this share of what is emitted. Gains leave out that its
+tokens also tell which copies are right, so it is worth that much more than they say."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 10_000.0, 80_000.0
+"""In rows: a trial of the drafter takes a thousand or more."""
+
+
+def new_drafter() -> Record:
+    """A record that has seen nothing yet."""
+    drafter = np.zeros(1, DRAFTER)
+    drafter["next_pause"] = _FIRST_PAUSE
+    return drafter
+
+
+def forwards_table(by_load: Mapping[int, int]) -> Array:
+    """Load -> forwards, as compiled code takes it."""
+    if not by_load:
+        return ONE_FORWARD
+    return np.array([[load, by_load[load]] for load in sorted(by_load)], np.float64)
+
+
+@compiled
+def forwards_at(table: Array, running: int) -> int:
+    """How many forwards a step of so many rows runs: those of the nearest loads, interpolated."""
+    last = table.shape[0] - 1
+    above = 0
+    while above < last and table[above, 0] < running:
+        above += 1
+    if above == 0 or table[above, 0] <= running:
+        return int(table[above, 1])
+    below = above - 1
+    share = np.log(running / table[below, 0]) / np.log(table[above, 0] / table[below, 0])
+    forwards = table[below, 1] + share * (table[above, 1] - table[below, 1])
+    return int(np.floor(forwards + 0.5))
+
+
+@compiled
+def note_gain(drafter: Record, gain: float, cost: float, tokens: float, held: int) -> None:
+    """Take in a step that ran the drafter for `held` rows: the means of its rows."""
+    about = drafter[0]
+    about.rows = min(about.rows + held, _MEMORY)
+    share = min(held / about.rows, 1.0)
+    about.net += share * (gain - cost - about.net)
+    about.tokens += share * (tokens - about.tokens)
+    if about.rows < _LEAST:
+        return
+    if about.net < -_MARGIN * about.tokens:
+        about.pause, about.rows = about.next_pause, 0.0
+        about.next_pause = min(2.0 * about.next_pause, _LONGEST_PAUSE)
+    elif about.net > 0:
+        about.next_pause = _FIRST_PAUSE
+
+
+@compiled
+def count_pause(drafter: Record, rows: int) -> None:
+    """Take in a step of so many rows that ran without the drafter."""
+    drafter[0].pause = max(drafter[0].pause - rows, 0.0)
