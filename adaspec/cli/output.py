@@ -7,7 +7,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 100
 """The width of tables in characters if no terminal tells its width."""
+
+LINE_PERIOD_S = 30.0
+"""So often progress is told where no terminal shows a bar."""
 
 _STEPS_SHOWN = 8
 """About so many steps of a cost model's table."""
@@ -103,12 +107,14 @@ def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bo
 
 
 class ProgressBar(Progress):
-    """A progress bar on standard error, if that is a terminal.
+    """A progress bar on standard error; where that is no terminal, a line every half minute.
 
     Inside the `with`, call it as `bar(stage, done, total)`; each stage gets a line of its own.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         shown = console or _PlainPipeConsole(stderr=True, highlight=False)
         super().__init__(
             TextColumn("{task.description}"),
@@ -120,9 +126,15 @@ class ProgressBar(Progress):
             disable=not shown.is_terminal,
         )
         self._stages: dict[str, TaskID] = {}
+        self._clock, self._began_s, self._printed_s = clock, clock(), clock()
 
     def __call__(self, stage: str, done: float, total: float) -> None:
         """Show that `done` of `total` are finished in this stage."""
         if stage not in self._stages:
             self._stages[stage] = self.add_task(stage, total=total)
         self.update(self._stages[stage], completed=done, total=total)
+        now_s = self._clock()
+        if self.disable and now_s - self._printed_s >= LINE_PERIOD_S:
+            self._printed_s = now_s
+            minutes, seconds = divmod(int(now_s - self._began_s), 60)
+            self.console.print(f"{stage} {done:.0f}/{total:.0f} after {minutes}:{seconds:02}")

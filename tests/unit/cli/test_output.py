@@ -31,3 +31,16 @@ def test_a_bar_is_drawn_where_somebody_watches():
             raise KeyError
         for word in ("replaying", "intervals"):
             assert (word in console.file.getvalue()) is terminal
+
+
+def test_where_there_is_no_terminal_progress_is_a_line_every_half_minute():
+    now_s = iter([0.0, 0.0, 1.0, 29.0, 31.0, 40.0, 95.0])
+    console = Console(file=io.StringIO(), force_terminal=False)
+    with ProgressBar(console, lambda: next(now_s)) as bar:
+        for done in range(5):
+            bar("replays", done, 40)
+    assert console.file.getvalue().split("\n") == [
+        "replays 2/40 after 0:31",
+        "replays 4/40 after 1:35",
+        "",
+    ]
