@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.jit import compiled
-from adaspec.vllm.session.report import Layout, Report
+from adaspec.vllm.session.report import Layout, StepReport
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
@@ -26,7 +26,7 @@ class Drafts(NamedTuple):
     """(rows, cap) int64: each row's draft, as far as its source goes; 0 behind it."""
     survival: Tensor
     """(rows, cap) P(each of them and all before it are accepted), 0 behind the draft."""
-    report: Tensor | Report
+    report: Tensor | StepReport
     """What the host is told of the step; a tensor where it is copied to the host."""
 
 
@@ -63,7 +63,7 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
     tokens, survival, length = _verifiable(
         host.tokens, host.survival, host.decides, host.neural, bounds, vocabulary
     )
-    report = Report(
+    report = StepReport(
         context=host.context,
         sampled=host.sampled,
         rejected=host.rejected,

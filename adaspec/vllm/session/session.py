@@ -47,7 +47,7 @@ from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
-from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
+from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
 from adaspec.vllm.session.rule import RuleHost
 from adaspec.vllm.session.running import FACTS, Rows, RunningRequest, Serving
 
@@ -109,7 +109,7 @@ class Session:
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[DraftedStep, Step] | None = None
-        self._awaiting_report: tuple[DraftedStep, Report | Copy, int] | None = None
+        self._awaiting_report: tuple[DraftedStep, StepReport | Copy, int] | None = None
         """The last step that was drafted for, its report on the whole batch, which may be on its
         way until the next step, and how often the drafter ran."""
         self._awaiting_verdict: DraftedStep | None = None
@@ -284,7 +284,7 @@ class Session:
             self.drafting.revise(step, drafted[:, :used], confidences[:used])
             drafts = self.drafting.finish(step, drafted, confidences, self._limits)
             made = drafts.report
-            report = made if isinstance(made, Report) else Copy(made, self._copy_stream)
+            report = made if isinstance(made, StepReport) else Copy(made, self._copy_stream)
         except Exception as error:
             self._fault("settle", error)
             return None
@@ -498,15 +498,15 @@ class Session:
             self.memory = None
             self.breaker.note("memory", error)
 
-    def _read_report(self, pending: DraftedStep, report: Report | Copy, runs: int) -> None:
+    def _read_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
         """Take in what came of drafting, of the rows of the step."""
-        if isinstance(report, Report):
+        if isinstance(report, StepReport):
             pending.report = report.of(pending.rows)
         else:
             rows = report.wait()[pending.rows]
             pending.report = self.drafting.layout.unpacked(rows, runs)
 
-    def _take_report(self, pending: DraftedStep, report: Report | Copy, runs: int) -> None:
+    def _take_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
         self._read_report(pending, report, runs)
         pending.budget, pending.budget_limited = self._budget, self._budget_limited
@@ -519,7 +519,7 @@ class Session:
         self._awaiting_verdict = pending
         self._untold.append(partial(self.observers.notify, "proposed", pending))
 
-    def _take_outcome(self, pending: DraftedStep, outcome: Outcome | Report) -> None:
+    def _take_outcome(self, pending: DraftedStep, outcome: Outcome | StepReport) -> None:
         """Learn what the target made of the drafts before a step."""
         before, self._awaiting_verdict = self._awaiting_verdict, None
         pending.outcome = outcome
@@ -556,7 +556,7 @@ class Session:
             took_s=after.began_s - before.began_s if did_nothing_else else None,
         )
 
-    def _count_tokens(self, pending: DraftedStep, outcome: Outcome | Report) -> None:
+    def _count_tokens(self, pending: DraftedStep, outcome: Outcome | StepReport) -> None:
         """Count what the step emitted up to the requests' ends, and note whose had come before.
 
         Where a fault has cost a step its report, its tokens are not known. Of a request that was
