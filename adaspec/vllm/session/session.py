@@ -49,7 +49,7 @@ from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import FACTS, Rows, RunningRequest, Serving
+from adaspec.vllm.session.running import REQUEST_FACTS, Rows, RunningRequest, Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -102,7 +102,7 @@ class Session:
         """What the guard says of that step."""
         self._requests: dict[str, RunningRequest] = {}
         self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
-        self._facts = np.zeros(setup.slots, FACTS)
+        self._facts = np.zeros(setup.slots, REQUEST_FACTS)
         self._may_end = np.zeros(serving.target.vocabulary + 1, np.bool_)
         """By token, whether it ends any request so far; the last entry is for -1, which is none."""
         self._ended: list[str] = []
