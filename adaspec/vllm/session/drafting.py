@@ -117,9 +117,9 @@ def _on(
     """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):
         index = None if memory is None else memory.index
-        return HostPredictor(policy.model, slots, cap, index), packing.pack
+        return HostPredictor(policy.model, slots, cap, index), packing.pack_on_host
     from adaspec.kernels.predictor import FusedPredictor
 
     answers = None if memory is None else memory.on_device(slots, device)
     predictor = FusedPredictor(policy.model, slots, cap, device, answers=answers)
-    return predictor, packing.pack_at_once
+    return predictor, packing.pack_on_device

@@ -52,7 +52,7 @@ class Made(NamedTuple):
     """(forwards or more, rows, 3)."""
 
 
-def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
+def pack_on_host(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
     """The drafts, up to the first token that is none and within each row's `limits`.
 
     They are (rows, 2) int32: the most tokens of a draft, and whether tokens may be copied.
@@ -102,8 +102,8 @@ def _verifiable(
     return kept, chances, lengths
 
 
-def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
-    """What `pack` returns, in one launch, and survival as float32."""
+def pack_on_device(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
+    """What `pack_on_host` returns, in one launch, and survival as float32."""
     from triton import next_power_of_2
 
     from adaspec.kernels.pack import pack as kernel

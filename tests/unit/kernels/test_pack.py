@@ -25,9 +25,9 @@ def test_the_kernel_packs_as_the_host_does(limited, seed, rows, cap, forwards):
     made, limits = made_of(seed, rows, cap, forwards)
     limits = limits if limited else None
     layout = Layout(cap, NEURAL_CAP)
-    expected = packing.pack(layout, made, limits, VOCABULARY)
+    expected = packing.pack_on_host(layout, made, limits, VOCABULARY)
     there = Made(*(each.to(DEVICE) for each in made))
-    found = packing.pack_at_once(
+    found = packing.pack_on_device(
         layout, there, None if limits is None else limits.to(DEVICE), VOCABULARY
     )
     assert torch.equal(found.tokens.cpu(), expected.tokens)
