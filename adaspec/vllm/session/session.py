@@ -9,7 +9,7 @@ A step of the engine calls, in this order:
     finish(drafted, ..)         after that: the drafts
     proposed                    in a sync engine: what of them is verified next
     tell                        once the device has its work: all that it need not wait for
-    length                      in an async engine that does not trim: how long the next ones are
+    length                      in an async engine that follows no budget: how long the next are
 
 A sync engine knows the outcome of a step as it begins to draft, and waits for the drafts. An async
 one learns of both a step later, from a report that is copied to the host meanwhile.
@@ -92,7 +92,7 @@ class Session:
         )
         self._waits = setup.engine == SYNC
         """Whether the engine waits for its drafts."""
-        self.trims = self._waits
+        self.follows_budget = self._waits
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
@@ -126,7 +126,7 @@ class Session:
         options = dataclasses.replace(self.serving.options, **changes)
         serving = dataclasses.replace(self.serving, policy=policy, options=options)
         session = Session(serving, self._device, self._copy_stream, self.stop_if_slow)
-        session.trims = self.trims
+        session.follows_budget = self.follows_budget
         return session
 
     @property
@@ -155,7 +155,7 @@ class Session:
     @property
     def length(self) -> int | None:
         """How long the drafts of the coming steps shall be; None where a budget says so."""
-        if self.trims:
+        if self.follows_budget:
             return None
         if self.mode != "serve" or self.breaker.off:
             return 0
@@ -233,7 +233,7 @@ class Session:
         """
         began_s = perf_counter()
         self._open(len(rows.requests))
-        if not self.trims:
+        if not self.follows_budget:
             self._budget, self._proposes = int(rows.verified.sum()), self.mode == "serve"
         reported, self._awaiting_report = self._awaiting_report, None
         if self.breaker.off:
@@ -511,7 +511,7 @@ class Session:
         self._read_report(pending, report, runs)
         pending.budget, pending.budget_limited = self._budget, self._budget_limited
         pending.proposes = self._proposes or self.mode == "serve"
-        self.host.note(pending, self.trims)
+        self.host.note(pending, self.follows_budget)
         self._budget = 0
         if not pending.proposes:
             pending.budget = 0
