@@ -22,9 +22,9 @@ from adaspec.policy.planner.state import Planner, rows_of
 from adaspec.policy.protocol import Setup
 from adaspec.predict.features import (
     CANDIDATE,
-    EVIDENCE,
+    EVIDENCE_FEATURES,
     FEATURES,
-    SPLICE,
+    SPLICE_FEATURES,
     TAIL,
     RowFacts,
     SpliceMatches,
@@ -325,10 +325,10 @@ def survey(
         np.zeros((0 if drafts else len(at), FEATURES), np.float32),
         np.zeros(spliced, np.int64),
         np.zeros(spliced, np.int32),
-        np.zeros((spliced, len(SPLICE)), np.float32),
+        np.zeros((spliced, len(SPLICE_FEATURES)), np.float32),
         np.zeros(drafted, np.int64),
         np.zeros(drafted, np.int32),
-        np.zeros((drafted, len(EVIDENCE)), np.float32),
+        np.zeros((drafted, len(EVIDENCE_FEATURES)), np.float32),
     )
     spliced = _survey(recording.arrays, loop, kept.address, at, of, most, seen)
     del kept
