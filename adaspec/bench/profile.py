@@ -13,7 +13,7 @@ from typing import Any
 
 from adaspec.bench.decide import bench_decide, deciding_constants, find_benched
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import FitReport, cost_document, load_cost
+from adaspec.cost.load import FitQuality, cost_document, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
 from adaspec.vllm.compatibility import installed_version
@@ -56,7 +56,7 @@ class Profile:
     """Version, arithmetic and drafter of the engine that was measured."""
 
     @property
-    def fit(self) -> FitReport:
+    def fit(self) -> FitQuality:
         """How well the cost model fits what was measured."""
         return self.measured.fit
 

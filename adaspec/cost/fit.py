@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.load import FitReport, check_cost
+from adaspec.cost.load import FitQuality, check_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError
 
@@ -62,7 +62,7 @@ class _Steps:
 
 def fit_cost(
     steps: Sequence[MeasuredStep], name: str, captured_sizes: Sequence[int] = ()
-) -> tuple[CostModel, FitReport]:
+) -> tuple[CostModel, FitQuality]:
     """The non-negative terms of least relative error, as a table, and a report of their errors.
 
     The host's overhead is part of the table. The report's errors are those of steps held out of a
@@ -81,7 +81,7 @@ def fit_cost(
     values, open_terms = _fit(terms, measured, np.ones(len(steps), np.bool_))
     cost = _model(name, values, bends, sizes, int(measured.tokens.max()))
     check_cost(cost, f"fitted cost model '{name}'")
-    return cost, FitReport(
+    return cost, FitQuality(
         points=len(steps),
         held_out_points=int(held_out.sum()),
         mean_error=float(error.mean()),

@@ -69,7 +69,7 @@ _HOST_RULES: Rules = dict.fromkeys(_HOST, _SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class FitReport:
+class FitQuality:
     """How well a fitted cost model reproduces held-out steps, and which constants are unknown."""
 
     points: int
@@ -116,7 +116,7 @@ def load_cost(name_or_path: AnyPath) -> CostModel:
     return read_cost(path)[0]
 
 
-def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
+def read_cost(path: Path) -> tuple[CostModel, FitQuality | None]:
     """The cost model in a file, and the report of its fit if the file has one."""
     try:
         document = read_json(path, CostError, "give the JSON file of a cost model", MAX_BYTES)
@@ -130,7 +130,7 @@ def read_cost(path: Path) -> tuple[CostModel, FitReport | None]:
         return cost, None
     where = f"{path}: fit"
     check_keys(fit, (*_FIT_RULES, *_FIT_BEFORE), where, CostError, _FIT_BEFORE)
-    report = FitReport(**{name: fit[name] for name in _FIT_RULES})
+    report = FitQuality(**{name: fit[name] for name in _FIT_RULES})
     check_values(report, _FIT_RULES, where, CostError)
     return cost, report
 
@@ -203,7 +203,7 @@ def check_cost(cost: CostModel, where: str) -> None:
         )
 
 
-def save_cost(cost: CostModel, path: Path, fit: FitReport | None = None) -> None:
+def save_cost(cost: CostModel, path: Path, fit: FitQuality | None = None) -> None:
     """Write a cost file, all or nothing, from which `load_cost` reads the same model."""
     check_cost(cost, f"cost model '{cost.name}'")
     document = cost_document(cost)

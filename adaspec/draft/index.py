@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from adaspec.draft.answers import AnswerIndex, copy_tokens, match_answers
 from adaspec.draft.chains import Text, append, look_up, new_words, take_back, text_at
-from adaspec.draft.match import FACTS, START, Ints, Matches
+from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
 
@@ -84,7 +84,7 @@ class NgramIndex:
         """The matches, `tail`, and `copies` of the matches in one call: decisions need all."""
         rows = _row(slots)
         self._prepare(rows)
-        facts = np.empty((FACTS, len(rows)), np.int32)
+        facts = np.empty((MATCH_FIELDS, len(rows)), np.int32)
         tails = np.empty((len(rows), tail), np.int32)
         copied = np.empty((len(rows), candidate), np.int32)
         _survey_rows(self._requests, rows, facts, tails, copied)
@@ -100,7 +100,7 @@ class NgramIndex:
         """
         rows = _row(slots)
         behind, lengths = self._tails(rows, tails, tail_lengths)
-        facts = np.zeros((behind.shape[1], FACTS, len(rows)), np.int32)
+        facts = np.zeros((behind.shape[1], MATCH_FIELDS, len(rows)), np.int32)
         copied = np.full((behind.shape[1], len(rows)), -1, np.int32)
         facts[:, START] = -1
         _splice_matches(self._requests, rows, behind, lengths, facts, copied)
@@ -113,7 +113,7 @@ class NgramIndex:
         """
         lengths = _row(tail_lengths)
         every, _ = self.splice_matches(slots, tails, lengths)
-        facts = np.zeros((FACTS, len(lengths)), np.int32)
+        facts = np.zeros((MATCH_FIELDS, len(lengths)), np.int32)
         facts[START] = -1
         drafted = np.flatnonzero(lengths)
         facts[:, drafted] = every[lengths[drafted] - 1, :, drafted].T

@@ -11,8 +11,8 @@ from adaspec.jit import compiled
 
 Ints = NDArray[np.int32]
 
-LENGTH, START, AGREE, SEEN, AVAILABLE, FACTS = range(6)
-"""The facts about a match, as rows of an array in the order of `Matches`; how many there are."""
+LENGTH, START, AGREE, SEEN, AVAILABLE, MATCH_FIELDS = range(6)
+"""The fields of `Matches` as rows of an array, and how many there are."""
 LONGEST_MATCH = 32
 """So many tokens before two places are compared."""
 OCCURRENCES = 8

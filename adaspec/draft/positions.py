@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.chains import append, new_words, take_back, text_in
 from adaspec.draft.index import find_match
-from adaspec.draft.match import FACTS, START, Ints, Matches, earliest_match
+from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches, earliest_match
 from adaspec.jit import compiled
 
 
@@ -49,7 +49,7 @@ def _matches(
     """The facts at every position behind the first 0, 1, .. drafted tokens there."""
     context, known = _context(prompt, output)
     positions, width = drafted.shape
-    facts = np.zeros((FACTS, positions, width + 1), np.int32)
+    facts = np.zeros((MATCH_FIELDS, positions, width + 1), np.int32)
     facts[START] = -1
     address, room = 0 if answers is None else answers.address, len(context) + width
     drafts = np.ascontiguousarray(drafted)

@@ -41,7 +41,7 @@ from adaspec.predict import model
 MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
 MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
 LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
-"""The columns of `features.BEFORE`."""
+"""The columns of `features.PRE_DRAFT_FEATURES`."""
 NGRAM, NEURAL, SPLICE = (
     tl.constexpr(source) for source in (state.NGRAM, state.NEURAL, state.SPLICE)
 )

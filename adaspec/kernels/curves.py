@@ -37,7 +37,7 @@ SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = map(tl.constexpr, r
 SPLICE_DEPTH, SPLICE_REACHED = map(tl.constexpr, range(4, 6))
 SPLICE_NGRAM_LENGTH, SPLICE_POSITION = map(tl.constexpr, range(6, 8))
 COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = map(tl.constexpr, range(8, 11))
-"""The columns of `features.SPLICE`."""
+"""The columns of `features.SPLICE_FEATURES`."""
 
 
 class CurveBuffers(NamedTuple):

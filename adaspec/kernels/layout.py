@@ -46,7 +46,7 @@ MATCHING_TOKENS = tl.constexpr(16)
 SPLICE_MATCHES = tl.constexpr(17)
 """The matches behind drafted tokens, one behind another."""
 FACTS = tl.constexpr(65)
-"""The int64 facts of a row."""
+"""How many int64 facts there are of a row."""
 
 SPLICE_AT = tl.constexpr(0)
 """The curves of splices, by depth."""
@@ -57,7 +57,7 @@ EXPECTED_AT = tl.constexpr(NGRAM_AT.value + NGRAM_LANES.value)
 LEAST_AT = tl.constexpr(EXPECTED_AT.value + 1)
 """The least log-probability and margin so far."""
 CURVES = tl.constexpr(LEAST_AT.value + 2)
-"""The float64 numbers of a row: what is expected of its drafts."""
+"""How many float64 numbers: what is expected of its drafts."""
 
 LENGTH = tl.constexpr(0)
 START = tl.constexpr(1)
@@ -66,7 +66,7 @@ SEEN = tl.constexpr(3)
 AVAILABLE = tl.constexpr(4)
 FOLLOWER = tl.constexpr(5)
 MATCH_FACTS = tl.constexpr(6)
-"""The fields of a match (`draft.index`), and the token there."""
+"""The fields of a match (`draft.match`), the token there, and how many columns these are."""
 
 PLACE_BITS = tl.constexpr(25)
 PLACE_MASK = tl.constexpr((1 << PLACE_BITS.value) - 1)

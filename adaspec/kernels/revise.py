@@ -50,7 +50,7 @@ DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = map(tl.constexpr, range(5))
 AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
 SURVIVAL_SO_FAR, LEAST_LOGPROB, LEAST_MARGIN = map(tl.constexpr, range(9, 12))
 BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = map(tl.constexpr, range(12, 15))
-"""The columns of `features.EVIDENCE`."""
+"""The columns of `features.EVIDENCE_FEATURES`."""
 
 
 @triton.jit(

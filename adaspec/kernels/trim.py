@@ -121,7 +121,7 @@ def launch(
     cu_num_logits: Tensor,
     query_start_loc: Tensor,
 ) -> None:
-    """Fill in `cu_num_logits` and `query_start_loc` as `vllm.v2.trimming.trim` does.
+    """Fill in `cu_num_logits` and `query_start_loc` as `vllm.v2.trimming.trim_on_host` does.
 
     Of the `facts`, `scheduled` drafted tokens in all. Any sizes run the same compiled program.
     """

@@ -112,11 +112,11 @@ class _Kind:
     """The last steps, speculating or not."""
     seen: int = 0
     """How many there were."""
-    plain: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     """Steps without speculation: their weight, and what they took."""
     factor: float = math.nan
     """What such a step takes; NaN: this kind is not judged yet."""
-    doubt: float = 0.0
+    factor_error: float = 0.0
     """The standard error of that, as a share of it."""
 
     def is_clean(self, took: float) -> bool:
@@ -129,13 +129,13 @@ class _Kind:
 
     def note_plain(self, weight: float, took: float) -> None:
         """Take in a step without speculation."""
-        self.plain.append((weight, took))
-        count = len(self.plain)
+        self.samples.append((weight, took))
+        count = len(self.samples)
         if count >= _LEAST_SAMPLES:  # a long step counts for more, as in what is lost
-            whole = sum(weight for weight, _ in self.plain)
-            self.factor = sum(weight * took for weight, took in self.plain) / whole
-            apart = sum((weight * (took - self.factor)) ** 2 for weight, took in self.plain)
-            self.doubt = math.sqrt(apart * count / (count - 1)) / whole / self.factor
+            whole = sum(weight for weight, _ in self.samples)
+            self.factor = sum(weight * took for weight, took in self.samples) / whole
+            apart = sum((weight * (took - self.factor)) ** 2 for weight, took in self.samples)
+            self.factor_error = math.sqrt(apart * count / (count - 1)) / whole / self.factor
 
 
 @dataclass(slots=True)
@@ -145,10 +145,10 @@ class _Average:
     mean: float = 0.0
     variance: float = 0.0
 
-    def take(self, value: float, noted: int) -> None:
-        """Take in a value, which is the so many-th."""
-        self.mean += max(1 / noted, 1 / _MEMORY) * (value - self.mean)
-        share = max(1 / noted, 1 / (4 * _MEMORY))
+    def take(self, value: float, count: int) -> None:
+        """Take in a value; there are so many now."""
+        self.mean += max(1 / count, 1 / _MEMORY) * (value - self.mean)
+        share = max(1 / count, 1 / (4 * _MEMORY))
         self.variance += share * ((value - self.mean) ** 2 - self.variance)
 
 
@@ -161,19 +161,20 @@ class _Bucket:
 
     kinds: tuple[_Kind, _Kind] = field(default_factory=lambda: (_Kind(), _Kind()))
     """Steps that do not read prompts, and steps that do."""
-    plain: _Average = field(default_factory=_Average)
+    time_without: _Average = field(default_factory=_Average)
     """What a step would take without speculation."""
-    slower: _Average = field(default_factory=_Average)
+    time_added: _Average = field(default_factory=_Average)
     """How much longer it takes."""
-    extra: _Average = field(default_factory=_Average)
+    tokens_added: _Average = field(default_factory=_Average)
     """Tokens that it emits per row, beyond those without speculation."""
-    emitted: _Average = field(default_factory=_Average)
-    """All of them."""
-    doubt: _Average = field(default_factory=_Average)
-    """The standard error of `plain`."""
-    most: float = math.inf
+    tokens_per_row: _Average = field(default_factory=_Average)
+    """All that it emits per row."""
+    time_without_error: _Average = field(default_factory=_Average)
+    """The standard error of `time_without`."""
+    most_lost_by_tokens: float = math.inf
     """What may be lost at most by what requests emit before speculation is held off."""
-    noted: int = 0
+    averaged_steps: int = 0
+    """How many steps the averages are over."""
     lost: float = 0.0
     """What was lost, of late."""
     gained: float = 0.0
@@ -183,7 +184,8 @@ class _Bucket:
     next_hold_steps: int = _FIRST_HOLD
     """How long it is held off next."""
     probes: int = 0
-    wait: int = _FIRST_PROBE
+    """How many there were."""
+    steps_to_probe: int = _FIRST_PROBE
     """Steps that speculate until the next probe."""
 
     @property
@@ -197,14 +199,14 @@ class _Bucket:
     @property
     def loss(self) -> float:
         """What a step loses on average."""
-        return self.slower.mean - self.extra.mean
+        return self.time_added.mean - self.tokens_added.mean
 
     @property
     def allowed(self) -> float:
         """What may be lost before speculation is held off."""
-        by_chance = min(_CERTAINTY * self.extra.variance, self.most)
+        by_chance = min(_CERTAINTY * self.tokens_added.variance, self.most_lost_by_tokens)
         return max(
-            by_chance + min(_CERTAINTY * self.slower.variance, _MOST_LOSS_BY_TIMES), _LEAST_LOSS
+            by_chance + min(_CERTAINTY * self.time_added.variance, _MOST_LOSS_BY_TIMES), _LEAST_LOSS
         )
 
     def unit(self, kind: _Kind) -> float:
@@ -256,14 +258,14 @@ class Guard:
             if bucket.hold_steps_left == 0:
                 self._prepare_retry(bucket)
             return HOLD
-        if self._probing == 0 and bucket.wait <= 0:
+        if self._probing == 0 and bucket.steps_to_probe <= 0:
             bucket.probes += 1
-            bucket.wait = self._wait(bucket)
+            bucket.steps_to_probe = self._wait(bucket)
             self._probing = self._lag + (_LONG_PROBE if bucket.lacks_prompts else _CLEAN)
         if self._probing > 0:
             self._probing -= 1
             return PROBE
-        bucket.wait -= 1
+        bucket.steps_to_probe -= 1
         return PLAN
 
     def _wait(self, bucket: _Bucket) -> int:
@@ -271,11 +273,11 @@ class Guard:
         least = _FIRST_PROBE << min(bucket.probes, 5)
         if bucket.lacks_prompts:
             return min(least, _DOUBTFUL_WAIT)
-        if not bucket.noted:
+        if not bucket.averaged_steps:
             return least
-        if abs(bucket.loss) < 3 * bucket.doubt.mean:
+        if abs(bucket.loss) < 3 * bucket.time_without_error.mean:
             return _DOUBTFUL_WAIT
-        pace = bucket.plain.mean + bucket.slower.mean
+        pace = bucket.time_without.mean + bucket.time_added.mean
         lift = (pace - bucket.loss) / pace
         cost = (self._lag + _CLEAN) * max(lift - 1, 0)
         # What is affordable rests on what was seen so far, which is little at first.
@@ -286,7 +288,7 @@ class Guard:
         """Let a bucket speculate again, on so much credit as trying may lose."""
         credit = max(bucket.allowed / 4, bucket.next_hold_steps * _RETRY_SHARE / 4)
         bucket.lost = bucket.allowed - credit
-        bucket.gained, bucket.wait = 0.0, _FIRST_PROBE << 5
+        bucket.gained, bucket.steps_to_probe = 0.0, _FIRST_PROBE << 5
         longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)
         bucket.next_hold_steps = min(2 * bucket.next_hold_steps, int(longest))
 
@@ -307,15 +309,16 @@ class Guard:
         self._judged = min(self._judged + 1, _FIRST_VERDICT)
         if math.isnan(kind.factor):
             return
-        noted = bucket.noted = bucket.noted + 1
+        bucket.averaged_steps += 1
+        count = bucket.averaged_steps
         unit = bucket.unit(kind) / decision.weight
         plain, pace = kind.factor / unit, took / unit
         extra = (tokens - emitting) / decision.rows
-        bucket.plain.take(plain, noted)
-        bucket.slower.take(pace - plain, noted)
-        bucket.extra.take(extra, noted)
-        bucket.emitted.take(tokens / decision.rows, noted)
-        bucket.doubt.take(plain * kind.doubt, noted)
+        bucket.time_without.take(plain, count)
+        bucket.time_added.take(pace - plain, count)
+        bucket.tokens_added.take(extra, count)
+        bucket.tokens_per_row.take(tokens / decision.rows, count)
+        bucket.time_without_error.take(plain * kind.factor_error, count)
         self._lose(bucket, pace - plain - extra)
 
     def _lose(self, bucket: _Bucket, loss: float) -> None:
@@ -352,8 +355,8 @@ class Guard:
     def _new_bucket(self, key: tuple[int, int]) -> _Bucket:
         """A bucket that knows what its nearest neighbour does, and judges that soon."""
         bucket = self._buckets[key] = _Bucket()
-        bucket.most = 2 * _LEAST_LOSS + _MOST_LOSS / 2 ** (key[0] / 2)
-        known = [each for each, other in self._buckets.items() if other.noted]
+        bucket.most_lost_by_tokens = 2 * _LEAST_LOSS + _MOST_LOSS / 2 ** (key[0] / 2)
+        known = [each for each, other in self._buckets.items() if other.averaged_steps]
         if known:
             nearest = min(known, key=lambda each: abs(each[0] - key[0]) + abs(each[1] - key[1]))
             other = self._buckets[nearest]
@@ -361,18 +364,18 @@ class Guard:
             bucket.probes = min(max(other.probes - 2, 0), 6)
             if other.hold_steps_left > 0:
                 bucket.hold_steps_left = min(other.hold_steps_left, _FIRST_HOLD)
-                bucket.extra.variance = other.extra.variance
-                bucket.slower.variance = other.slower.variance
+                bucket.tokens_added.variance = other.tokens_added.variance
+                bucket.time_added.variance = other.time_added.variance
         return bucket
 
     def rates(self, decision: GuardDecision) -> tuple[float, float]:
         """Tokens per second with speculation and without, at a step's load; NaN if unknown."""
         bucket = self._buckets[decision.key]
-        if not bucket.noted:
+        if not bucket.averaged_steps:
             return math.nan, math.nan
         step_s = decision.plain_s * bucket.unit(bucket.kinds[True])
-        per_s, plain = decision.rows * bucket.emitted.mean / step_s, bucket.plain.mean
-        return per_s / (plain + bucket.slower.mean), per_s / (plain + bucket.extra.mean)
+        per_s, plain = decision.rows * bucket.tokens_per_row.mean / step_s, bucket.time_without.mean
+        return per_s / (plain + bucket.time_added.mean), per_s / (plain + bucket.tokens_added.mean)
 
     def holds(self, decision: GuardDecision) -> int:
         """For how many steps speculation is still held off at a step's load; 0: it is not."""

@@ -113,7 +113,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StepResult:
     """What the target made of a step's proposal."""
 
     batch: Batch
@@ -165,6 +165,6 @@ class Policy(Protocol):
         """What is verified."""
         return Proposal(np.zeros(len(batch), np.int32), np.zeros(len(batch), np.int32))
 
-    def learn(self, report: Report) -> None:
+    def learn(self, report: StepResult) -> None:
         """Take in what came of a step."""
         return

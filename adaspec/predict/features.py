@@ -23,7 +23,7 @@ TAIL = 3
 CANDIDATE = 8
 """The number of the n-gram candidate's tokens that features and agreement read."""
 
-BEFORE = (
+PRE_DRAFT_FEATURES = (
     "match_length",
     "match_agree",
     "match_seen",
@@ -68,7 +68,7 @@ MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = range(4)
 MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION, LOG_CONTEXT_TOKENS, PROMPT_TOKENS = range(4, 9)
 TABLES_AT = 9
 """The columns of the first of them, and where those of the token tables begin."""
-FEATURES = len(BEFORE)
+FEATURES = len(PRE_DRAFT_FEATURES)
 
 
 class RowFacts(NamedTuple):
@@ -141,7 +141,7 @@ def fill_features(
         )
 
 
-EVIDENCE = (
+EVIDENCE_FEATURES = (
     "depth",
     "expected",
     "logprob",
@@ -208,7 +208,7 @@ def fill_evidence(
     out[BEHIND_SEEN] = behind_seen if behind_length > 0 else np.nan
 
 
-SPLICE = (
+SPLICE_FEATURES = (
     "behind_length",
     "behind_agree",
     "behind_seen",

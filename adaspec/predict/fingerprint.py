@@ -21,7 +21,12 @@ def feature_fingerprint() -> str:
     """
     heads = (f"{group}:{head}" for group, names in model.HEADS.items() for head in names)
     digest = hashlib.sha256()
-    for name in (*features.BEFORE, *features.SPLICE, *features.EVIDENCE, *heads):
+    for name in (
+        *features.PRE_DRAFT_FEATURES,
+        *features.SPLICE_FEATURES,
+        *features.EVIDENCE_FEATURES,
+        *heads,
+    ):
         digest.update(name.encode() + b"\0")
     for values in (_probe_before(), _probe_splice(), _probe_evidence()):
         # Adding zero turns -0.0 into 0.0.
@@ -64,7 +69,7 @@ def _probe_before() -> NDArray[np.float64]:
 def _probe_splice() -> NDArray[np.float64]:
     """The features of a few made-up splices."""
     rng = np.random.Generator(np.random.PCG64(7))
-    out = np.empty((8, len(features.SPLICE)), np.float32)
+    out = np.empty((8, len(features.SPLICE_FEATURES)), np.float32)
     keys = np.zeros(LEVELS, np.uint64)
     tables = _made_up_tables(keys)
     for row in range(8):
@@ -97,7 +102,7 @@ def _made_up_tables(keys: NDArray[np.uint64]) -> Tables:
 def _probe_evidence() -> NDArray[np.float64]:
     """The features of a few made-up tokens."""
     rng = np.random.Generator(np.random.PCG64(6))
-    out = np.empty((12, len(features.EVIDENCE)), np.float32)
+    out = np.empty((12, len(features.EVIDENCE_FEATURES)), np.float32)
     for row in range(12):
         depth, match_length = 1 + row % 4, 3 * (row % 3)
         least = np.full(2, np.nan, np.float32) if depth == 1 else _made_up(rng, 2)

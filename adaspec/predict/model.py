@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
-from adaspec.predict.features import BEFORE, EVIDENCE, SPLICE
+from adaspec.predict.features import EVIDENCE_FEATURES, PRE_DRAFT_FEATURES, SPLICE_FEATURES
 from adaspec.predict.network import Network, network_from
 from adaspec.predict.survival import Curves, curves_from
 from adaspec.predict.tables import Tables
@@ -24,7 +24,11 @@ ACCEPTED_NEXT, NGRAM_AFTER, ACCEPTED_BEFORE = range(3)
 EVIDENCE_HEADS = ("accepted_next", "ngram_after", "accepted_before")
 
 HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
-FEATURE_NAMES = {"before": BEFORE, "splice": SPLICE, "evidence": EVIDENCE}
+FEATURE_NAMES = {
+    "before": PRE_DRAFT_FEATURES,
+    "splice": SPLICE_FEATURES,
+    "evidence": EVIDENCE_FEATURES,
+}
 PROBABILITIES = frozenset(
     (
         *("ngram_first", "neural_first", "splice_first"),

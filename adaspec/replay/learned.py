@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel, StepShape, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
+from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, MATCH_FIELDS, SEEN, START
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
@@ -22,9 +22,9 @@ from adaspec.policy.planner.state import Planner, rows_of
 from adaspec.policy.protocol import Setup
 from adaspec.predict.features import (
     CANDIDATE,
-    EVIDENCE,
+    EVIDENCE_FEATURES,
     FEATURES,
-    SPLICE,
+    SPLICE_FEATURES,
     TAIL,
     RowFacts,
     SpliceMatches,
@@ -233,7 +233,7 @@ def _behind(
     """
     columns, holds = arrays.columns, rows_of(planner).holds_neural
     count, reads_drafts = holds.shape[0], planner.limits[0].reads_drafts > 0
-    found, copied = np.zeros((FACTS, count), np.int32), np.full(count, -1, np.int32)
+    found, copied = np.zeros((MATCH_FIELDS, count), np.int32), np.full(count, -1, np.int32)
     for row in range(count):
         k = neural_len[row]
         if k == 0 or not holds[row]:
@@ -327,10 +327,10 @@ def survey(
         np.zeros((0 if drafts else len(at), FEATURES), np.float32),
         np.zeros(spliced, np.int64),
         np.zeros(spliced, np.int32),
-        np.zeros((spliced, len(SPLICE)), np.float32),
+        np.zeros((spliced, len(SPLICE_FEATURES)), np.float32),
         np.zeros(drafted, np.int64),
         np.zeros(drafted, np.int32),
-        np.zeros((drafted, len(EVIDENCE)), np.float32),
+        np.zeros((drafted, len(EVIDENCE_FEATURES)), np.float32),
     )
     spliced = _survey(recording.arrays, loop, kept.address, at, of, most, seen)
     del kept

@@ -21,7 +21,16 @@ from adaspec.errors import PolicyFault
 from adaspec.jit import compiled
 from adaspec.policy.base import costs_of
 from adaspec.policy.own import OwnPolicy
-from adaspec.policy.protocol import Batch, Context, Drafts, Ints, Policy, Proposal, Report, Setup
+from adaspec.policy.protocol import (
+    Batch,
+    Context,
+    Drafts,
+    Ints,
+    Policy,
+    Proposal,
+    Setup,
+    StepResult,
+)
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     Result,
@@ -120,7 +129,7 @@ class _Run:
         shape = batch_shape(len(slots), context, drafted, forwards, bool(loop.holds_neural.any()))
         seconds = float(step_s(self.costs, shape))
         told = accepted.copy(), emitted.copy(), counts.copy()  # it may write into the arrays
-        self.policy.ask("learn", Report(batch, proposal, drafted, neural_len, *told, seconds))
+        self.policy.ask("learn", StepResult(batch, proposal, drafted, neural_len, *told, seconds))
         going_on = counts < left
         if going_on.any():
             tokens = emitted[going_on]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.match import AVAILABLE, FACTS, LENGTH, START, Matches
+from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, START, Matches
 from adaspec.draft.positions import (
     accepted_runs,
     match_positions,
@@ -90,7 +90,7 @@ def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) ->
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
 NO_ANSWERS = np.empty(0, np.int32)
-NOT_LOOKED_UP = Matches(*[NO_ANSWERS] * FACTS)
+NOT_LOOKED_UP = Matches(*[NO_ANSWERS] * MATCH_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def build_recording(
             answers = max(answers, known.stored, key=len)
     facts = _facts(matches)
     lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], answers)
-    behind_facts = _facts(behind) if behind else np.empty((FACTS, 0, 0), np.int32)
+    behind_facts = _facts(behind) if behind else np.empty((MATCH_FIELDS, 0, 0), np.int32)
     np.minimum(behind_facts[AVAILABLE], LONGEST, out=behind_facts[AVAILABLE])
     texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
     text, text_start = np.concatenate(texts).astype(np.int32), _starts([len(t) for t in texts])

@@ -16,7 +16,7 @@ from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.guarding import Guarded
 
 if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
-    from adaspec.vllm.session.report import Outcome, Report
+    from adaspec.vllm.session.report import Outcome, StepReport
 
 Floats = NDArray[np.float64]
 log = logging.getLogger("vllm.adaspec")
@@ -66,9 +66,9 @@ class DraftedStep:
     """How many of their tokens the next step verifies, all rows together."""
     budget_limited: bool = False
     """Whether that is less than the policy wanted, for want of room or by a limit."""
-    report: Report | None = None
+    report: StepReport | None = None
     """What the device said of just these rows; None until it has come."""
-    outcome: Outcome | Report | None = None
+    outcome: Outcome | StepReport | None = None
     """What the target made of the drafts before, once that is known."""
     ended: Bools | None = None
     """The rows whose request had ended before: an async engine learns of that a step late."""
@@ -90,7 +90,7 @@ class DraftedStep:
         return [each.name for each in self.running]
 
     @property
-    def drafts(self) -> Report:
+    def drafts(self) -> StepReport:
         """What was drafted."""
         assert self.report is not None
         return self.report

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adaspec.cost.fit import MeasuredStep, fit_cost
-from adaspec.cost.load import FitReport, cost_document, cost_from_document
+from adaspec.cost.load import FitQuality, cost_document, cost_from_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, ServingError
 from adaspec.vllm.dummy_steps import Kind, Steps, steps_of, take_costs, time_steps
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
     """Costs that were measured, from what, and in what time."""
 
     cost: CostModel
-    fit: FitReport
+    fit: FitQuality
     steps: list[MeasuredStep]
     """One per kind of step: its median."""
     took_s: float

@@ -59,7 +59,7 @@ class RecordOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RecordingResult:
     """The result of a recording."""
 
     trace: str
@@ -76,7 +76,7 @@ class Report:
     lost."""
 
 
-def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Report:
+def record(options: RecordOptions, progress: Progress = lambda *_: None) -> RecordingResult:
     """Record the prompts that are not in the trace yet; raises an `AdaspecError` if that fails."""
     prompts = read_prompts(options.prompts)
     recorded_before = recorded_keys(options)
@@ -87,7 +87,7 @@ def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Repo
     keys = {key for key, _ in finished(options).request_keys()}
     prompt_keys = {prompt.key for prompt in prompts}
     missing = len(prompt_keys - keys) - len(refused)
-    return Report(
+    return RecordingResult(
         trace=str(options.out),
         requests=len(keys),
         recorded=len(keys - recorded_before),

@@ -17,7 +17,7 @@ from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape
 from adaspec.evaluate.report import EvaluationReport
 from adaspec.policy.planner.state import new_rows
 from adaspec.predict import features, tables
-from adaspec.predict.features import EVIDENCE, SPLICE, fill_evidence, fill_splice
+from adaspec.predict.features import EVIDENCE_FEATURES, SPLICE_FEATURES, fill_evidence, fill_splice
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 
@@ -45,10 +45,10 @@ def test_every_feature_is_filled_in() -> None:
     keys = np.zeros(tables.LEVELS, np.uint64)
     before = np.full((2, features.FEATURES), UNSET)
     features.fill_features(rows, rows.slots, some_tables(), keys, before)
-    assert before.shape[1] == len(features.BEFORE)
+    assert before.shape[1] == len(features.PRE_DRAFT_FEATURES)
     assert not (before == UNSET).any()
     least = np.zeros(2, np.float32)
-    evidence, splice = np.full(len(EVIDENCE), UNSET), np.full(len(SPLICE), UNSET)
+    evidence, splice = np.full(len(EVIDENCE_FEATURES), UNSET), np.full(len(SPLICE_FEATURES), UNSET)
     fill_evidence(1, 0.5, np.zeros(3, np.float32), 1, 2.0, 0.5, 1.0, least, 3, 1, 1, evidence)
     assert not (evidence == UNSET).any()
     facts = (3, 1, 1, 9, 2, 0.5, 4.0, 3)

@@ -12,8 +12,14 @@ from adaspec.cost.model import Costs
 from adaspec.jit import compiled
 from adaspec.policy.planner.budget import Ranking, new_ranking
 from adaspec.policy.planner.forwards import ONE_FORWARD
-from adaspec.predict.features import CANDIDATE, EVIDENCE, FEATURES, TAIL, RowFacts
-from adaspec.predict.features import SPLICE as SPLICE_FEATURES
+from adaspec.predict.features import (
+    CANDIDATE,
+    EVIDENCE_FEATURES,
+    FEATURES,
+    SPLICE_FEATURES,
+    TAIL,
+    RowFacts,
+)
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import Scratch, new_scratch
 from adaspec.predict.tables import LEVELS
@@ -108,7 +114,7 @@ def new_state(models: Sequence[Model], slots: int) -> State:
         splice_features=np.zeros((slots, len(SPLICE_FEATURES)), np.float32),
         splice_predictions=np.zeros((slots, len(HEADS["splice"]))),
         splice=np.zeros((slots, neural, splice)),
-        evidence_features=np.zeros((slots, len(EVIDENCE)), np.float32),
+        evidence_features=np.zeros((slots, len(EVIDENCE_FEATURES)), np.float32),
         evidence_predictions=np.zeros((slots, len(HEADS["evidence"]))),
         matching_tokens=np.zeros(slots, np.int32),
         least_confidence=np.zeros((slots, 2), np.float32),

@@ -22,7 +22,7 @@ from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts, Made
 from adaspec.vllm.session.predictor import HostPredictor
 from adaspec.vllm.session.report import Layout
-from adaspec.vllm.session.rule import RulePredictor
+from adaspec.vllm.session.rule import RuleCurves
 
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
@@ -52,7 +52,7 @@ class Drafting:
         """Where there is a `rule`, it decides in the policy's place."""
         self.predictor, self._pack = _on(device, policy, slots, cap, memory)
         if rule is not None:
-            self.predictor = RulePredictor(self.predictor, rule, neural_cap)
+            self.predictor = RuleCurves(self.predictor, rule, neural_cap)
         self.layout = Layout(cap, neural_cap)
         self._vocabulary = vocabulary
 
@@ -118,9 +118,9 @@ def _on(
     """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):
         index = None if memory is None else memory.index
-        return HostPredictor(policy.model, slots, cap, index), packing.pack
+        return HostPredictor(policy.model, slots, cap, index), packing.pack_on_host
     from adaspec.kernels.predictor import FusedPredictor
 
     answers = None if memory is None else memory.on_device(slots, device)
     predictor = FusedPredictor(policy.model, slots, cap, device, answers=answers)
-    return predictor, packing.pack_at_once
+    return predictor, packing.pack_on_device

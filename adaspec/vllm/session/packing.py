@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.jit import compiled
-from adaspec.vllm.session.report import Layout, Report
+from adaspec.vllm.session.report import Layout, StepReport
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
@@ -26,7 +26,7 @@ class Drafts(NamedTuple):
     """(rows, cap) int64: each row's draft, as far as its source goes; 0 behind it."""
     survival: Tensor
     """(rows, cap) P(each of them and all before it are accepted), 0 behind the draft."""
-    report: Tensor | Report
+    report: Tensor | StepReport
     """What the host is told of the step; a tensor where it is copied to the host."""
 
 
@@ -53,7 +53,7 @@ class Made(NamedTuple):
     """(forwards or more, rows, 3)."""
 
 
-def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
+def pack_on_host(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
     """The drafts, up to the first token that is none and within each row's `limits`.
 
     They are (rows, 2) int32: the most tokens of a draft, and whether tokens may be copied.
@@ -64,7 +64,7 @@ def pack(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> 
     tokens, survival, length = _verifiable(
         host.tokens, host.survival, host.decides, host.neural, bounds, vocabulary
     )
-    report = Report(
+    report = StepReport(
         context=host.context,
         sampled=host.sampled,
         rejected=host.rejected,
@@ -104,8 +104,8 @@ def _verifiable(
     return kept, chances, lengths
 
 
-def pack_at_once(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
-    """What `pack` returns, in one launch, and survival as float32."""
+def pack_on_device(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
+    """What `pack_on_host` returns, in one launch, and survival as float32."""
     from triton import next_power_of_2
 
     from adaspec.kernels.pack import pack as kernel

@@ -18,7 +18,7 @@ from torch import Tensor
 from adaspec.cost.model import line
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import AGREE, AVAILABLE, FACTS, LENGTH, SEEN, START
+from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, MATCH_FIELDS, SEEN, START
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
@@ -63,7 +63,7 @@ class HostPredictor:
         """By slot, how many of its tokens are there, and whose answers its request knows."""
         self._drafts = np.zeros((slots, LONGEST_NEURAL), np.int32)
         self._confidences = np.zeros((slots, LONGEST_NEURAL, len(CONFIDENCES)), np.float32)
-        self.behind = np.zeros((LONGEST_NEURAL, FACTS, slots), np.int32)
+        self.behind = np.zeros((LONGEST_NEURAL, MATCH_FIELDS, slots), np.int32)
         """The matches behind the tokens of each forward."""
 
     def enter(self, slots: Ints, owners: Ints) -> None:
@@ -216,7 +216,7 @@ def _emitted(tokens: Ints, slots: Longs, context: Ints, sampled: Ints, most: int
 
 @compiled
 def _behind(behind: Ints, neural: Ints) -> Ints:
-    """(FACTS, rows) the matches behind so many drafted tokens; no match where that is 0."""
+    """(MATCH_FIELDS, rows) the matches behind so many drafted tokens; no match where that is 0."""
     match = np.zeros((behind.shape[1], len(neural)), np.int32)
     for row in range(len(neural)):
         match[:, row] = behind[max(neural[row] - 1, 0), :, row]

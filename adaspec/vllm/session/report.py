@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     """(rows, most) the emitted tokens, -1 behind them."""
 
 
-class Report(NamedTuple):
+class StepReport(NamedTuple):
     """A step's report on the host, row by row of its batch; what an `Outcome` says included."""
 
     context: NDArray[np.int32]
@@ -63,10 +63,10 @@ class Report(NamedTuple):
     confidences: NDArray[np.float32]
     """(rows, forwards, 3) and their confidences."""
 
-    def of(self, rows: NDArray[np.int32]) -> Report:
+    def of(self, rows: NDArray[np.int32]) -> StepReport:
         """What it says of these rows."""
         parts: Any = (each[rows] for each in self)
-        return Report(*parts)
+        return StepReport(*parts)
 
 
 class Layout:
@@ -79,14 +79,14 @@ class Layout:
         """The columns of a step in which the drafter ran so often."""
         return len(SINGLE) + 1 + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
 
-    def unpacked(self, rows: NDArray[np.float32], forwards: int) -> Report:
+    def unpacked(self, rows: NDArray[np.float32], forwards: int) -> StepReport:
         """The report of a step in which the drafter ran so often."""
         edges = np.cumsum([0, len(SINGLE), 1, self.cap + 1, self.cap, self.cap, forwards])
         single, gain, emitted, tokens, survival, drafted = (
             rows[:, first:end] for first, end in pairwise(edges.tolist())
         )
         counts = dict(zip(SINGLE, single.T.astype(np.int32, order="C"), strict=True))
-        return Report(
+        return StepReport(
             **counts,
             neural_gain=gain[:, 0].astype(np.float64),
             emitted=emitted.astype(np.int32),

@@ -24,8 +24,8 @@ from adaspec.vllm.session.host import Host
 LOGPROB = CONFIDENCES.index("logprob")
 
 
-class RulePredictor:
-    """A predictor whose expectations a rule writes."""
+class RuleCurves:
+    """Writes what a rule drafts into a predictor's curves, as certain, and so has it chosen."""
 
     def __init__(self, predictor: Any, rule: StaticRule, neural_cap: int) -> None:
         self._predictor, self._rule = predictor, rule

@@ -79,7 +79,7 @@ class Rows:
     """The most tokens that the engine lets each row's draft have, where it limits any."""
 
 
-FACTS = np.dtype(
+REQUEST_FACTS = np.dtype(
     [(name, "?") for name in ("holds_neural", "recorded", "copies", "ended")]
     + [(name, "i8") for name in ("most_tokens", "known_tokens", "end")]
 )
@@ -131,7 +131,7 @@ class RunningRequest:
         return bool(self.output) and self._ends(len(self.output), self.output[-1])
 
     def facts(self) -> tuple[object, ...]:
-        """Its `FACTS` as it enters, without the drafter."""
+        """Its `REQUEST_FACTS` as it enters, without the drafter."""
         prompt, count = len(self.prompt), len(self.output)
         ended = self._ends(count, self.output[-1] if count else -1)
         most = 0 if self.recorded else self.limits.most_tokens

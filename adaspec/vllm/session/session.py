@@ -9,7 +9,7 @@ A step of the engine calls, in this order:
     finish(drafted, ..)         after that: the drafts
     proposed                    in a sync engine: what of them is verified next
     tell                        once the device has its work: all that it need not wait for
-    length                      in an async engine that does not trim: how long the next ones are
+    length                      in an async engine that follows no budget: how long the next are
 
 A sync engine knows the outcome of a step as it begins to draft, and waits for the drafts. An async
 one learns of both a step later, from a report that is copied to the host meanwhile.
@@ -47,9 +47,9 @@ from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
-from adaspec.vllm.session.report import Copy, Outcome, Report, to_device
+from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import FACTS, Rows, RunningRequest, Serving
+from adaspec.vllm.session.running import REQUEST_FACTS, Rows, RunningRequest, Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -92,7 +92,7 @@ class Session:
         )
         self._waits = setup.engine == SYNC
         """Whether the engine waits for its drafts."""
-        self.trims = self._waits
+        self.follows_budget = self._waits
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
@@ -102,14 +102,14 @@ class Session:
         """What the guard says of that step."""
         self._requests: dict[str, RunningRequest] = {}
         self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
-        self._facts = np.zeros(setup.slots, FACTS)
+        self._facts = np.zeros(setup.slots, REQUEST_FACTS)
         self._may_end = np.zeros(serving.target.vocabulary + 1, np.bool_)
         """By token, whether it ends any request so far; the last entry is for -1, which is none."""
         self._ended: list[str] = []
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[DraftedStep, Step] | None = None
-        self._awaiting_report: tuple[DraftedStep, Report | Copy, int] | None = None
+        self._awaiting_report: tuple[DraftedStep, StepReport | Copy, int] | None = None
         """The last step that was drafted for, its report on the whole batch, which may be on its
         way until the next step, and how often the drafter ran."""
         self._awaiting_verdict: DraftedStep | None = None
@@ -126,7 +126,7 @@ class Session:
         options = dataclasses.replace(self.serving.options, **changes)
         serving = dataclasses.replace(self.serving, policy=policy, options=options)
         session = Session(serving, self._device, self._copy_stream, self.stop_if_slow)
-        session.trims = self.trims
+        session.follows_budget = self.follows_budget
         return session
 
     @property
@@ -155,7 +155,7 @@ class Session:
     @property
     def length(self) -> int | None:
         """How long the drafts of the coming steps shall be; None where a budget says so."""
-        if self.trims:
+        if self.follows_budget:
             return None
         if self.mode != "serve" or self.breaker.off:
             return 0
@@ -233,7 +233,7 @@ class Session:
         """
         began_s = perf_counter()
         self._open(len(rows.requests))
-        if not self.trims:
+        if not self.follows_budget:
             self._budget, self._proposes = int(rows.verified.sum()), self.mode == "serve"
         reported, self._awaiting_report = self._awaiting_report, None
         if self.breaker.off:
@@ -284,7 +284,7 @@ class Session:
             self.drafting.revise(step, drafted[:, :used], confidences[:used])
             drafts = self.drafting.finish(step, drafted, confidences, self._limits)
             made = drafts.report
-            report = made if isinstance(made, Report) else Copy(made, self._copy_stream)
+            report = made if isinstance(made, StepReport) else Copy(made, self._copy_stream)
         except Exception as error:
             self._fault("settle", error)
             return None
@@ -498,20 +498,20 @@ class Session:
             self.memory = None
             self.breaker.note("memory", error)
 
-    def _read_report(self, pending: DraftedStep, report: Report | Copy, runs: int) -> None:
+    def _read_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
         """Take in what came of drafting, of the rows of the step."""
-        if isinstance(report, Report):
+        if isinstance(report, StepReport):
             pending.report = report.of(pending.rows)
         else:
             rows = report.wait()[pending.rows]
             pending.report = self.drafting.layout.unpacked(rows, runs)
 
-    def _take_report(self, pending: DraftedStep, report: Report | Copy, runs: int) -> None:
+    def _take_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
         self._read_report(pending, report, runs)
         pending.budget, pending.budget_limited = self._budget, self._budget_limited
         pending.proposes = self._proposes or self.mode == "serve"
-        self.host.note(pending, self.trims)
+        self.host.note(pending, self.follows_budget)
         self._budget = 0
         if not pending.proposes:
             pending.budget = 0
@@ -519,7 +519,7 @@ class Session:
         self._awaiting_verdict = pending
         self._untold.append(partial(self.observers.notify, "proposed", pending))
 
-    def _take_outcome(self, pending: DraftedStep, outcome: Outcome | Report) -> None:
+    def _take_outcome(self, pending: DraftedStep, outcome: Outcome | StepReport) -> None:
         """Learn what the target made of the drafts before a step."""
         before, self._awaiting_verdict = self._awaiting_verdict, None
         pending.outcome = outcome
@@ -556,7 +556,7 @@ class Session:
             took_s=after.began_s - before.began_s if did_nothing_else else None,
         )
 
-    def _count_tokens(self, pending: DraftedStep, outcome: Outcome | Report) -> None:
+    def _count_tokens(self, pending: DraftedStep, outcome: Outcome | StepReport) -> None:
         """Count what the step emitted up to the requests' ends, and note whose had come before.
 
         Where a fault has cost a step its report, its tokens are not known. Of a request that was

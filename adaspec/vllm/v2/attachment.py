@@ -68,7 +68,7 @@ def _with_trimming(runner: Any, original: Any) -> Any:
             largest = trimming.largest_graph(runner.vllm_config.compilation_config)
             trimming.take_over(manager, runner.adaspec_session, largest)
             runner.rejection_sampler.enable_adaptive_verification = True
-            runner.adaspec_session.trims = True
+            runner.adaspec_session.follows_budget = True
         return result
 
     return initialize_kv_cache

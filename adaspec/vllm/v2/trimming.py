@@ -109,8 +109,8 @@ class _Trimming:
         facts = np.array(
             [[drafts[name] for name in req_ids], [others[name] for name in req_ids]], np.int32
         )
-        trims = trim_at_once if has_kernels(self.query_start_loc.device) else trim
-        trims(
+        trim = trim_on_device if has_kernels(self.query_start_loc.device) else trim_on_host
+        trim(
             self._confidence_probs,
             idx_mapping,
             facts,
@@ -123,7 +123,7 @@ class _Trimming:
         return (*found, None) if self.adaspec_unknown_counts else found
 
 
-def trim(
+def trim_on_host(
     survival: Tensor,
     slots: Tensor,
     facts: Ints,
@@ -150,7 +150,7 @@ def trim(
     tokens[ends:] = tokens[ends - 1]
 
 
-def trim_at_once(
+def trim_on_device(
     survival: Tensor,
     slots: Tensor,
     facts: Ints,
@@ -159,7 +159,7 @@ def trim_at_once(
     cu_num_logits: Tensor,
     query_start_loc: Tensor,
 ) -> None:
-    """What `trim` does, in one launch."""
+    """What `trim_on_host` does, in one launch."""
     from adaspec.kernels.trim import launch
 
     moved = to_device(facts, query_start_loc.device)

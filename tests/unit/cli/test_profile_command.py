@@ -12,7 +12,7 @@ from adaspec.bench import profile as profiling
 from adaspec.bench.profile import Profile
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import FitReport, load_cost
+from adaspec.cost.load import FitQuality, load_cost
 from adaspec.vllm.measuring import Measured
 
 COST = H100_LLAMA_3_1_8B
@@ -23,7 +23,7 @@ def asked(monkeypatch):
     tasks = []
 
     def profile(error):
-        fit = FitReport(10, 2, error, 0.01, 0.02, {})
+        fit = FitQuality(10, 2, error, 0.01, 0.02, {})
 
         def profile_machine(subject, minutes, report):
             tasks.append((subject, minutes))

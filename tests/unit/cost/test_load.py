@@ -12,7 +12,7 @@ from random_recordings import random_cost, with_hidden_overhead
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT
 from adaspec.cost.load import (
-    FitReport,
+    FitQuality,
     cost_document,
     cost_from_document,
     load_cost,
@@ -33,7 +33,7 @@ SOUND = {
     "forward_s": 7e-4,
 }
 
-REPORT = FitReport(
+REPORT = FitQuality(
     points=40,
     held_out_points=8,
     mean_error=0.02,

@@ -9,7 +9,7 @@ import pytest
 
 from adaspec.cli.main import run
 from adaspec.cost.builtin import BUILTIN, DEFAULT
-from adaspec.cost.load import FitReport, cost_document, save_cost
+from adaspec.cost.load import FitQuality, cost_document, save_cost
 from adaspec.evaluate.inspection import NGRAM_CAP, inspect, ngram_accepted
 from adaspec.policy.artifact import write_artifact
 from adaspec.policy.manifest import PolicyManifest
@@ -147,7 +147,7 @@ def test_the_command_prints_what_it_found_for_people_and_as_json(name, request, 
 
 
 def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, capsys):
-    fit = FitReport(
+    fit = FitQuality(
         points=50,
         held_out_points=10,
         mean_error=0.0213,

@@ -16,7 +16,7 @@ from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.predict.tables import no_tables
 from adaspec.vllm.session.predictor import HostPredictor
-from adaspec.vllm.session.rule import RulePredictor
+from adaspec.vllm.session.rule import RuleCurves
 
 pytestmark = pytest.mark.slow
 CAP = 12
@@ -80,7 +80,7 @@ def test_rows_draft_what_the_rule_says(spec: str) -> None:
             token[torch.from_numpy(holds) & (token < 0)] = 1
         proposals = []
         for inner, here in ((host, torch.device("cpu")), (fused, DEVICE)):
-            predictor = RulePredictor(inner, rule, 8)
+            predictor = RuleCurves(inner, rule, 8)
             there = Batch(*(each.to(here) for each in batch))
             step = predictor.begin(there, settings[0].to(here), settings[1:].to(here))
             tokens, confidences = stacked(drafts, len(engine.slots))

@@ -12,7 +12,7 @@ from random_models import random_model
 from recorded_states import Recorded, recorded_requests
 
 from adaspec.draft.answers import HEAD, AnswerIndex
-from adaspec.draft.match import FACTS
+from adaspec.draft.match import MATCH_FIELDS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
     CONTEXT,
@@ -93,7 +93,9 @@ class Pair:
         self.host.revise(ours, tokens, confidences)
         self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
         for depth in range(1, len(drafts) + 1):
-            behind = self._facts(SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, FACTS)
+            behind = self._facts(
+                SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, MATCH_FIELDS
+            )
             self._same("match behind", behind, self.host.behind[depth - 1, :, : self.count].T)
         self._compare_curves(len(drafts))
         worth = self._state.splice_value[: self.count].copy()

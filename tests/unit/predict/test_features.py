@@ -13,9 +13,9 @@ import pytest
 
 from adaspec.predict import features, model, tables
 from adaspec.predict.features import (
-    BEFORE,
     CANDIDATE,
     FEATURES,
+    PRE_DRAFT_FEATURES,
     TAIL,
     RowFacts,
     fill_features,
@@ -111,7 +111,9 @@ def test_features_are_what_their_definitions_say() -> None:
         fill_features(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
         for row in range(5):
             said = expected_features(rows, row, table)
-            np.testing.assert_allclose(out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(BEFORE))
+            np.testing.assert_allclose(
+                out[row], said, rtol=2e-6, atol=2e-7, err_msg=str(PRE_DRAFT_FEATURES)
+            )
 
 
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
@@ -126,8 +128,8 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
         (features, "fill_evidence", (-1, 6)),
         (features, "fill_splice", (-1, 3)),
         (features, "fill_features", (-1, (0, 0))),
-        (features, "BEFORE", None),
-        (features, "SPLICE", None),
+        (features, "PRE_DRAFT_FEATURES", None),
+        (features, "SPLICE_FEATURES", None),
         (model, "HEADS", {"before": ("ngram_first",)}),
     ],
 )

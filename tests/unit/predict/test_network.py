@@ -7,11 +7,11 @@ import pytest
 from random_models import random_network
 
 from adaspec.errors import PolicyError
-from adaspec.predict.features import BEFORE
+from adaspec.predict.features import PRE_DRAFT_FEATURES
 from adaspec.predict.model import BEFORE_HEADS
 from adaspec.predict.network import BLOCK, PROBABILITY, network_from, predict
 
-FEATURES, HEADS = len(BEFORE), len(BEFORE_HEADS)
+FEATURES, HEADS = len(PRE_DRAFT_FEATURES), len(BEFORE_HEADS)
 
 
 def rows_of(random, count):

@@ -10,7 +10,7 @@ import numpy as np
 from adaspec.policy import adaptive
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import BasePolicy, costs_of
-from adaspec.policy.protocol import Batch, Proposal, Report, Setup
+from adaspec.policy.protocol import Batch, Proposal, Setup, StepResult
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import ranking
 
@@ -59,7 +59,7 @@ class OwnRival(BasePolicy):
         lengths = adaptive.choose(self._rival, self._state, shape, self._odds, self._costs)
         return Proposal(lengths, np.zeros_like(lengths))
 
-    def learn(self, report: Report) -> None:
+    def learn(self, report: StepResult) -> None:
         lengths, accepted, rows = report.neural_drafted, report.accepted, len(report.batch)
         adaptive.learn(self._rival, self._state, rows, self._odds, lengths, accepted)
 

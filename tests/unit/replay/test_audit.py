@@ -10,7 +10,7 @@ from reference import Request, close, look_up, splice_match, step_seconds, verif
 from wild_policy import WildPolicy
 
 from adaspec.cost.model import CostModel
-from adaspec.policy.protocol import Batch, Proposal, Report
+from adaspec.policy.protocol import Batch, Proposal, StepResult
 from adaspec.replay.loop import run_policy
 
 
@@ -67,7 +67,7 @@ class Auditor(WildPolicy):
                 assert shown == said[self.position[slot]][: drafts.count]
         return super().decide(batch)
 
-    def learn(self, report: Report) -> None:
+    def learn(self, report: StepResult) -> None:
         super().learn(report)
         batch, proposal = report.batch, report.proposal
         assert proposal.ngram_start is not None

@@ -16,7 +16,7 @@ from reference import Request, common
 from wild_policy import WildPolicy
 
 from adaspec.policy.base import BasePolicy
-from adaspec.policy.protocol import Batch, Policy, Proposal, Report, Setup
+from adaspec.policy.protocol import Batch, Policy, Proposal, Setup, StepResult
 from adaspec.replay.loop import run_policy
 
 COST = random_cost(np.random.default_rng(7))
@@ -84,7 +84,7 @@ class Vandal(BasePolicy):
         drafts.count = 0
         return proposal
 
-    def learn(self, report: Report) -> None:
+    def learn(self, report: StepResult) -> None:
         self.honest.learn(replace(copied(report), batch=self.batch, proposal=self.proposal))
         scribble(report)
 

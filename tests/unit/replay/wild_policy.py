@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.protocol import Batch, Drafts, Proposal, Report, Setup
+from adaspec.policy.protocol import Batch, Drafts, Proposal, Setup, StepResult
 
 Ints = NDArray[np.int32]
 
@@ -61,7 +61,7 @@ class WildPolicy:
         self.decisions.append((int(batch.position[0]), (neural.tolist(), ngram.tolist())))
         return Proposal(neural, ngram, start)
 
-    def learn(self, report: Report) -> None:
+    def learn(self, report: StepResult) -> None:
         self._see(report.drafted, report.accepted, report.emitted, report.emitted_tokens)
         self._see(report.step_s)
 

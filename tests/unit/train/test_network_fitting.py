@@ -6,7 +6,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from adaspec.predict.features import EVIDENCE
+from adaspec.predict.features import EVIDENCE_FEATURES
 from adaspec.predict.model import HEADS
 from adaspec.predict.network import NUMBER, PROBABILITY, predict
 from adaspec.train.heads import HeadMaker, Settings, constant
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_network_and_never_looks_where_no_tree_spli
 def rows(count: int, seed: int):
     """Some features count, some are shares; where the fourth is large, so is the fifth."""
     random = np.random.default_rng(seed)
-    x = random.random((count, len(EVIDENCE))).astype(np.float32)
+    x = random.random((count, len(EVIDENCE_FEATURES))).astype(np.float32)
     x[:, 3] = np.where(random.random(count) < 0.01, 50.0, x[:, 3])
     x[:, 4] = np.where(x[:, 3] > 10, 0.7 + 0.3 * x[:, 4], x[:, 4])
     x[random.random(count) < 0.2, 2] = np.nan
@@ -85,7 +85,7 @@ def grown(x) -> dict[str, lightgbm.Booster]:
     outcome = np.random.default_rng(1).random(len(x)) < chance
     first = HeadMaker("evidence", Settings(threads=1, rounds=30)).share(x, outcome)
     heads = HEADS["evidence"]
-    return {heads[0]: first} | {head: constant(0.25, EVIDENCE) for head in heads[1:]}
+    return {heads[0]: first} | {head: constant(0.25, EVIDENCE_FEATURES) for head in heads[1:]}
 
 
 def test_a_network_says_what_the_trees_say_of_unseen_features_and_of_rare_ones_apart():
@@ -104,7 +104,7 @@ def test_a_network_says_what_the_trees_say_of_unseen_features_and_of_rare_ones_a
 
 
 def test_trees_that_know_nothing_give_a_constant_network():
-    heads = {head: constant(0.25, EVIDENCE) for head in HEADS["evidence"]}
+    heads = {head: constant(0.25, EVIDENCE_FEATURES) for head in HEADS["evidence"]}
     for x in (rows(100, 0), rows(0, 0)):
         network = distilled("evidence", heads, x, Fitting(), 1)
         np.testing.assert_allclose(predict(network, rows(5, 1)), 0.25)

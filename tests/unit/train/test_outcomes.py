@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adaspec.policy.planner.state import LONGEST_NGRAM
-from adaspec.predict.features import BEFORE
+from adaspec.predict.features import PRE_DRAFT_FEATURES
 from adaspec.predict.survival import fill_survival
 from adaspec.train.heads import HeadMaker, Settings
 from adaspec.train.outcomes import Outcomes, Recorded, expected_log, fit_curves
@@ -90,8 +90,8 @@ def longest_copies(length, cut_off):
     """The learned length of a copy by position."""
     outcomes = recorded(length, [cut_off] * 40)
     at = np.flatnonzero(np.arange(len(outcomes.request)) % length)
-    x = np.zeros((len(at), len(BEFORE)), np.float32)
-    x[:, BEFORE.index("position")] = at % length
+    x = np.zeros((len(at), len(PRE_DRAFT_FEATURES)), np.float32)
+    x[:, PRE_DRAFT_FEATURES.index("position")] = at % length
     maker = HeadMaker("before", Settings(threads=1, rounds=40))
     heads, _ = maker.source("ngram", x, outcomes.copied(at), outcomes.request[at])
     return np.expm1(heads["ngram_more"].predict(x[: length - 1]))

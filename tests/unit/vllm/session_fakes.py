@@ -3,7 +3,7 @@
 import numpy as np
 
 from adaspec.predict.tables import packed
-from adaspec.vllm.session.report import Report
+from adaspec.vllm.session.report import StepReport
 
 
 def no_tables():
@@ -17,7 +17,7 @@ def report_of(survival, neural, context=20):
     rows, cap = survival.shape
     length = (survival > 0).sum(axis=1).astype(np.int32)
     ones = np.ones(rows, np.int32)
-    return Report(
+    return StepReport(
         context=context * ones,
         sampled=ones,
         rejected=0 * ones,
