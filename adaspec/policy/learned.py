@@ -91,7 +91,7 @@ class LearnedPolicy:
     @property
     def pauses_drafter(self) -> bool:
         """Whether the drafter is not run now, as its drafts are worth less than they take."""
-        return bool(self.planner.ranking.drafter["pause"][0] > 0)
+        return bool(self.planner.batch_state.drafter["pause"][0] > 0)
 
     def holds_drafter(self, load: int) -> bool:
         """Where the drafter runs at such a load."""

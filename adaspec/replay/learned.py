@@ -102,7 +102,7 @@ def decide_step(
         stages.splice(address, neural_len, behind, ngram_len)
     accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
     drafted = neural_len + ngram_len
-    budget = int(planner.ranking.step[0].budget) if is_async else 0
+    budget = int(planner.batch_state.step[0].budget) if is_async else 0
     shape = batch_shape(count, context, drafted, forwards, loop.holds_neural.any(), budget)
     seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
     stages.learn(address, emitted, drafted, neural_len, accepted, forwards, seconds)

@@ -11,7 +11,7 @@ import pytest
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import target_s
-from adaspec.policy.planner.budget import keep_likeliest, new_ranking, rank, ranked_budget
+from adaspec.policy.planner.budget import keep_likeliest, new_batch_state, rank, ranked_budget
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md"
 OFFERED = {
@@ -51,9 +51,9 @@ def test_the_budgets_and_the_price_are_what_the_page_says(section: str) -> None:
     survival = np.zeros((ROWS, lengths.max()))
     for row, offered in enumerate(OFFERED.values()):
         survival[row, : len(offered)] = offered
-    ranking = new_ranking(ROWS, 48)
-    rank(ranking, survival, lengths)
-    found = [ranked_budget(ranking, COSTS, rate, ROWS + prompt) for prompt, rate in CASES[:3]]
+    batch_state = new_batch_state(ROWS, 48)
+    rank(batch_state, survival, lengths)
+    found = [ranked_budget(batch_state, COSTS, rate, ROWS + prompt) for prompt, rate in CASES[:3]]
     assert found == [13, 13, 7]
-    keep_likeliest(ranking, survival, lengths, 7)
-    assert f"the last of them, {ranking.step['price'][0]:.2f}." in " ".join(section.split())
+    keep_likeliest(batch_state, survival, lengths, 7)
+    assert f"the last of them, {batch_state.step['price'][0]:.2f}." in " ".join(section.split())

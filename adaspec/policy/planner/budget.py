@@ -42,7 +42,7 @@ _FADED = 1e-4
 _STEP = np.dtype([("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows", "f8")])
 
 
-class Ranking(NamedTuple):
+class BatchState(NamedTuple):
     """What is remembered of earlier steps, and decided for the next."""
 
     forwards: Array
@@ -58,9 +58,9 @@ class Ranking(NamedTuple):
     """Whether the drafter pays: one record, a `forwards.DRAFTER`."""
 
 
-def new_ranking(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> Ranking:
-    """A ranking that has seen nothing yet."""
-    return Ranking(
+def new_batch_state(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> BatchState:
+    """A batch state that has seen nothing yet."""
+    return BatchState(
         forwards=np.ascontiguousarray(forwards, np.float64),
         step=np.zeros(1, _STEP),
         survival=np.zeros(slots * cap),
@@ -89,65 +89,65 @@ def best_budget(
 
 @compiled
 def decide_budget(
-    ranking: Ranking, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
+    batch_state: BatchState, costs: Costs, rate: float, running: int, prompt_tokens: int, cap: int
 ) -> int:
     """How many drafted tokens an async engine's next step verifies.
 
     So many rows run in it, and so many tokens of prompts are read.
     """
-    step, offered = ranking.step[0], 0
-    while offered < ranking.mean.shape[0] and ranking.mean[offered] > _FADED:
+    step, offered = batch_state.step[0], 0
+    while offered < batch_state.mean.shape[0] and batch_state.mean[offered] > _FADED:
         offered += 1
     best, tokens = int(_PRIOR_WANT * running), running + prompt_tokens
     if step.rows > 0:
-        best = best_budget(costs, rate, tokens, ranking.mean, offered, running / step.rows)
+        best = best_budget(costs, rate, tokens, batch_state.mean, offered, running / step.rows)
     # What fills a captured size is free.
     return min(int(padded(costs, tokens + best)) - tokens, running * cap)
 
 
 @compiled
-def rank(ranking: Ranking, survival: Array, lengths: Ints) -> None:
+def rank(batch_state: BatchState, survival: Array, lengths: Ints) -> None:
     """Sort what the rows of a step offer: their drafts' survivals, as far as `lengths` says."""
     offered, count = np.empty(lengths.sum()), 0
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):
             offered[count] = survival[row, j]
             count += 1
-    ranking.survival[:count] = -np.sort(-offered)
-    ranking.step[0].offered = count
+    batch_state.survival[:count] = -np.sort(-offered)
+    batch_state.step[0].offered = count
 
 
 @compiled
-def ranked_budget(ranking: Ranking, costs: Costs, rate: float, tokens: int) -> int:
+def ranked_budget(batch_state: BatchState, costs: Costs, rate: float, tokens: int) -> int:
     """The budget that is worth most of what was ranked last, beside so many tokens."""
-    return best_budget(costs, rate, tokens, ranking.survival, ranking.step[0].offered, 1.0)
+    return best_budget(costs, rate, tokens, batch_state.survival, batch_state.step[0].offered, 1.0)
 
 
 @compiled
-def note_ranked(ranking: Ranking, rows: int) -> None:
+def note_ranked(batch_state: BatchState, rows: int) -> None:
     """Take what was ranked last into the running mean."""
-    step = ranking.step[0]
+    step = batch_state.step[0]
     share = _SHARE if step.rows > 0 else 1.0
-    for at in range(ranking.mean.shape[0]):
-        if at >= step.offered and ranking.mean[at] <= _FADED:
-            ranking.mean[at] = 0.0
+    for at in range(batch_state.mean.shape[0]):
+        if at >= step.offered and batch_state.mean[at] <= _FADED:
+            batch_state.mean[at] = 0.0
             break
-        now = ranking.survival[at] if at < step.offered else 0.0
-        ranking.mean[at] += share * (now - ranking.mean[at])
+        now = batch_state.survival[at] if at < step.offered else 0.0
+        batch_state.mean[at] += share * (now - batch_state.mean[at])
     step.rows += share * (rows - step.rows)
 
 
 @compiled
-def keep_likeliest(ranking: Ranking, survival: Array, lengths: Ints, budget: int) -> None:
+def keep_likeliest(batch_state: BatchState, survival: Array, lengths: Ints, budget: int) -> None:
     """Cut ranked drafts to the `budget` likeliest tokens; the price of the next step follows.
 
     Of equally likely tokens the first rows' are taken.
     """
-    step = ranking.step[0]
+    step = batch_state.step[0]
     step.price = 0.0
     if lengths.sum() <= budget:
         return
-    least = ranking.survival[max(budget - 1, 0)]
+    least = batch_state.survival[max(budget - 1, 0)]
     step.price, left = least, budget
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):

@@ -30,7 +30,7 @@ def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Fill in every row's best draft at the step's price, after `count` forwards of the drafter."""
     planner = planner_at(address)
     for row in range(planner.limits[0].rows):
-        price = planner.ranking.step[0].price
+        price = planner.batch_state.step[0].price
         neural_len[row], ngram_len[row], gain = _best_draft(planner, row, count, price)
         planner.state.neural_gain[row] = gain
 

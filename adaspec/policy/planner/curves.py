@@ -65,7 +65,7 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
     draft costs the step's price per token.
     """
     model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
+    chosen, price = rows_of_model(planner, number), planner.batch_state.step[0].price
     fill_features(rows, chosen, model.tables, state.keys, state.features)
     count = chosen.shape[0]
     predict_rows(model.before, state.features, count, state.scratch, state.predictions)
@@ -110,7 +110,7 @@ def revise_by_draft(
     could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
     model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
+    chosen, price = rows_of_model(planner, number), planner.batch_state.step[0].price
     chosen = chosen[rows.holds_neural[chosen]]
     _observe_draft(state, rows, chosen, tokens, confidences, depth, matches)
     features, predictions = state.evidence_features, state.evidence_predictions
@@ -226,7 +226,7 @@ def predict_splices(
 ) -> None:
     """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
     model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.ranking.step[0].price
+    chosen, price = rows_of_model(planner, number), planner.batch_state.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
     holds, neural, length = rows.holds_neural, state.neural, matches.length
     found, count = np.empty(chosen.shape[0], np.int32), 0

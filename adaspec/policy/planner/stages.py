@@ -59,28 +59,28 @@ Floats = NDArray[np.float32]
 def holds_drafter(address: int, load: int) -> bool:
     """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
-    ranking = planner.ranking
-    if planner.limits[0].neural_cap == 0 or ranking.drafter[0].pause > 0:
+    batch_state = planner.batch_state
+    if planner.limits[0].neural_cap == 0 or batch_state.drafter[0].pause > 0:
         return False
-    return forwards_at(ranking.forwards, load) > 0
+    return forwards_at(batch_state.forwards, load) > 0
 
 
 @compiled
 def plan(address: int) -> int:
     """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
-    rows, limits, step = rows_of(planner), planner.limits[0], planner.ranking.step[0]
+    rows, limits, step = rows_of(planner), planner.limits[0], planner.batch_state.step[0]
     running = rows.slots.shape[0]
     if limits.is_async:
         rate = rate_of(planner.state, planner.costs, running, context_of(rows))
         step.budget = decide_budget(
-            planner.ranking, planner.costs, rate, running, limits.prompt_tokens, limits.cap
+            planner.batch_state, planner.costs, rate, running, limits.prompt_tokens, limits.cap
         )
     fill_factors(planner.state)
     expect(address)
     if not rows.holds_neural.any():
         return 0
-    return int(min(forwards_at(planner.ranking.forwards, running), limits.neural_cap))
+    return int(min(forwards_at(planner.batch_state.forwards, running), limits.neural_cap))
 
 
 @compiled
@@ -115,7 +115,7 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     _verify_likeliest(planner, neural_len, ngram_len)
     if not planner.limits[0].reads_drafts and neural_len.any():
         return True
-    note_ranked(planner.ranking, neural_len.shape[0])
+    note_ranked(planner.batch_state, neural_len.shape[0])
     note_expected(planner.state, neural_len, ngram_len)
     return False
 
@@ -123,15 +123,15 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
 @compiled
 def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> None:
     """Keep the likeliest of the offered tokens, as many as the budget holds."""
-    ranking, lengths = planner.ranking, neural_len + ngram_len
+    batch_state, lengths = planner.batch_state, neural_len + ngram_len
     rows, running = rows_of(planner), neural_len.shape[0]
-    rank(ranking, planner.state.offered, lengths)
-    budget = ranking.step[0].budget
+    rank(batch_state, planner.state.offered, lengths)
+    budget = batch_state.step[0].budget
     if not planner.limits[0].is_async:
         costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
         rate = rate_of(planner.state, costs, running, context_of(rows))
-        budget = ranked_budget(ranking, costs, rate, tokens)
-    keep_likeliest(ranking, planner.state.offered, lengths, budget)
+        budget = ranked_budget(batch_state, costs, rate, tokens)
+    keep_likeliest(batch_state, planner.state.offered, lengths, budget)
     for row in range(running):
         neural_len[row] = min(neural_len[row], lengths[row])
         ngram_len[row] = lengths[row] - neural_len[row]
@@ -150,7 +150,7 @@ def splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: In
     for row in range(running):
         state.offered[row, : neural_len[row]] = 1.0  # they are settled
     _verify_likeliest(planner, neural_len, ngram_len)
-    note_ranked(planner.ranking, running)
+    note_ranked(planner.batch_state, running)
     note_expected(state, neural_len, ngram_len)
 
 
@@ -208,7 +208,7 @@ def learn(
 @compiled
 def _learn_gain(planner: Planner, emitted: int, forwards: int) -> None:
     """Update whether the drafter pays."""
-    rows, costs, drafter = rows_of(planner), planner.costs, planner.ranking.drafter
+    rows, costs, drafter = rows_of(planner), planner.costs, planner.batch_state.drafter
     running, context = rows.slots.shape[0], context_of(rows)
     if drafter[0].pause > 0:
         count_pause(drafter, running)

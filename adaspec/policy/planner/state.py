@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs
 from adaspec.jit import compiled
-from adaspec.policy.planner.budget import Ranking, new_ranking
+from adaspec.policy.planner.budget import BatchState, new_batch_state
 from adaspec.policy.planner.forwards import ONE_FORWARD
 from adaspec.predict.features import (
     CANDIDATE,
@@ -157,7 +157,7 @@ class Planner(NamedTuple):
     """Room for as many rows as there are slots; the first `rows` of the limits are this step's."""
     limits: NDArray[Any]
     """One `LIMITS`."""
-    ranking: Ranking
+    batch_state: BatchState
     """What is decided for the whole batch."""
 
 
@@ -183,7 +183,7 @@ def new_planner(
         costs=costs,
         rows=new_rows(slots),
         limits=limits,
-        ranking=new_ranking(slots, LONGEST_NGRAM, forwards),
+        batch_state=new_batch_state(slots, LONGEST_NGRAM, forwards),
     )
 
 

@@ -72,17 +72,21 @@ class Host:
     def decide(self, step: DraftedStep, context: int) -> DraftedStep:
         """Say of a step what is decided before the device has chosen; it knows so many tokens."""
         running = max(len(step.slots), 1)
-        ranking = self._planner.ranking
+        batch_state = self._planner.batch_state
         self._rate, *factors = _settings(self._policy.address, running, context)
         if step.holds_neural.any():
-            step.forwards = min(int(forwards_at(ranking.forwards, running)), int(self._neural_cap))
-        step.price, step.factors = float(ranking.step["price"][0]), np.array(factors)
+            step.forwards = min(
+                int(forwards_at(batch_state.forwards, running)), int(self._neural_cap)
+            )
+        step.price, step.factors = float(batch_state.step["price"][0]), np.array(factors)
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         planner, cap = self._planner, int(self._planner.limits["cap"][0])
-        return int(decide_budget(planner.ranking, planner.costs, self._rate, running, reading, cap))
+        return int(
+            decide_budget(planner.batch_state, planner.costs, self._rate, running, reading, cap)
+        )
 
     def length(self) -> int:
         """How long drafts are if all are of one length: what has paid most on average."""
@@ -121,21 +125,21 @@ class Host:
     def budget_of_drafts(self, step: DraftedStep, reading: int) -> int:
         """How many of the tokens that a step has drafted are verified."""
         planner, tokens = self._planner, len(step.slots) + reading
-        return int(ranked_budget(planner.ranking, planner.costs, self._rate, tokens))
+        return int(ranked_budget(planner.batch_state, planner.costs, self._rate, tokens))
 
     def _rank(self, step: DraftedStep) -> None:
-        report, ranking = step.drafts, self._planner.ranking
+        report, batch_state = step.drafts, self._planner.batch_state
         step.lengths = report.length.astype(np.int32)
-        rank(ranking, report.survival, step.lengths)
-        note_ranked(ranking, len(step.slots))
+        rank(batch_state, report.survival, step.lengths)
+        note_ranked(batch_state, len(step.slots))
 
     def _keep(self, step: DraftedStep) -> None:
         """Cut the ranked drafts to the budget."""
-        report, ranking = step.drafts, self._planner.ranking
-        before = float(ranking.step["price"][0])
-        keep_likeliest(ranking, report.survival, step.lengths, step.budget)
+        report, batch_state = step.drafts, self._planner.batch_state
+        before = float(batch_state.step["price"][0])
+        keep_likeliest(batch_state, report.survival, step.lengths, step.budget)
         if step.budget_limited:  # what did not fit was no choice
-            ranking.step["price"] = before
+            batch_state.step["price"] = before
 
     def learn(self, verified: VerifiedStep) -> None:
         """Take in what became of a step's drafts."""

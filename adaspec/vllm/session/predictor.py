@@ -118,7 +118,7 @@ class HostPredictor:
         rows.agree[:count], rows.seen[:count] = match.agree, match.seen
         rows.available[:count] = match.available
         rows.tail[:count], rows.candidate[:count] = tail, candidate
-        planner.ranking.step["price"] = price.item()
+        planner.batch_state.step["price"] = price.item()
         planner.state.record["factor"] = factors.numpy()
         stages.expect(self._pinned.address)
         return Step(

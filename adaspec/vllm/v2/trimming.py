@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adaspec.errors import ServingError
-from adaspec.policy.planner.budget import keep_likeliest, new_ranking, rank
+from adaspec.policy.planner.budget import keep_likeliest, new_batch_state, rank
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.session.drafting import has_kernels
 from adaspec.vllm.session.report import to_device
@@ -140,7 +140,7 @@ def trim_on_host(
     lengths, others = facts.copy()
     offered = survival.numpy()[slots.numpy()].astype(np.float64)
     offered = np.where(offered > 0, offered, 0.0)  # what is none is as good as 0
-    ranked = new_ranking(*offered.shape)
+    ranked = new_batch_state(*offered.shape)
     rank(ranked, offered, lengths)
     keep_likeliest(ranked, offered, lengths, budget)
     ends = len(lengths) + 1

@@ -41,10 +41,10 @@ def pinned(seed: int) -> tuple[Pinned, Planner]:
 def test_compiled_code_reads_and_writes_what_lies_behind_the_address() -> None:
     model, planner = pinned(0)
     # Arrays that are read-only or in pieces are copied.
-    mean = np.repeat(planner.ranking.mean, 2)[::2]
+    mean = np.repeat(planner.batch_state.mean, 2)[::2]
     planner.state.splice_expected.setflags(write=False)
-    kept = Pinned(planner._replace(ranking=planner.ranking._replace(mean=mean)))
-    np.testing.assert_array_equal(kept.value.ranking.mean, planner.ranking.mean)
+    kept = Pinned(planner._replace(batch_state=planner.batch_state._replace(mean=mean)))
+    np.testing.assert_array_equal(kept.value.batch_state.mean, planner.batch_state.mean)
     assert _seen(kept.address) == (
         planner.costs.beyond_s,
         4,

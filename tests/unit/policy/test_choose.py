@@ -17,7 +17,7 @@ from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
     keep_likeliest,
-    new_ranking,
+    new_batch_state,
     note_ranked,
     rank,
     ranked_budget,
@@ -43,7 +43,7 @@ def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, 
     costs = line("any", 1.0, 0.1).constants()
     pinned = pinned_planner([MODEL], costs, count, CAP, LONGEST_NEURAL, reads_drafts=True)
     planner, state = pinned.value, pinned.value.state
-    planner.limits["rows"], planner.ranking.step["price"] = count, price
+    planner.limits["rows"], planner.batch_state.step["price"] = count, price
     planner.rows.available[:] = rng.integers(0, CAP + 2, count)
     for row in range(count):
         state.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
@@ -122,7 +122,7 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     rng = np.random.default_rng(seed)
     costs = random_cost(rng).constants()
     table, lengths = offers(rng, rows)
-    ranking = new_ranking(rows, CAP)
+    batch_state = new_batch_state(rows, CAP)
 
     def worth(chosen) -> float:
         accepted = sum(table[row, :length].sum() for row, length in enumerate(chosen))
@@ -131,10 +131,10 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     best = max(
         worth(chosen) for chosen in itertools.product(*(range(length + 1) for length in lengths))
     )
-    rank(ranking, table, lengths)
-    room = ranked_budget(ranking, costs, rate, rows + reading)
+    rank(batch_state, table, lengths)
+    room = ranked_budget(batch_state, costs, rate, rows + reading)
     cut = lengths.copy()
-    keep_likeliest(ranking, table, cut, room)
+    keep_likeliest(batch_state, table, cut, room)
     assert cut.sum() == room
     assert worth(cut) == pytest.approx(best, abs=1e-9)
 
@@ -144,34 +144,34 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
 def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(seed, rows, room):
     rng = np.random.default_rng(seed)
     table, lengths = offers(rng, rows)
-    ranking = new_ranking(rows, CAP)
-    rank(ranking, table, lengths)
+    batch_state = new_batch_state(rows, CAP)
+    rank(batch_state, table, lengths)
     cut = lengths.copy()
-    keep_likeliest(ranking, table, cut, room)
+    keep_likeliest(batch_state, table, cut, room)
     assert cut.sum() == min(room, lengths.sum())
     kept = np.concatenate([table[row, : cut[row]] for row in range(rows)])
     out = np.concatenate([table[row, cut[row] : lengths[row]] for row in range(rows)])
     assert kept.min(initial=np.inf) >= out.max(initial=0.0)
-    price = float(ranking.step["price"][0])
+    price = float(batch_state.step["price"][0])
     assert price == (0.0 if not len(out) else kept.min() if room else out.max())
 
 
 def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> None:
     sizes, seconds = (8, 16, 32, 64, 65, 66), (1.08, 1.16, 1.32, 1.64, 5.0, 5.01)
     costs = CostModel("any", sizes, seconds, largest_graph=64).constants()
-    ranking, few = new_ranking(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
+    batch_state, few = new_batch_state(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
     lengths = np.full(4, CAP, np.int32)
     found = []
     for table in (few, np.full((4, CAP), 0.9)):
         for _ in range(40):
-            rank(ranking, table, lengths)
-            note_ranked(ranking, 4)
-        found.append(decide_budget(ranking, costs, 10.0, 4, 0, CAP))
+            rank(batch_state, table, lengths)
+            note_ranked(batch_state, 4)
+        found.append(decide_budget(batch_state, costs, 10.0, 4, 0, CAP))
     # 4 + 4 fill 8; 4 rows can draft 24 tokens at most.
     assert found == [4, 24]
     # With fewer rows there is less to verify, and prompts leave less of a captured size.
-    assert decide_budget(ranking, costs, 10.0, 2, 0, CAP) == 12
-    assert decide_budget(ranking, costs, 10.0, 4, 40, CAP) == 20
+    assert decide_budget(batch_state, costs, 10.0, 2, 0, CAP) == 12
+    assert decide_budget(batch_state, costs, 10.0, 4, 40, CAP) == 20
 
 
 def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
