@@ -41,6 +41,12 @@ PREPARED = {
     "work/fresh-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS --not-in eval/prompts "
     "--only math500 --only spec_bench --only cnn_dailymail --only sharegpt --only code_alpaca "
     "--count 80 -o work/fresh-prompts",
+    "work/fresh-summaries-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS "
+    "--not-in eval/prompts --not-in work/fresh-prompts --only spec_bench --only cnn_dailymail "
+    "--workload spec_bench/rag --workload cnn_dailymail --count 54 -o work/fresh-summaries-prompts",
+    "work/fresh-summaries": "python training/reference_pair/record_traces.py "
+    "--prompts work/fresh-summaries-prompts --target work/SmolLM2-135M-Instruct "
+    "--draft training/reference_pair/eagle3 -o work/fresh-summaries --work work/summaries",
     "work/fresh": "python training/reference_pair/record_traces.py --prompts work/fresh-prompts "
     "--target work/SmolLM2-135M-Instruct --draft training/reference_pair/eagle3 "
     "-o work/fresh --work work/fresh-recording",

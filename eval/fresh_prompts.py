@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--not-in", type=Path, action="append", default=[], metavar="FOLDER")
     parser.add_argument("--only", action="append", metavar="FILE", help="its name; repeatable")
+    parser.add_argument("--workload", action="append", help="of prompts; repeatable")
     parser.add_argument("--count", type=int, default=80, help="per file")
     parser.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()
@@ -72,7 +73,10 @@ def main() -> int:
         sys.exit(f"fresh_prompts: {options.prompts}: holds no such .jsonl file")
     options.out.mkdir(parents=True, exist_ok=True)
     for file in files:
-        prompts = drawn(records_in(file), known, options.count)
+        records = records_in(file)
+        if options.workload is not None:
+            records = [each for each in records if each["workload"] in options.workload]
+        prompts = drawn(records, known, options.count)
         known |= {key_of(asked(each)) for each in prompts}
         lines = "".join(json.dumps(each) + "\n" for each in prompts)
         (options.out / file.name).write_text(lines, encoding="utf-8")

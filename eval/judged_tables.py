@@ -44,8 +44,11 @@ DEFAULTS = {
     "fixed:neural:3": "over EAGLE with 3 tokens",
 }
 FRESH = "fresh-prompts"
-ON_FRESH_PROMPTS = {"reference-pair-h100": "of this pair", "general": "`general`"}
+ON_FRESH_PROMPTS = {"reference-pair-h100": "that of this pair", "general": "`general`"}
 """The policies that the report of fresh prompts judges -> what they are."""
+FRESH_COPIES = "fresh-summaries"
+COPYING = {"cnn_dailymail": "summaries", "spec_bench/rag": "answers from given texts"}
+"""The workloads of the report of prompts whose answers copy -> what they are."""
 SUFFIX = "suffix"
 REMEMBERING = {LLAMA: "llama-3.1-8b", PAIR: "reference-pair"}
 """Recordings -> what the policy with memory and its two reports are called by: in one of them the
@@ -116,18 +119,36 @@ def general_over_eagle(replayed: str) -> dict[int, float]:
 def fresh_prompts_table() -> list[list[str]]:
     """What policies gain on prompts that no trace holds."""
     speeds, leads = judged = _Judged.by(FRESH)
-    rows = [["policy", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]]
-    for policy, what in ON_FRESH_PROMPTS.items():
-        for load in judged.loads:
-            lead = leads[policy, load]
-            rows.append([
-                what,
-                str(load),
-                times(speeds[policy, load]),
-                with_interval(lead, "lift_over_vllm_best", "lift_over_vllm_best_ci95"),
-                with_interval(lead, "lift_over_static_best", "lift_ci95"),
-            ])  # fmt: skip
-    return without_repeats(rows)
+    first, other = ON_FRESH_PROMPTS
+    heads = [AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]
+    rows = [[*heads, f"{ON_FRESH_PROMPTS[other]} {OVER_VLLM}"]]
+    for load in judged.loads:
+        lead, other_lead = (leads[policy, load] for policy in (first, other))
+        rows.append([
+            str(load),
+            times(speeds[first, load]),
+            with_interval(lead, "lift_over_vllm_best", "lift_over_vllm_best_ci95"),
+            with_interval(lead, "lift_over_static_best", "lift_ci95"),
+            with_interval(other_lead, "lift_over_vllm_best", "lift_over_vllm_best_ci95"),
+        ])  # fmt: skip
+    return rows
+
+
+def fresh_summaries_table() -> list[list[str]]:
+    """What a policy gains where answers copy, on prompts that no trace holds."""
+    found = report(FRESH_COPIES)
+    speeds = {(row["workload"], *_cell(row)): row["speedup"] for row in found["rows"]}
+    loads = " / ".join(map(str, sorted({lead["concurrency"] for lead in found["headline"]})))
+    rows = [["answers", f"{OVER_NONE}, at {loads} {AT_ONCE}", OVER_VLLM, OVER_STATIC]]
+    for workload, what in COPYING.items():
+        leads = [lead for lead in found["headline"] if lead["workload"] == workload]
+        columns = [
+            [times(speeds[(workload, *_cell(lead))]) for lead in leads],
+            [percent(lead["lift_over_vllm_best"]) for lead in leads],
+            [percent(lead["lift_over_static_best"]) for lead in leads],
+        ]
+        rows.append([what, *map(_joined, columns)])
+    return rows
 
 
 def memory_table() -> list[list[str]]:

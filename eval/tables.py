@@ -9,6 +9,7 @@ from gpu_tables import GPU_REQUESTS, gpu_costs_table, gpu_speeds, gpu_table
 from judged_tables import (
     across_models_table,
     fresh_prompts_table,
+    fresh_summaries_table,
     general_over_eagle,
     memory_table,
 )
@@ -102,6 +103,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "gpu-costs": gpu_costs_table(),
         "general": across_models_table(),
         "fresh-prompts": fresh_prompts_table(),
+        "fresh-summaries": fresh_summaries_table(),
         "memory": memory_table(),
         "guard": guard_table(),
         "paper": paper_table(),
