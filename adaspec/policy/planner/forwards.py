@@ -37,6 +37,8 @@ _MEMORY = 4000.0
 """The means are over so many rows."""
 _LEAST = 1000.0
 """They are believed from so many rows on: a few requests."""
+_MOST_OF_STEP = 16.0
+"""A step counts as so many rows at most: they have the price and the throughput in common."""
 _MARGIN = 0.04
 """A drafter is paused that loses more than this share of what is emitted. Gains leave out that its
 tokens also tell which copies are right, so it is worth that much more than they say."""
@@ -76,9 +78,9 @@ def forwards_at(table: Array, running: int) -> int:
 @compiled
 def note_gain(drafter: Record, gain: float, cost: float, tokens: float, held: int) -> None:
     """Take in a step that ran the drafter for `held` rows: the means of its rows."""
-    about = drafter[0]
-    about.rows = min(about.rows + held, _MEMORY)
-    share = min(held / about.rows, 1.0)
+    about, weight = drafter[0], min(held, _MOST_OF_STEP)
+    about.rows = min(about.rows + weight, _MEMORY)
+    share = min(weight / about.rows, 1.0)
     about.net += share * (gain - cost - about.net)
     about.tokens += share * (tokens - about.tokens)
     if about.rows < _LEAST:
@@ -93,4 +95,4 @@ def note_gain(drafter: Record, gain: float, cost: float, tokens: float, held: in
 @compiled
 def count_pause(drafter: Record, rows: int) -> None:
     """Take in a step of so many rows that ran without the drafter."""
-    drafter[0].pause = max(drafter[0].pause - rows, 0.0)
+    drafter[0].pause = max(drafter[0].pause - min(rows, _MOST_OF_STEP), 0.0)
