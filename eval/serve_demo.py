@@ -23,8 +23,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -36,8 +38,15 @@ from rich.console import Console
 from rich.table import Table
 from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals, flags
 
+from adaspec.evaluate.page import page
+from adaspec.evaluate.table import Section
+from adaspec.evaluate.table import Table as TextTable
+from adaspec.trace.importers.texts import load_tokenizer
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import LoggedStep
 from adaspec.vllm.doctor import plugin_finding
 from adaspec.vllm.metrics import DRAFTERS, FORWARDS, PREFIX
+from adaspec.vllm.request_record import engine_id
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
@@ -63,7 +72,10 @@ NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
 MAX_TOKENS = 160
 PATIENCE_S = 600.0
 NOTHING = "-"
+SHOWN = "shown"
+"""The workload of the answers whose steps are shown."""
 SHOWN_LINES = 8
+SHOWN_STEPS = 8
 LOG_LINES = 15
 
 CODE = """\
@@ -185,11 +197,15 @@ def serve(arguments: argparse.Namespace) -> None:
         f"Starting vLLM with {arguments.target} and {arguments.policy}, and beside it one with "
         "vLLM's own n-gram drafting"
     )
-    config = {**speculative, "mode_file": str(mode_file)}
     ngram_log = arguments.log.with_name("ngram.log")
     with (
+        tempfile.TemporaryDirectory() as traces,
         ended_by_signals(),
-        running(arguments.target, config, arguments.log) as server,
+        running(
+            arguments.target,
+            {**speculative, "mode_file": str(mode_file), "trace_dir": traces},
+            arguments.log,
+        ) as server,
         running(arguments.target, NGRAM, ngram_log) as ngram,
     ):
         run_meanwhile(arguments.meanwhile)
@@ -200,10 +216,13 @@ def serve(arguments: argparse.Namespace) -> None:
         mode_file.write_text("serve")
         metrics = [read_metrics(server.address)]
         answers["adaspec"] = ask(
-            server.address, lambda: metrics.append(read_metrics(server.address))
+            server.address, lambda: metrics.append(read_metrics(server.address)), SHOWN
         )
         answers["vLLM's n-gram"] = ask(ngram.address)
+        server.stop()  # which ends its trace
+        steps = steps_of(Path(traces))
     show_answers(console, answers)
+    show_steps(console, steps, arguments.target, arguments.log.with_name("answers.html"))
     console.print(tokens_per_second(answers))
     console.print(drafts([after - before for before, after in pairwise(metrics)]))
     console.print(next_steps(arguments.target, speculative), markup=False)
@@ -270,25 +289,27 @@ def read_metrics(address: str) -> Metrics:
         return Metrics.read(response.read().decode())
 
 
-def ask(address: str, answered: Callable[[], None] = lambda: None) -> list[Answer]:
+def ask(
+    address: str, answered: Callable[[], None] = lambda: None, workload: str = "asked"
+) -> list[Answer]:
     """Greedy answers to all questions, through the model's chat template.
 
-    `answered` is called after each.
+    `answered` is called after each; the server's trace has them by their names in a workload.
     """
     answers = []
-    for question in QUESTIONS.values():
-        answers.append(_chat(address, question, MAX_TOKENS))
+    for name, question in QUESTIONS.items():
+        answers.append(_chat(address, question, MAX_TOKENS, engine_id(workload, name)))
         answered()
     return answers
 
 
-def _chat(address: str, question: str, tokens: int) -> Answer:
+def _chat(address: str, question: str, tokens: int, id: str = "hello") -> Answer:
     messages = [{"role": "user", "content": question}]
     asked = {"model": SERVED_NAME, "messages": messages, "max_tokens": tokens, "temperature": 0}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions",
         json.dumps(asked).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "X-Request-Id": id},
     )
     began = time.monotonic()
     with DIRECT.open(request, timeout=PATIENCE_S) as response:
@@ -306,6 +327,57 @@ def show_answers(console: Console, answers: dict[str, list[Answer]]) -> None:
     console.rule(align="left")
     same = "are the same" if len(texts) == 1 else "DIFFER, which they should not"
     console.print(f"The answers of {len(answers)} methods {same}. So small a model often errs.")
+
+
+def steps_of(traces: Path) -> dict[str, list[LoggedStep]]:
+    """The steps of each answer that is shown, from the traces of a server that has ended."""
+    steps = defaultdict(list)
+    for folder in traces.glob("logged-*"):
+        for step in TraceReader(folder).steps():
+            if step.workload == SHOWN:
+                steps[step.id].append(step)
+    return dict(steps)
+
+
+def show_steps(
+    console: Console, steps: dict[str, list[LoggedStep]], target: Path, file: Path
+) -> None:
+    """Print the first steps of the code edit as text, and write all of all answers to a page."""
+    if not steps:
+        return
+    decode = load_tokenizer(str(target)).decode
+    rows = {name: step_rows(each, decode) for name, each in steps.items()}
+    sections = [Section(name, [_steps_table("", each)]) for name, each in rows.items()]
+    file.write_text(page("What each step drafted", sections), "utf-8")
+    title = f"code edit: the first steps (all of all answers: {file})"
+    _steps_table(title, rows.get("code edit", [])[:SHOWN_STEPS]).print(console)
+
+
+def _steps_table(title: str, rows: list[list[str]]) -> TextTable:
+    heads = ("drafted by", "accepted", "rejected", "the model's own")
+    sentence = (
+        "What was accepted, with the model's own token behind it, is the answer, row by row. "
+        "'head' is the EAGLE head, 'copy' a copy of earlier text, with so many tokens drafted."
+    )
+    return TextTable(title, heads, rows, len(heads), sentence)
+
+
+def step_rows(steps: list[LoggedStep], decode: Callable[[list[int]], str]) -> list[list[str]]:
+    """The rows of an answer's steps: who drafted, then what was accepted, rejected and added."""
+
+    def text(tokens: Any) -> str:
+        return decode(tokens.tolist()).replace("\n", "↵")
+
+    output = steps[0].output_tokens
+    starts = [step.position for step in steps]
+    rows = [["the prompt", "", "", text(output[: starts[0]])]]
+    for step, start, end in zip(steps, starts, [*starts[1:], len(output)], strict=True):
+        own = start + step.accepted
+        counts = {"head": step.neural_len, "copy": step.ngram_len}
+        drafters = [f"{drafter} {count}" for drafter, count in counts.items() if count]
+        pieces = (output[start:own], step.drafted_tokens[step.accepted :], output[own:end])
+        rows.append([" + ".join(drafters) or NOTHING, *map(text, pieces)])
+    return rows
 
 
 def tokens_per_second(answers: dict[str, list[Answer]]) -> Table:
@@ -359,10 +431,10 @@ def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
 
     for source in DRAFTERS:
         if any(metrics.total("drafted_tokens_total", source=source) for metrics in columns):
-            row(f"accepted of drafted, {source}", partial(_acceptance, source=source))
+            row(f"accepted, {source}", partial(_acceptance, source=source))
     row("tokens per step", _emitted)
     for kind in FORWARDS:
-        name = f"drafter forwards, {kind.replace('_', '-')}"
+        name = f"forwards, {kind.replace('_', '-')}"
         row(
             name,
             lambda metrics, kind=kind: _count(metrics.total("drafter_forwards_total", kind=kind)),

@@ -45,7 +45,7 @@ def page(
 def _drawn(figure: Mapping[str, Any] | None, name: str) -> Markup | None:
     if figure is None:
         return None
-    config = {"displayModeBar": False, "responsive": True}
+    config = {"displayModeBar": False}
     drawn = to_html(
         figure, config, include_plotlyjs=False, full_html=False, validate=False, div_id=name
     )

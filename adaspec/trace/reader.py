@@ -49,6 +49,11 @@ def is_leftover(name: str) -> bool:
     return name.startswith(".") and name.endswith(UNFINISHED)
 
 
+def is_blank(folder: Path) -> bool:
+    """True for a folder without files, or with none but what a killed writer left."""
+    return all(is_leftover(each.name) for each in folder.iterdir())
+
+
 class TraceReader:
     """Reads a trace folder, complete or cut off; anything unsound in it is an error.
 

@@ -23,6 +23,7 @@ from adaspec.trace.reader import (
     COMPLETE,
     MANIFEST,
     TraceReader,
+    is_blank,
     is_leftover,
     is_shard,
     shard_name,
@@ -81,14 +82,18 @@ class TraceWriter:
         """How many shards are ended, the number of the open one."""
         self._has_unwritten = False
         self._open = True
-        is_empty = self._folder.is_dir() and not any(self._folder.iterdir())
-        self._is_new = is_empty or not (append and self._folder.exists())
+        blank = self._folder.is_dir() and is_blank(self._folder)
+        self._is_new = blank or not (append and self._folder.exists())
         if self._is_new:
-            self._begin(is_empty)
+            self._begin(blank)
         self._lock = self._locked()
         try:
             if not self._is_new:
                 self._continue()
+            with refusing(self.path, TraceError):
+                for file in self._folder.iterdir():
+                    if is_leftover(file.name) and file.is_file():
+                        file.unlink()
         except BaseException:
             self._release()
             raise
@@ -190,9 +195,9 @@ class TraceWriter:
             self._rows, self._groups, self._group_bytes = [], [], 0
             self._shards += 1
 
-    def _begin(self, is_empty: bool) -> None:
+    def _begin(self, blank: bool) -> None:
         manifest = self.manifest.to_json().encode()
-        if is_empty:
+        if blank:
             with self._new_file(MANIFEST) as file:
                 file.write(manifest)
         else:
@@ -215,9 +220,6 @@ class TraceWriter:
         self._shards = len(existing.shards)
         with refusing(self.path, TraceError):
             (self._folder / COMPLETE).unlink(missing_ok=True)
-            for file in self._folder.iterdir():
-                if is_leftover(file.name):
-                    file.unlink()
 
     def _new_file(self, name: str) -> AbstractContextManager[BinaryIO]:
         return new_file(self._folder / name, TraceError, _FILE_MODE, self.path / name)

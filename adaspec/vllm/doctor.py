@@ -252,13 +252,17 @@ def _model(model: str, policy: str | None, draft: str | None, draft_method: str 
         if doubts:
             advice = "see that it is of this target, or train one that is"
             raise _Problem("; ".join(facts), advice, warn=True)
+    elif draft is None:
+        spec, why = default_policy(target, None)
+        facts.append(
+            f"without a head it is served by '{spec}' ({why}); name a head by --draft, since with "
+            "one it may be another"
+        )
     else:
-        method = None
-        if draft is not None:
-            with suppress(AdaspecError):  # what is wrong with it is said of the head
-                method = drafter_method(draft, target, method=draft_method)
-        spec, why = default_policy(target, method)
-        facts.append(f"it is served by '{spec}' ({why})")
+        with suppress(AdaspecError):  # what is wrong with it is said of the head
+            check_there("drafter", draft)
+            spec, why = default_policy(target, drafter_method(draft, target, method=draft_method))
+            facts.append(f"with that head it is served by '{spec}' ({why})")
     return "; ".join(facts)
 
 

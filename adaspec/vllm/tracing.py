@@ -10,7 +10,7 @@ from pathlib import Path
 from adaspec.errors import ServingError, TraceError
 from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.reader import TraceReader
+from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import lock
 from adaspec.vllm.compatibility import installed_version
@@ -77,7 +77,7 @@ def recorder_of(serving: Serving, counters: Counters) -> Recorder:
 
 def check_can_continue(folder: Path, manifest: Manifest) -> None:
     """Refuse a folder with a trace that rows cannot be appended to, so that the start fails."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir() or is_blank(folder):
         return
     try:
         os.close(lock(folder))

@@ -1,13 +1,17 @@
 """The demo's last part and vLLM's installation, run where something is lacking."""
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from adaspec.trace.schema import LoggedStep
 
 CHECKOUT = Path(__file__).parents[2]
 SERVE = CHECKOUT / "eval" / "serve_demo.py"
@@ -169,6 +173,39 @@ def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path,
     assert '"method": "ngram"' in (tmp_path / "ngram.log").read_text()
     for log in ("server.log", "ngram.log"):
         assert is_gone(server_pid(tmp_path / log))
+
+
+def test_steps_are_shown_as_text_that_adds_up_to_the_answer(monkeypatch):
+    monkeypatch.syspath_prepend(SERVE.parent)
+    step_rows = runpy.run_path(str(SERVE))["step_rows"]
+    answer, wrong = np.arange(7), np.array([1, 2, 3, 9])
+    key = {"workload": "shown", "id": "talk", "ngram_len": 3}
+    steps = [
+        LoggedStep(
+            **key,
+            step=0,
+            position=1,
+            draft_len=4,
+            accepted=3,
+            neural_len=1,
+            drafted_tokens=wrong,
+            output_tokens=answer,
+        ),
+        LoggedStep(
+            **key | {"ngram_len": 0},
+            step=1,
+            position=5,
+            draft_len=0,
+            accepted=0,
+            neural_len=0,
+            drafted_tokens=wrong[:0],
+        ),
+    ]
+    assert step_rows(steps, lambda tokens: "".join(map(str, tokens)).replace("2", "\n")) == [
+        ["the prompt", "", "", "0"],
+        ["head 1 + copy 3", "1↵3", "9", "4"],
+        ["-", "", "", "56"],
+    ]
 
 
 def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):

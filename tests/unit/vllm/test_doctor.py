@@ -123,7 +123,7 @@ def test_a_model_is_looked_at_and_the_policy_that_would_serve_it_is_named(no_vll
     assert parts["model"].ok
     assert "head" not in parts
     assert "LlamaForCausalLM with 128 tokens" in parts["model"].found
-    assert "it is served by 'general' (for any model" in parts["model"].found
+    assert "without a head it is served by 'general' (for any model" in parts["model"].found
 
 
 def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkeypatch):
