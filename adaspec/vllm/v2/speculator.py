@@ -47,6 +47,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
     class Following(base):
         adaspec_session: Session
         adaspec_reading: Reading
+        num_speculative_steps: int
         adaspec_dummy_forwards: int | None = None
         """How often it runs in steps without requests; None: as often as it can."""
 
