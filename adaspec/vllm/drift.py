@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy
-from adaspec.vllm.events import SOURCES, Observers
+from adaspec.vllm.events import DRAFT_SOURCES, Observers
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -41,7 +41,7 @@ class Drift:
             )
         ratios = self._policy.acceptance_ratios()
         self._observers.notify("recalibrated", ratios)
-        for source, share in zip(SOURCES[1:], ratios, strict=True):
+        for source, share in zip(DRAFT_SOURCES, ratios, strict=True):
             if share < DRIFTED and source not in self._drifted:
                 self._drifted.add(source)
                 log.warning(

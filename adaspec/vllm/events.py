@@ -170,6 +170,8 @@ def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
 
 
 SOURCES = ("none", "ngram", "neural", "splice")
+DRAFT_SOURCES = SOURCES[1:]
+"""Those of drafts that are not empty."""
 
 
 def source_of(neural_len: int, ngram_len: int) -> str:

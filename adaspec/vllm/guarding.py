@@ -49,40 +49,17 @@ def state_of(guarded: Guarded | None) -> str:
     return PLAN if guarded is None else guarded.state
 
 
-def send_guard(
-    scheduler: Any,
-    guard: Guard,
-    serves: Callable[[], bool],
-    clock: Callable[[], float] = time.perf_counter,
-) -> None:
-    """Make a scheduler tell the guard of its steps, and send the guard's state along with each.
-
-    `serves` says whether speculation is on at all; if not, nothing is judged.
-    """
-    timed = scheduler.adaspec_timed = TimedSteps(scheduler, guard, serves, clock)
-    update_after_schedule = scheduler._update_after_schedule
-    update_from_output = scheduler.update_from_output
-
-    def update_with_guard(scheduler_output: Any) -> None:
-        setattr(scheduler_output, ATTRIBUTE, timed.begin(scheduler_output))
-        update_after_schedule(scheduler_output)
-
-    def update_and_note(scheduler_output: Any, model_runner_output: Any) -> Any:
-        timed.end(scheduler_output, model_runner_output)
-        result = update_from_output(scheduler_output, model_runner_output)
-        timed.is_busy = scheduler.has_unfinished_requests()
-        return result
-
-    scheduler._update_after_schedule = update_with_guard
-    scheduler.update_from_output = update_and_note
-
-
 class TimedSteps:
-    """The steps of one scheduler, as its guard is told of them; none of its methods raises."""
+    """The steps of one scheduler, as its guard is told of them; `begin` and `end` never raise."""
 
     def __init__(
-        self, scheduler: Any, guard: Guard, serves: Callable[[], bool], clock: Callable[[], float]
+        self,
+        scheduler: Any,
+        guard: Guard,
+        serves: Callable[[], bool],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`serves` says whether speculation is on at all; if not, nothing is judged."""
         self.scheduler, self.guard, self.serves, self.clock = scheduler, guard, serves, clock
         self.is_busy = False
         """Whether the next step follows the last one at once."""

@@ -20,8 +20,8 @@ from typing import Any
 from adaspec.policy.guard import HOLD, WORDS
 from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.vllm.events import (
+    DRAFT_SOURCES,
     REASONS,
-    SOURCES,
     DraftedStep,
     Fault,
     Observer,
@@ -35,7 +35,6 @@ from adaspec.vllm.options import MODES
 PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
 """The environment variable that names the folder to every process of a server."""
-DRAFTERS = ("ngram", "neural", "splice")
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets for draft lengths."""
 TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
@@ -84,7 +83,7 @@ class Metric:
 
 
 _DECISIONS = tuple(f"{source}/{reason}" for source in REASONS for reason in REASONS[source])
-_BY_SOURCE = (("source",), DRAFTERS)
+_BY_SOURCE = (("source",), DRAFT_SOURCES)
 _BY_DRAFTED = (("drafted",), DRAFTED)
 METRICS = (
     Metric("drafted_tokens", "Tokens verified.", *_BY_SOURCE),
@@ -155,7 +154,7 @@ METRICS = (
         "Accepted tokens over those that the trained model expected, in about the last thousand "
         "drafts of each source; 0 until enough were drafted. Far below 1: train it again.",
         ("source",),
-        SOURCES[1:],
+        DRAFT_SOURCES,
         is_gauge=True,
     ),
     Metric(
@@ -313,7 +312,7 @@ class MetricsObserver(Observer):
 
     def recalibrated(self, came: list[float]) -> None:
         """Note what comes of drafts."""
-        for source, share in zip(SOURCES[1:], came, strict=True):
+        for source, share in zip(DRAFT_SOURCES, came, strict=True):
             if share == share:  # NaN: too little is known
                 self.counters.put(f"accepted_over_expected/{source}", share)
 

@@ -15,7 +15,7 @@ from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.events import Fault
 from adaspec.vllm.guarding import ATTRIBUTE as GUARD
-from adaspec.vllm.guarding import LAGS, Guarded, send_guard, state_of
+from adaspec.vllm.guarding import LAGS, Guarded, TimedSteps, state_of
 from adaspec.vllm.mode_file import ATTRIBUTE as MODE
 from adaspec.vllm.mode_file import ModeFile, Told
 from adaspec.vllm.patching import ATTRIBUTE
@@ -31,62 +31,77 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
-    made: Any = base(vllm_config, *args, **kwargs)
+    made: Any = following(base)(vllm_config, *args, **kwargs)
     options = getattr(vllm_config.speculative_config, ATTRIBUTE)
-    if options.runner == "V2":
-        follow_length(made)
+    made.adaspec_sets_length = options.runner == "V2"
     file = None if options.mode_file is None else ModeFile(options.mode_file, options.mode)
-    if file is not None:
-        send_mode(made, file)
+    made.adaspec_mode_file = file
     if options.is_guarded:
         cost = cost_from_document(options.costs, "costs")
         cost = cost.under(ASYNC if options.runner == "V2" else SYNC)
         guard = Guard(plain_seconds(cost), LAGS[options.runner])
-        send_guard(made, guard, lambda: (options if file is None else file).mode == "serve")
+        made.adaspec_timed = TimedSteps(
+            made, guard, lambda: (options if file is None else file).mode == "serve"
+        )
     return made
 
 
-def follow_length(scheduler: Any) -> None:
-    """Make a scheduler schedule drafts as long as the session says, if it says so.
+def following(base: Any) -> Any:
+    """The class of a scheduler that says more of its steps than `base` does."""
+    return type(f"AdaSpec{base.__name__}", (_Following, base), {})
 
-    Where many requests run, drafts take at most half of a step's room for tokens: of most few
-    tokens are verified, and new prompts have to be read.
-    """
-    length: list[int] = []
-    update_after_schedule = scheduler._update_after_schedule
-    update_from_output = scheduler.update_from_output
 
-    def update_with_length(scheduler_output: Any) -> None:
-        if length:
-            speculates = state_of(getattr(scheduler_output, GUARD, None)) == PLAN
-            scheduler_output.num_spec_tokens_to_schedule = length[0] if speculates else 0
-        rows = max(len(scheduler.running), 1)
-        room = scheduler.max_num_scheduled_tokens // (2 * rows) - 1
-        scheduler_output.num_spec_tokens_to_schedule = max(
-            min(scheduler_output.num_spec_tokens_to_schedule, room), 0
-        )
-        update_after_schedule(scheduler_output)
+class _Following:
+    """What differs from vLLM's own schedulers."""
 
-    def take_length(scheduler_output: Any, model_runner_output: Any) -> Any:
-        told = getattr(model_runner_output, LENGTH, None)
+    adaspec_mode_file: ModeFile | None = None
+    adaspec_timed: TimedSteps | None = None
+    """The steps as the guard is told of them; None where nothing is guarded."""
+    adaspec_sets_length = False
+    """Whether it says how long all drafts of a step are."""
+    adaspec_length: int | None = None
+    """How long the session says that they shall be, if it says so."""
+    running: Any
+    max_num_scheduled_tokens: int
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """A step, with the mode in which it is served, where a file says that."""
+        told = None if self.adaspec_mode_file is None else self.adaspec_mode_file.read()
+        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         if told is not None:
-            length[:] = [told]
-        return update_from_output(scheduler_output, model_runner_output)
-
-    scheduler._update_after_schedule, scheduler.update_from_output = update_with_length, take_length
-
-
-def send_mode(scheduler: Any, file: ModeFile) -> None:
-    """Make a scheduler say in every step that it schedules in which mode the step is served."""
-    schedule = scheduler.schedule
-
-    def schedule_with_mode(*args: Any, **kwargs: Any) -> Any:
-        told = file.read()
-        output = schedule(*args, **kwargs)
-        setattr(output, MODE, told)
+            setattr(output, MODE, told)
         return output
 
-    scheduler.schedule = schedule_with_mode
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        """Say of a step what the guard says, and how long its drafts are."""
+        if self.adaspec_timed is not None:
+            setattr(scheduler_output, GUARD, self.adaspec_timed.begin(scheduler_output))
+        if self.adaspec_sets_length:
+            scheduler_output.num_spec_tokens_to_schedule = self._adaspec_length_of(scheduler_output)
+        super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
+
+    def _adaspec_length_of(self, scheduler_output: Any) -> int:
+        """How long the drafts of a step are.
+
+        Where many requests run, drafts take at most half of a step's room for tokens: of most few
+        tokens are verified, and new prompts have to be read.
+        """
+        length: int = scheduler_output.num_spec_tokens_to_schedule
+        if self.adaspec_length is not None:
+            speculates = state_of(getattr(scheduler_output, GUARD, None)) == PLAN
+            length = self.adaspec_length if speculates else 0
+        rows = max(len(self.running), 1)
+        return max(min(length, self.max_num_scheduled_tokens // (2 * rows) - 1), 0)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Take in what came of a step, and how long the session wants drafts to be."""
+        self.adaspec_length = getattr(model_runner_output, LENGTH, self.adaspec_length)
+        if self.adaspec_timed is not None:
+            self.adaspec_timed.end(scheduler_output, model_runner_output)
+        result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if self.adaspec_timed is not None:
+            self.adaspec_timed.is_busy = self.has_unfinished_requests()  # type: ignore[attr-defined]
+        return result
 
 
 def follow(session: Any, scheduled: Any) -> None:

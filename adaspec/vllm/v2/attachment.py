@@ -30,9 +30,9 @@ def attach(runner: Any, options: Options) -> None:
         speculator.take_over(runner, runner.adaspec_session)
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
-    runner.initialize_kv_cache = _with_trimming(runner, runner.initialize_kv_cache)
-    runner.execute_model = _with_requests(runner, runner.execute_model)
-    runner.sample_tokens = _with_length(runner, runner.sample_tokens)
+    hooks = Hooks(runner)
+    runner.initialize_kv_cache = hooks.initialize
+    runner.execute_model, runner.sample_tokens = hooks.execute, hooks.sample
 
 
 def keep_text_on_device(runner: Any) -> None:
@@ -58,36 +58,49 @@ def serve_by(runner: Any, policy: ServedPolicy, **changes: Any) -> Session:
     return session
 
 
-def _with_trimming(runner: Any, original: Any) -> Any:
-    """Wrap `initialize_kv_cache`, which creates the manager that trims drafts."""
+class Hooks:
+    """What a runner calls as it starts, and in every step."""
 
-    def initialize_kv_cache(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        manager = runner.adaptive_verification
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._initialize = runner.initialize_kv_cache
+        self._execute, self._sample = runner.execute_model, runner.sample_tokens
+
+    def initialize(self, *args: Any, **kwargs: Any) -> Any:
+        """`initialize_kv_cache`, which creates the manager that trims drafts."""
+        result, runner = self._initialize(*args, **kwargs), self._runner
+        manager, session = runner.adaptive_verification, runner.adaspec_session
         if manager is not None:
             largest = trimming.largest_graph(runner.vllm_config.compilation_config)
-            trimming.take_over(manager, runner.adaspec_session, largest)
+            trimming.take_over(manager, session, largest)
             runner.rejection_sampler.enable_adaptive_verification = True
-            runner.adaspec_session.follows_budget = True
+            session.follows_budget = True
         return result
 
-    return initialize_kv_cache
-
-
-def _with_requests(runner: Any, original: Any) -> Any:
-    """Wrap `execute_model`, to see which requests are let in and which have ended."""
-
-    def execute_model(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        """See which requests are let in and which have ended, then `execute_model`."""
         if not kwargs.get("dummy_run"):
-            follow(runner.adaspec_session, scheduler_output)
-            runner.adaspec_session.leave(sorted(scheduler_output.finished_req_ids))
+            session: Session = self._runner.adaspec_session
+            follow(session, scheduler_output)
+            session.leave(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
-                runner.adaspec_session.arrive(_request(request, runner.max_model_len))
+                session.arrive(_request(request, self._runner.max_model_len))
             if not scheduler_output.total_num_scheduled_tokens:
-                runner.adaspec_session.idle()
-        return original(scheduler_output, *args, **kwargs)
+                session.idle()
+        return self._execute(scheduler_output, *args, **kwargs)
 
-    return execute_model
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        """`sample_tokens`; then the scheduler is told how long drafts shall be, observers all else.
+
+        By now the device has all of the step's work.
+        """
+        output, session = self._sample(*args, **kwargs), self._runner.adaspec_session
+        session.tell()
+        length = session.length
+        made = getattr(output, "model_runner_output", output)
+        if made is not None and length is not None:
+            setattr(made, LENGTH, length)
+        return output
 
 
 def _request(data: Any, max_model_len: int) -> RunningRequest:
@@ -96,21 +109,3 @@ def _request(data: Any, max_model_len: int) -> RunningRequest:
     prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])
     params, key = data.sampling_params, owner_key(data)
     return RunningRequest(data.req_id, prompt, output, params, key, max_model_len)
-
-
-def _with_length(runner: Any, original: Any) -> Any:
-    """Wrap `sample_tokens`, to tell the scheduler how long drafts shall be, and observers all else.
-
-    By now the device has all of the step's work.
-    """
-
-    def sample_tokens(*args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
-        runner.adaspec_session.tell()
-        length = runner.adaspec_session.length
-        made = getattr(output, "model_runner_output", output)
-        if made is not None and length is not None:
-            setattr(made, LENGTH, length)
-        return output
-
-    return sample_tokens

@@ -20,17 +20,9 @@ def take_over(runner: Any, session: Session) -> None:
     speculator = runner.speculator
     base = type(speculator)
     is_neural = hasattr(base, "sample_draft")
-    members: dict[str, Any] = {"propose": _propose(base, is_neural)}
-    if is_neural:
-        members |= {"sample_draft": _sample_draft, "load_model": _load_model(base)}
-    if hasattr(base, "_generate_fused_drafts"):
-        members["init_cudagraph_manager"] = _init_cudagraph_manager(base, runner)
-    # A class with one base has the layout of the object that it is given to.
-    speculator.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
-    # How often it runs in steps without requests, if not as often as it can.
-    speculator.adaspec_dummy_forwards = None
+    speculator.__class__ = _following(base, runner, is_neural)
     rows, cap = runner.max_num_reqs, speculator.num_speculative_steps
-    speculator.adaspec_session, speculator.adaspec_states = session, runner.req_states
+    speculator.adaspec_session = session
     warm_up(runner, session)
     speculator.adaspec_reading = Reading(speculator, rows, runner.device)
     if not is_neural:
@@ -45,113 +37,114 @@ def warm_up(runner: Any, session: Session) -> None:
     session.drafting.warm_up(batch_of(runner.req_states, slots, holds, counts, counts))
 
 
-def _sample_draft(
-    self: Any,
-    hidden_states: Tensor,
-    sample_src_positions: Tensor,
-    idx_mapping: Tensor,
-    temperature: Tensor,
-    seeds: Tensor,
-    draft_step: Tensor,
-    draft_logits: Tensor | None,
-    spec_step_idx: int = 0,
-) -> Tensor:
-    """Draft greedily, and keep what the logits say of the token."""
-    tokens: Tensor = self.adaspec_reading.read(hidden_states, draft_step, spec_step_idx)
-    return tokens
+def _following(base: Any, runner: Any, is_neural: bool) -> Any:
+    """A speculator's class that follows the session.
 
+    It has no other base: so it has the layout of the objects that it is given to.
+    """
+    states = runner.req_states
 
-def _load_model(base: Any) -> Any:
-    """`load_model` of the base, and a look at the head that it loaded."""
+    class Following(base):
+        adaspec_session: Session
+        adaspec_reading: Reading
+        num_speculative_steps: int
+        adaspec_dummy_forwards: int | None = None
+        """How often it runs in steps without requests; None: as often as it can."""
 
-    def load_model(self: Any, *args: Any, **kwargs: Any) -> None:
-        base.load_model(self, *args, **kwargs)
-        self.adaspec_reading.load()
+        def load_model(self, *args: Any, **kwargs: Any) -> None:
+            """Load as vLLM does, then look at the head."""
+            super().load_model(*args, **kwargs)
+            self.adaspec_reading.load()
 
-    return load_model
+        def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
+            """As vLLM does, and say what to capture."""
+            super().init_cudagraph_manager(cudagraph_mode)
+            if not hasattr(base, "_generate_fused_drafts"):
+                return
+            if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
+                take_any_length(self, cudagraph_mode)
+            capture_forwards(self, range(2, self.adaspec_session.most_forwards + 1))
 
+        def sample_draft(
+            self,
+            hidden_states: Tensor,
+            sample_src_positions: Tensor,
+            idx_mapping: Tensor,
+            temperature: Tensor,
+            seeds: Tensor,
+            draft_step: Tensor,
+            draft_logits: Tensor | None,
+            spec_step_idx: int = 0,
+        ) -> Tensor:
+            """Draft greedily, and keep what the logits say of the token."""
+            return self.adaspec_reading.read(hidden_states, draft_step, spec_step_idx)
 
-def _init_cudagraph_manager(base: Any, runner: Any) -> Any:
-    """`init_cudagraph_manager` of the base, and a word on what to capture."""
+        @torch.inference_mode()
+        def propose(
+            self,
+            input_batch: Any,
+            attn_metadata: Any,
+            slot_mappings: Any,
+            last_hidden_states: Tensor,
+            aux_hidden_states: Any,
+            num_sampled: Tensor,
+            num_rejected: Tensor,
+            *args: Any,
+            num_speculative_tokens: int | None = None,
+            dummy_run: bool = False,
+            **kwargs: Any,
+        ) -> Tensor:
+            """The drafts that the session chooses, for which the head runs as often as it says."""
 
-    def init_cudagraph_manager(self: Any, cudagraph_mode: Any) -> None:
-        base.init_cudagraph_manager(self, cudagraph_mode)
-        if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
-            take_any_length(self, cudagraph_mode)
-        capture_forwards(self, range(2, self.adaspec_session.most_forwards + 1))
+            def run_drafter(forwards: int) -> Tensor:
+                tell_longest_row(self, input_batch)
+                most = self.num_speculative_steps
+                if base.__name__ == "StandaloneARSpeculator":
+                    # Whatever it is asked for, it runs as often as it says, and at least once.
+                    self.num_speculative_steps = max(forwards, 1)
+                try:
+                    drafted: Tensor = super(Following, self).propose(
+                        input_batch,
+                        attn_metadata,
+                        slot_mappings,
+                        last_hidden_states,
+                        aux_hidden_states,
+                        num_sampled,
+                        num_rejected,
+                        *args,
+                        num_speculative_tokens=forwards,
+                        dummy_run=dummy_run,
+                        **kwargs,
+                    )
+                finally:
+                    self.num_speculative_steps = most
+                return drafted
 
-    return init_cudagraph_manager
+            def batch(holds: Tensor) -> Batch:
+                return batch_of(states, input_batch.idx_mapping, holds, num_sampled, num_rejected)
 
+            target: Tensor = self.draft_tokens if is_neural else self.drafts
+            if dummy_run:
+                asked = self.adaspec_dummy_forwards
+                forwards = self.num_speculative_steps if asked is None else asked
+                return run_drafter(forwards) if forwards else target
+            session, count = self.adaspec_session, input_batch.num_reqs
+            forwards = session.begin(rows_of(input_batch, states), batch) or 0
+            drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
+            if is_neural and (forwards or session.keeps_alive):
+                drafted = run_drafter(forwards)[:, :forwards].clone()
+            drafts = session.finish(drafted, self.adaspec_reading.confidences[:, :count])
+            survival = self.draft_token_confidence_probs[:count]
+            if drafts is None:
+                target[:count].zero_()
+                survival.zero_()
+            else:
+                target[:count] = drafts.tokens
+                survival.copy_(drafts.survival)
+            return target[:count]
 
-def _propose(base: Any, is_neural: bool) -> Any:
-    """`propose` in place of the base's."""
-
-    @torch.inference_mode()
-    def propose(
-        self: Any,
-        input_batch: Any,
-        attn_metadata: Any,
-        slot_mappings: Any,
-        last_hidden_states: Tensor,
-        aux_hidden_states: Any,
-        num_sampled: Tensor,
-        num_rejected: Tensor,
-        *args: Any,
-        num_speculative_tokens: int | None = None,
-        dummy_run: bool = False,
-        **kwargs: Any,
-    ) -> Tensor:
-        def run_drafter(forwards: int) -> Tensor:
-            most = self.num_speculative_steps
-            tell_longest_row(self, input_batch)
-            if base.__name__ == "StandaloneARSpeculator":
-                # Whatever it is asked for, it runs as often as it says, and at least once.
-                self.num_speculative_steps = max(forwards, 1)
-            try:
-                drafted: Tensor = base.propose(
-                    self,
-                    input_batch,
-                    attn_metadata,
-                    slot_mappings,
-                    last_hidden_states,
-                    aux_hidden_states,
-                    num_sampled,
-                    num_rejected,
-                    *args,
-                    num_speculative_tokens=forwards,
-                    dummy_run=dummy_run,
-                    **kwargs,
-                )
-            finally:
-                self.num_speculative_steps = most
-            return drafted
-
-        target: Tensor = self.draft_tokens if is_neural else self.drafts
-        if dummy_run:
-            forwards = self.adaspec_dummy_forwards
-            forwards = self.num_speculative_steps if forwards is None else forwards
-            return run_drafter(forwards) if forwards else target
-        session: Session = self.adaspec_session
-        count = input_batch.num_reqs
-        states = self.adaspec_states
-
-        def batch(holds: Tensor) -> Batch:
-            return batch_of(states, input_batch.idx_mapping, holds, num_sampled, num_rejected)
-
-        forwards = session.begin(rows_of(input_batch, states), batch)
-        drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
-        if is_neural and (forwards or session.keeps_alive):
-            drafted = run_drafter(forwards or 0)[:, : forwards or 0].clone()
-        drafts = session.finish(drafted, self.adaspec_reading.confidences[:, :count])
-        survival = self.draft_token_confidence_probs[:count]
-        if drafts is None:
-            target[:count], _ = 0, survival.zero_()
-        else:
-            target[:count] = drafts.tokens
-            survival.copy_(drafts.survival)
-        return target[:count]
-
-    return propose
+    Following.__name__ = f"AdaSpec{base.__name__}"
+    return Following
 
 
 def batch_of(states: Any, slots: Tensor, holds: Tensor, sampled: Tensor, rejected: Tensor) -> Batch:

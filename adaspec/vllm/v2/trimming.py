@@ -33,10 +33,7 @@ def take_over(manager: Any, session: Session, largest_graph: int | None) -> None
             "method 'adaspec' does not go with batch-sharded sampling, which waits for the number "
             "of verified drafts of every row: switch it off"
         )
-    members = {
-        name: function for name, function in vars(_Trimming).items() if not name.startswith("__")
-    }
-    manager.__class__ = type(f"AdaSpec{base.__name__}", (base,), members)
+    manager.__class__ = type(f"AdaSpec{base.__name__}", (_Trimming, base), {})
     manager.adaspec_session, manager.adaspec_largest_graph = session, largest_graph
     # vLLM 0.33 asks what became of each row's draft on the host, where that is not known before.
     manager.adaspec_unknown_counts = hasattr(sys.modules[base.__module__], "AdmittedDraftCounts")
@@ -52,7 +49,7 @@ def warm_up(manager: Any) -> None:
 
 
 class _Trimming:
-    """What differs from vLLM's own manager."""
+    """What differs from vLLM's own manager, whose class has this as its first base."""
 
     adaspec_session: Session
     adaspec_largest_graph: int | None

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from adaspec.vllm.events import Fault
-from adaspec.vllm.guarding import ATTRIBUTE, Guarded, send_guard, state_of
-from adaspec.vllm.scheduler import follow
+from adaspec.vllm.guarding import ATTRIBUTE, Guarded, TimedSteps, state_of
+from adaspec.vllm.scheduler import follow, following
 
 
 class Scheduler:
-    """As much of vLLM's as is wrapped, with steps of a number of requests that decode."""
+    """As much of vLLM's as is followed, with steps of a number of requests that decode."""
 
     def __init__(self, rows=4):
         self.requests = {f"r{at}": SimpleNamespace(num_computed_tokens=100) for at in range(rows)}
@@ -69,8 +69,11 @@ def output_of(*counts):
 @pytest.fixture
 def made():
     """A guarded scheduler, its guard, and what its clock says."""
-    scheduler, guard, clock = Scheduler(), Told(), SimpleNamespace(now_s=0.0, serves=True)
-    send_guard(scheduler, guard, lambda: clock.serves, lambda: clock.now_s)
+    scheduler, guard = following(Scheduler)(), Told()
+    clock = SimpleNamespace(now_s=0.0, serves=True)
+    scheduler.adaspec_timed = TimedSteps(
+        scheduler, guard, lambda: clock.serves, lambda: clock.now_s
+    )
     return scheduler, guard, clock
 
 

@@ -8,7 +8,7 @@ import pytest
 from adaspec.vllm import mode_file
 from adaspec.vllm.mode_file import ATTRIBUTE, WORDS, ModeFile, Told
 from adaspec.vllm.options import MODES
-from adaspec.vllm.scheduler import send_mode
+from adaspec.vllm.scheduler import following
 
 
 @pytest.fixture
@@ -60,8 +60,9 @@ def test_what_says_no_mode_keeps_the_mode_and_is_told_once(path, caplog, content
 
 def test_a_scheduled_step_carries_the_mode_to_all_ranks(path):
     path.write_text("off")
-    scheduler = types.SimpleNamespace(schedule=lambda: types.SimpleNamespace(tokens=3))
-    send_mode(scheduler, ModeFile(str(path), "serve"))
+    base = type("Scheduler", (), {"schedule": lambda self: types.SimpleNamespace(tokens=3)})
+    scheduler = following(base)()
+    scheduler.adaspec_mode_file = ModeFile(str(path), "serve")
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
     assert getattr(step, ATTRIBUTE) == Told("off", "")
     assert step.tokens == 3

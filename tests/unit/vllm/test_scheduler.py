@@ -6,21 +6,28 @@ import pytest
 
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.vllm.guarding import ATTRIBUTE, Guarded
-from adaspec.vllm.scheduler import LENGTH, follow_length
+from adaspec.vllm.scheduler import LENGTH, following
 
 LONGEST = 48
+
+
+class Scheduler:
+    """As much of vLLM's as is followed."""
+
+    max_num_scheduled_tokens = 8192
+
+    def _update_after_schedule(self, scheduler_output):
+        pass
+
+    def update_from_output(self, scheduler_output, model_runner_output):
+        pass
 
 
 @pytest.fixture
 def scheduled():
     """Schedules a step of so many requests by the guard's state; how long its drafts are."""
-    scheduler = SimpleNamespace(
-        max_num_scheduled_tokens=8192,
-        running=[],
-        _update_after_schedule=lambda step: None,
-        update_from_output=lambda step, output: None,
-    )
-    follow_length(scheduler)
+    scheduler = following(Scheduler)()
+    scheduler.adaspec_sets_length = True
 
     def schedule(running, word=PLAN, told=None):
         if told is not None:
