@@ -38,25 +38,33 @@ def made(options, scheduler_cls=None, takes_v2=True):
     return config.scheduler_config.scheduler_cls
 
 
-def test_a_guard_is_in_our_scheduler_alone(caplog):
-    guarded = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
-    assert made(guarded) == scheduler.PATH
-    assert made(replace(guarded, guard=False)) is None
-    assert made(replace(guarded, mode="record")) is None
-    assert made(replace(guarded, record_fraction=0.1)) is None
-    assert made(replace(guarded, record_fraction=0.0)) == scheduler.PATH
+GUARDED = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
+
+
+@pytest.mark.parametrize(
+    ("options", "takes_v2", "expected"),
+    [
+        (GUARDED, True, scheduler.PATH),
+        (replace(GUARDED, guard=False), True, None),
+        (replace(GUARDED, mode="record"), True, None),
+        (replace(GUARDED, record_fraction=0.1), True, None),
+        (replace(GUARDED, record_fraction=0.0), True, scheduler.PATH),
+        (Options(runner="V1"), True, None),
+        (Options(runner="V1", mode_file="x"), True, scheduler.PATH),
+        (Options(runner="V2"), True, scheduler.PATH),
+        (Options(runner="V2"), False, None),
+        (Options(runner="V2", mode_file="x"), False, scheduler.PATH),
+    ],
+)
+def test_the_scheduler_is_ours_where_it_has_something_to_say(options, takes_v2, expected, caplog):
+    assert made(options, takes_v2=takes_v2) == expected
     assert not caplog.records
-    assert made(guarded, scheduler_cls="their.own") == "their.own"
-    assert "no guard" in caplog.text
 
 
-def test_the_scheduler_is_ours_where_it_has_something_to_say():
-    assert made(Options(runner="V1")) is None
-    assert made(Options(runner="V1", mode_file="x")) == scheduler.PATH
-    assert made(Options(runner="V2")) == scheduler.PATH
-    assert made(Options(runner="V2"), takes_v2=False) is None
-    assert made(Options(runner="V2", mode_file="x"), takes_v2=False) == scheduler.PATH
-    assert made(Options(runner="V2"), scheduler_cls="their.own") == "their.own"
+@pytest.mark.parametrize("options", [GUARDED, Options(runner="V2")])
+def test_another_scheduler_stays_and_has_no_guard(options, caplog):
+    assert made(options, scheduler_cls="their.own") == "their.own"
+    assert ("no guard" in caplog.text) == options.is_guarded
 
 
 def test_costs_of_another_machine_are_warned_of_where_a_policy_decides_by_them(monkeypatch):
