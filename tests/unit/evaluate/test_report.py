@@ -1,10 +1,7 @@
 """A report as people see it: its tables, its page and its folder."""
 
-import errno
 import io
 import json
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,7 +10,6 @@ import report_fakes as fakes
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate import page
 from adaspec.evaluate.calibration import judge
 from adaspec.evaluate.report import EvaluationReport, check_destination, read_report
 from adaspec.evaluate.table import Table
@@ -196,34 +192,10 @@ def test_a_folder_holds_the_data_and_the_page(tmp_path):
         check_destination(folder, force=True)
 
 
-def test_a_page_that_cannot_be_made_leaves_the_old_report(tmp_path, monkeypatch):
-    report = EvaluationReport(fakes.report((), workloads=("gsm8k",), concurrencies=(8,)))
-    report.write(tmp_path / "old")
-    before = (tmp_path / "old" / "report.json").read_bytes()
-
-    def fail(*_):
-        raise OSError(errno.ENOSPC, "no")
-
-    monkeypatch.setattr(page, "page", fail)  # the last thing written
-    for folder, force in ((tmp_path / "new", False), (tmp_path / "old", True)):
-        with pytest.raises(EvaluationError):
-            report.write(folder, force)
-    assert [each.name for each in tmp_path.iterdir()] == ["old"]
-    assert (tmp_path / "old" / "report.json").read_bytes() == before
-
-
 def test_json_is_strict_and_numpy_numbers_are_plain():
     document = {"a": float("nan"), "b": np.float64("inf"), "c": np.arange(2), "d": (1,)}
     text = EvaluationReport(document).to_json()
     assert json.loads(text) == {"a": None, "b": None, "c": [0, 1], "d": [1]}
-
-
-def test_tables_need_neither_plotly_nor_jinja2():
-    script = (
-        "import sys, adaspec.evaluate.report\n"
-        "assert not {'plotly', 'jinja2', 'pyarrow'} & sys.modules.keys()\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_every_odd_report_is_written_without_failing(tmp_path):
