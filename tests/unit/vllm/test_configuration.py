@@ -9,8 +9,7 @@ import pytest
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
-from adaspec.vllm import choice, configuration, scheduler
-from adaspec.vllm.choice import Target, choose
+from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import ATTRIBUTE
 from adaspec.vllm.workarounds import STOP_S, let_engines_write
@@ -65,20 +64,6 @@ def test_the_scheduler_is_ours_where_it_has_something_to_say(options, takes_v2, 
 def test_another_scheduler_stays_and_has_no_guard(options, caplog):
     assert made(options, scheduler_cls="their.own") == "their.own"
     assert ("no guard" in caplog.text) == options.is_guarded
-
-
-def test_costs_of_another_machine_are_warned_of_where_a_policy_decides_by_them(monkeypatch):
-    target = Target(name="org/model", vocabulary=128, width=64, tokenizer="org/model")
-    monkeypatch.setattr(choice, "hardware", lambda: "this one")
-    for asked, is_warned in (
-        (Options(cost=DEFAULT), True),
-        (Options(), False),  # they are measured at start
-        (Options(cost=DEFAULT, policy="none"), False),
-        (Options(cost=DEFAULT, mode="record"), False),
-    ):
-        doubts = choose(asked, target, method="eagle3").doubts
-        warned = [each for each in doubts if "this is this one" in each]
-        assert bool(warned) == is_warned
 
 
 @pytest.mark.parametrize("runner", ["V1", "V2"])

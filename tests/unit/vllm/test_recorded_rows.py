@@ -1,7 +1,5 @@
 """Requests that are recorded beside others, without an engine: what is drafted, shown and kept."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
