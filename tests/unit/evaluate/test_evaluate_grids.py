@@ -1,7 +1,5 @@
 """The grids of static settings: complete, and flagged only where more values would be legal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

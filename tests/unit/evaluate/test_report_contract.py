@@ -1,7 +1,5 @@
 """What `eval --json` promises, held against the replay itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
