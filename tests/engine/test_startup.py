@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import refusals
 from wandering import CAP, written_policy
 
 from adaspec.cost.load import check_cost
@@ -38,11 +39,7 @@ def speculative(models, **config):
 
 def refusal(models, config, **arguments):
     """The line with which an engine's config is refused."""
-    with pytest.raises(AdaspecError) as caught:
-        configured(models, config, **arguments)
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
+    return refusals.refusal(AdaspecError, configured, models, config, **arguments)
 
 
 @pytest.mark.parametrize(
