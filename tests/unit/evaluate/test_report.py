@@ -116,7 +116,6 @@ def test_odd_reports_without_headline_policies_or_rows_are_printed_and_written(
 ):
     strange = ("一二三", "a$b$", "_x", "\udc80bad")
     reports = {
-        "protocol": (fakes.protocol_report(), (*fakes.WORKLOADS, "fixed:ngram:3")),
         "nothing": (fakes.report(()), ("static:best",)),
         "one": (fakes.report(workloads=("gsm8k",), concurrencies=(8,)), ("mine on gsm8k",)),
         "strange": (fakes.report(strange, ("gsm8k",), (1,)), ("a$b$",)),

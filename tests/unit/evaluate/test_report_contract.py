@@ -8,6 +8,7 @@ import pytest
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate_by_protocol
 from adaspec.evaluate.options import Options
+from adaspec.evaluate.report import EvaluationReport
 from adaspec.evaluate.selection import Selection
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
@@ -178,3 +179,7 @@ def test_a_protocol_runs_the_named_policies_alone_on_a_workload_at_a_time(reques
         assert row["tokens_per_s"] > 0
         assert (row["ci95"], row["drafted_per_step"]) == (None, None)
     assert found["protocol"] == found["cost"] == "specdecode-bench"
+    shown = EvaluationReport(found)
+    for text in (str(shown), shown.page()):
+        assert "over static:best" not in text
+        assert all(name in text for name in ("gsm8k", *specs))
