@@ -5,11 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import refusals
+from policy_fakes import contents, laid, resigned
 from wandering import CAP, written_policy
 
 from adaspec.cost.load import check_cost
 from adaspec.errors import AdaspecError
-from adaspec.policy.artifact import checksums
 from adaspec.vllm import measuring
 
 HEAD = {"method": "adaspec", "model": "eagle"}
@@ -38,11 +39,7 @@ def speculative(models, **config):
 
 def refusal(models, config, **arguments):
     """The line with which an engine's config is refused."""
-    with pytest.raises(AdaspecError) as caught:
-        configured(models, config, **arguments)
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
+    return refusals.refusal(AdaspecError, configured, models, config, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +86,9 @@ SHIPPED = Path(__file__).parents[2] / "policies" / "llama-3.1-8b-instruct-h100"
 
 def changed(folder, **manifest):
     """A copy of the shipped policy whose manifest says otherwise, sound by its checksums."""
-    contents = {path.name: path.read_bytes() for path in SHIPPED.iterdir()}
-    record = json.loads(contents["manifest.json"]) | {"vocabulary_hash": None} | manifest
-    contents["manifest.json"] = json.dumps(record).encode()
-    del contents["SHA256SUMS"]
-    contents["SHA256SUMS"] = checksums(contents)
-    folder.mkdir()
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    return str(folder)
+    files = contents(SHIPPED)
+    record = json.loads(files["manifest.json"]) | {"vocabulary_hash": None} | manifest
+    return str(laid(folder, resigned({**files, "manifest.json": json.dumps(record).encode()})))
 
 
 def test_a_policy_that_is_not_for_this_server_or_not_whole_is_refused(models, tmp_path):

@@ -8,13 +8,35 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_scan import FACTS, MAX_MATCH, look_up, vllm_match
+from reference import look_up_vllm
 
 from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import Matches, earliest_match
 from adaspec.draft.positions import match_positions, splice_matches, vllm_positions
 
-MOST_TOKENS = 140
+MOST_TOKENS, MAX_MATCH = 140, 32
+FACTS = ("length", "start", "agree", "seen", "available")
+
+
+def common_suffix(context: tuple[int, ...], end: int, limit: int) -> int:
+    """How many tokens before `end` equal those before the context's own end."""
+    length = 0
+    newest = len(context) - 1
+    while length < min(limit, end) and context[end - 1 - length] == context[newest - length]:
+        length += 1
+    return length
+
+
+def look_up(context: tuple[int, ...], max_match: int = MAX_MATCH) -> tuple[int, ...]:
+    """(length, start, agree, seen, available) of the context as it stands."""
+    lengths = [common_suffix(context, end, max_match) for end in range(len(context))]
+    longest = max(lengths, default=0)
+    if longest == 0:
+        return 0, -1, 0, 0, 0
+    ends = [end for end, length in enumerate(lengths) if length >= longest]
+    latest = ends[-8:]
+    agree = sum(context[end] == context[latest[-1]] for end in latest)
+    return longest, ends[-1], agree, len(latest), len(context) - ends[-1]
 
 
 def facts_of(matches: Matches, *at: int) -> tuple[int, ...]:
@@ -159,7 +181,9 @@ def test_offline_rows_are_what_the_running_index_says(
     for position in range(len(output)):
         known = context[: split + position]
         assert facts_of(rows, position) == look_up(known)
-        assert (starts[position], lengths[position]) == vllm_match(known, min_n, max_n)
+        match = look_up_vllm(known, min_n, max_n)
+        start = len(known) - len(match.copy) if match.length else -1
+        assert (starts[position], lengths[position]) == (start, match.length)
         for step in range(4):
             tail = tuple(drafted[position, : step + 1].tolist())
             expected = (0, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)

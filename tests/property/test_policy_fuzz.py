@@ -7,21 +7,16 @@ crafted are in tests/unit/policy/test_artifact.py.
 
 import os
 import struct
-import sys
 import tempfile
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import policy_fakes as fakes
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(CHECKOUT / "tests" / "unit" / "policy"))
-
-import policy_fakes as fakes  # noqa: E402
-
-from adaspec.errors import PolicyError  # noqa: E402
-from adaspec.policy.artifact import MAX_BYTES, load_artifact  # noqa: E402
+from adaspec.errors import PolicyError
+from adaspec.policy.artifact import MAX_BYTES, load_artifact
 
 RAW, RESIGNED = 3_000, 7_000
 NAMES = sorted(MAX_BYTES)

@@ -32,7 +32,7 @@ from urllib.request import urlopen
 speculates = json.load(urlopen(option("--base-url")))
 asked = [json.loads(line)["prompt"] for line in Path(option("--dataset-path")).open()]
 assert len(asked) == int(option("--num-prompts"))
-result = {"completed": len(asked) - ("FAIL" in os.environ), "output_throughput": 10.0}
+result = {"completed": len(asked), "output_throughput": 10.0}
 result |= dict.fromkeys(("median_ttft_ms", "p95_ttft_ms", "median_itl_ms", "p95_itl_ms"), 1.0)
 if speculates:
     result |= {"output_throughput": 15.0, "spec_decode_draft_tokens": 40,
@@ -75,11 +75,11 @@ def compare(tmp_path):
     path = [str(tmp_path / "stand-in"), str(COMPARE.parents[2]), os.environ.get("PYTHONPATH", "")]
     known = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "SAID": str(tmp_path / "said")}
 
-    def run(*words, **more):
+    def run():
         command = [sys.executable, str(COMPARE), "--model", "M", "--prompts", str(prompts)]
         command += ["--method", 'mine={"method": "adaspec"}', "--concurrency", "1,3"]
-        command += ["--requests", "5", "--rounds", "2", "-o", str(tmp_path / "out"), *words]
-        return subprocess.run(command, env={**known, **more}, capture_output=True, text=True)
+        command += ["--requests", "5", "--rounds", "2", "-o", str(tmp_path / "out")]
+        return subprocess.run(command, env=known, capture_output=True, text=True)
 
     return run
 

@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from adaspec.errors import AdaspecError
 from adaspec.files import Kind, check_folder, check_writable, new_file, new_folder
 
+refused = partial(refusal, AdaspecError)
 BOOK = Kind("a book", "i.txt", lambda name: name in ("i.txt", "ii.txt"), AdaspecError)
 
 
@@ -19,13 +22,6 @@ def write(folder, text="new", force=False):
     with new_folder(folder, BOOK, force) as staged:
         (staged / "i.txt").write_text(text)
     return folder
-
-
-def refused(action, *arguments, **named):
-    with pytest.raises(AdaspecError) as caught:
-        action(*arguments, **named)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def held(folder):

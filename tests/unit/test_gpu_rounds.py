@@ -118,25 +118,6 @@ def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
     assert draw(outputs, 32, 1, 16, 4) == order != draw(outputs, 32, 2, 16, 4)
 
 
-def test_counts_are_forced_as_so_many_right_tokens_and_then_a_wrong_one():
-    from forced import COUNTED, drafts_of
-
-    from adaspec.trace.schema import Request
-
-    output = np.arange(10, 16, dtype=np.int32)
-    accepted = np.array([-1, 3, 0, 9, 1, 0], np.int16)
-    request = Request("a", "1", np.arange(3, dtype=np.int32), output, accepted)
-    drafts = drafts_of(request)
-    assert drafts.shape == (6, COUNTED)
-    for position in range(1, 6):
-        left = output[position:].tolist()
-        right = [a == b for a, b in zip(drafts[position], left, strict=False)]
-        count = min(int(accepted[position]), len(left))
-        assert right == [True] * count + [False] * (len(left) - count)
-        assert (drafts[position, len(left) :] == -1).all()
-        assert (drafts[position, : len(left)] >= 0).all()
-
-
 def ran(method, number, speed, load=8, steps=(), workload="llama"):
     from steps import COLUMNS
 

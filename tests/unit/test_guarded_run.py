@@ -7,18 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-sys.path += [str(CHECKOUT / "eval" / "guard"), str(CHECKOUT / "tests" / "unit" / "replay")]
+sys.path.append(str(Path(__file__).resolve().parents[2] / "eval" / "guard"))
 
-from guarded_run import GuardedRun  # noqa: E402
-from random_recordings import random_requests, recording_of  # noqa: E402
+from guarded_run import GuardedRun
+from random_recordings import random_requests, recording_of
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST  # noqa: E402
-from adaspec.cost.model import plain_seconds  # noqa: E402
-from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard  # noqa: E402
-from adaspec.policy.learned import load_policy  # noqa: E402
-from adaspec.policy.spec import parse_policy  # noqa: E402
-from adaspec.replay.player import Player  # noqa: E402
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
+from adaspec.cost.model import plain_seconds
+from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard
+from adaspec.policy.learned import load_policy
+from adaspec.policy.spec import parse_policy
+from adaspec.replay.player import Player
 
 CAP, LOAD = 20, 4
 RULE = "hybrid-splice:2:8:3:2:4"

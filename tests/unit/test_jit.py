@@ -1,7 +1,5 @@
 """Compiled code is kept where it can be, and never where others could have put it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,7 +2,11 @@
 
 import ast
 import graphlib
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "adaspec"
@@ -116,3 +120,23 @@ def test_every_folder_of_the_package_has_its_layer():
     assert folders <= set(LAYERS)
     files = {path.stem for path in PACKAGE.glob("*.py")}
     assert files <= {"__init__", "__main__", *LAYERS}
+
+
+HEAVY = {"numpy", "numba", "llvmlite", "pyarrow", "lightgbm", "sklearn", "torch", "vllm"}
+HEAVY |= {"plotly", "jinja2", "rich", "adaspec.policy"}
+LIGHT = {
+    "import adaspec; before = set(sys.modules); names = set(dir(adaspec));"
+    "assert set(adaspec.__all__) <= names and set(sys.modules) == before": HEAVY,
+    "from adaspec.cli.main import run; run(['--help']); run(['--version'])": HEAVY,
+    # Every process with vLLM in it loads this, and a worker's start fails over a compiler.
+    "from adaspec.vllm.plugin import register; register()": HEAVY,
+    "import adaspec.policy.artifact, adaspec.policy.shipped": HEAVY - {"numpy", "adaspec.policy"},
+    "import adaspec.evaluate.report": {"plotly", "jinja2", "pyarrow"},
+}
+
+
+@pytest.mark.parametrize(("code", "heavy"), LIGHT.items(), ids=LIGHT)
+def test_what_must_start_fast_loads_nothing_heavy(code, heavy):
+    command = [sys.executable, "-c", f"import sys; {code}; print('modules', *sys.modules)"]
+    done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    assert heavy.isdisjoint(done.stdout.splitlines()[-1].split()[1:])

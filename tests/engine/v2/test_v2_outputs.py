@@ -57,15 +57,6 @@ def test_requests_that_come_and_go_in_mixed_batches(served, engines, requests, r
 
 
 @heads("eagle3", None)
-def test_drafts_of_one_length_leave_it_too(served, prompts, truth, head):
-    engine = served(head, trims=False)
-    wanderer = wandering(engine, head)
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(wanderer.session)
-    assert wanderer.taken["ngram"] > 0
-
-
-@heads("eagle3", None)
 def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, head, monkeypatch):
     engine = served(head)
     monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)

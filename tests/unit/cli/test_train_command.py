@@ -1,20 +1,18 @@
 """`adaspec train` from the outside, and `adaspec eval` of what it wrote."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
 
 import pytest
-from synthetic import Workload, synthesize
+from synthetic import synthesize
+from tiny_training import TINY
 
 from adaspec.cli.main import run
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.writer import TraceWriter
 from adaspec.train.metrics import metrics_of
 
-WORKLOADS = (Workload("edits", (30, 60), (20, 50), 0.6, 12.0, 0.3, 0.8, 0.3),)
 QUICK = ["--concurrency", "2", "--orders", "1", "--resamples", "2", "--jobs", "1"]
 
 
@@ -23,7 +21,7 @@ def trace(tmp_path_factory):
     """Without neural drafts: that trains fastest."""
     path = tmp_path_factory.mktemp("traces") / "trace"
     with TraceWriter(path, Manifest(kind="dense", target="a/target", synthetic=True)) as writer:
-        for request in synthesize(0, WORKLOADS, requests_per_workload=24):
+        for request in synthesize(0, TINY[:1], requests_per_workload=24):
             bare = {"neural_accepted": None, "drafted_tokens": None, "confidences": None}
             writer.add(dataclasses.replace(request, **bare))
     return path
@@ -61,16 +59,6 @@ def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monke
     monkeypatch.setitem(sys.modules, "dask.distributed", None)
     said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
     assert "pip install 'adaspec[dask]'" in said
-
-
-def test_crossfit_writes_a_report_that_says_so(crossed):
-    names = {path.name for path in crossed.iterdir()}
-    assert names == {"report.html", "report.json"}
-    written = json.loads((crossed / "report.json").read_text())
-    assert written["command"].split()[0] == "adaspec"
-    assert written["traces"]["requests"] == {"edits": 24}
-    assert written["cross_fitted"]["folds"] == 2
-    assert {entry["policy"] for entry in written["headline"]} == {"crossfit:2"}
 
 
 def test_a_card_gives_the_cross_fitted_figure_first(policy, crossed):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_recordings import random_cost, with_hidden_overhead
+from refusals import refusal
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT
 from adaspec.cost.load import (
@@ -51,10 +52,7 @@ def written(tmp_path, document):
 
 
 def complaint(tmp_path, document):
-    with pytest.raises(CostError) as caught:
-        load_cost(written(tmp_path, document))
-    text = str(caught.value)
-    assert "\n" not in text
+    text = refusal(CostError, load_cost, written(tmp_path, document))
     assert "cost.json" in text
     return text
 

@@ -16,7 +16,7 @@ from adaspec.bench.decide import DecideRow, deciding_constants
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.fit import MeasuredStep, fit_cost
-from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape, deciding_s
+from adaspec.cost.model import Deciding, HostTimes, StepShape, deciding_s
 
 COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
 REPORTS = Path(__file__).parents[3] / "eval" / "reports"
@@ -47,17 +47,6 @@ def test_a_step_costs_what_a_plain_reading_of_the_table_says(
     shape = StepShape(rows, context, drafted, forwards, holds)
     by_hand = step_seconds(cost, rows, rows + drafted, context, forwards, holds)
     assert close(cost.step_s(shape), by_hand)
-
-
-def test_a_batch_takes_what_the_next_captured_size_takes_and_more_outside():
-    cost = CostModel("any", (1, 4, 8, 9, 19), (1.0, 2.0, 3.0, 10.0, 20.0), largest_graph=8)
-    taken = [cost.step_s(StepShape(1, 0, tokens - 1)) for tokens in (1, 2, 4, 5, 8, 9, 14, 19, 29)]
-    assert taken == pytest.approx([1, 2, 2, 3, 3, 10, 15, 20, 30])
-    prompts = StepShape(1, 0, 0, 1, True, prompt_tokens=8, draft_prompt_tokens=8)
-    drafting = dataclasses.replace(
-        cost, forward_s=0.5, forward_per_row_s=0.25, outside_graphs_s=0.125, draft_prompt_s=0.01
-    )
-    assert drafting.step_s(prompts) == pytest.approx(10 + 0.5 + 0.25 + 0.125 + 0.08)
 
 
 DECIDES = dataclasses.replace(

@@ -1,9 +1,8 @@
 """Small evaluations that take a second."""
 
-from __future__ import annotations
-
 import pytest
-from synthetic import Workload, synthesize
+from synthetic import synthesize
+from tiny_training import TINY
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate
@@ -11,18 +10,13 @@ from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
 from adaspec.replay.contender import parse_contender
 
-WORKLOADS = (
-    Workload("edits", (30, 60), (16, 40), 0.6, 12.0, 0.3, 0.8, 0.3),
-    Workload("talk", (20, 40), (16, 40), 0.05, 5.0, 0.5, 0.75, 0.35),
-)
-
 
 @pytest.fixture(scope="session")
 def requests_of():
     """Requests of the first `workloads` kinds, `count` of each, counts known up to `cap`."""
 
     def make(count=6, workloads=2, cap=8):
-        return list(synthesize(0, WORKLOADS[:workloads], count, cap))
+        return list(synthesize(0, TINY[:workloads], count, cap))
 
     return make
 

@@ -79,34 +79,6 @@ def planted_report() -> dict[str, Any]:
     return made | {"cost": PLANTED, "command": f"adaspec eval {PLANTED}"}
 
 
-def protocol_report() -> dict[str, Any]:
-    """What `--protocol specdecode-bench` reports: only what was named, a workload at a time."""
-    policies = ["fixed:ngram:3", "fixed:neural:3", "oracle:combine"]
-    unknown = ("ci95", "accepted_per_step", "drafted_per_step", "neural_steps_share")
-    return {
-        "schema": 1,
-        "cost": "specdecode-bench",
-        "protocol": "specdecode-bench",
-        "traces": {"requests": dict(zip(WORKLOADS, (219, 204, 345, 230), strict=True))},
-        "policies": policies,
-        "rows": [
-            {
-                "workload": workload,
-                "concurrency": concurrency,
-                "policy": policy,
-                "tokens_per_s": 139.9 * concurrency,
-                "speedup": 1.2 + 0.2 * index + 0.1 * at,
-                **dict.fromkeys(unknown),
-                "detail": {},
-            }
-            for at, workload in enumerate(WORKLOADS)
-            for concurrency in (1, 16, 64)
-            for index, policy in enumerate(policies)
-        ],
-        "headline": [],
-    }
-
-
 def _row(workload: str, concurrency: int, name: str, speed: float, at: int) -> dict[str, Any]:
     detail: dict[str, Any] = {
         "latency_s": {"median": 0.0072 * concurrency**0.2 / speed, "p95": 0.011 / speed}

@@ -1,7 +1,5 @@
 """Calibration: the measures against their definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Measures of several runs, and headline formulas on cells whose throughputs are given."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Winners in hindsight, from throughputs that are given."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,11 +1,10 @@
 """Which requests an evaluation keeps, and what it says of the rest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.selection import Wanted, select
@@ -97,8 +96,9 @@ def test_nothing_left_says_why_and_what_to_do(trace_of):
     path = trace_of(
         [request("0", 5), request("1", 50, counts=9), request("2", 60), request("3", 40)]
     )
-    with pytest.raises(EvaluationError) as caught:
-        select([path], Wanted(max_output_tokens=55, exclude=("chat/3",)))
+    found = refusal(
+        EvaluationError, select, [path], Wanted(max_output_tokens=55, exclude=("chat/3",))
+    )
     for said in (
         "1 excluded",
         "exclude fewer",
@@ -109,4 +109,4 @@ def test_nothing_left_says_why_and_what_to_do(trace_of):
         "1 longer than 55",
         "raise --max-output-tokens",
     ):
-        assert said in str(caught.value), said
+        assert said in found, said

@@ -1,7 +1,5 @@
 """Whether intervals keep their promise, on populations whose truth is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

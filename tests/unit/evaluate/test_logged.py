@@ -1,7 +1,5 @@
 """Static rules judged by logs of others, against what is known of every draft."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from logged_traffic import write_logged

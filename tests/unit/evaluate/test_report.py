@@ -1,10 +1,7 @@
 """A report as people see it: its tables, its page and its folder."""
 
-import errno
 import io
 import json
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,11 +10,8 @@ import report_fakes as fakes
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate import page
-from adaspec.evaluate.calibration import judge
 from adaspec.evaluate.report import EvaluationReport, check_destination, read_report
 from adaspec.evaluate.table import Table
-from adaspec.evaluate.tables import calibration
 
 SIX = (
     "mine",
@@ -117,14 +111,23 @@ def test_what_was_not_computed_is_a_dash_and_what_was_seen_in_training_is_marked
     assert "not held out" in text
 
 
-def test_a_report_without_a_headline_named_policies_or_rows_still_prints():
-    text = printed(fakes.protocol_report())
-    assert "over static:best" not in text
-    for name in (*fakes.WORKLOADS, "fixed:ngram:3", "oracle:combine"):
-        assert name in text
-    assert "static:best" in printed(fakes.report(()))
-    assert "nothing was evaluated" in printed({"schema": 1, "cost": "c", "traces": {}, "rows": []})
-    assert "mine on gsm8k" in printed(fakes.report(workloads=("gsm8k",), concurrencies=(8,)))
+def test_odd_reports_without_headline_policies_or_rows_are_printed_and_written(
+    tmp_path,
+):
+    strange = ("一二三", "a$b$", "_x", "\udc80bad")
+    reports = {
+        "nothing": (fakes.report(()), ("static:best",)),
+        "one": (fakes.report(workloads=("gsm8k",), concurrencies=(8,)), ("mine on gsm8k",)),
+        "strange": (fakes.report(strange, ("gsm8k",), (1,)), ("a$b$",)),
+        "empty": ({"schema": 1, "rows": [], "headline": []}, ("nothing was evaluated",)),
+    }
+    for name, (report, said) in reports.items():
+        text = printed(report)
+        assert all(each in text for each in said), name
+        assert ("over static:best" in text) == (name in ("one", "strange"))
+        EvaluationReport(report).write(tmp_path / name)
+        json.loads((tmp_path / name / "report.json").read_text())
+    assert "nothing was evaluated" in (tmp_path / "empty" / "report.html").read_text()
 
 
 def test_markup_planted_in_every_name_is_text_and_nothing_is_fetched():
@@ -159,26 +162,6 @@ def test_a_table_in_markdown_has_its_title_its_sentence_and_names_escaped():
     ]
 
 
-def test_calibration_has_a_line_per_source_and_depth_and_per_drafted_token():
-    rng = np.random.default_rng(2)
-    predicted = rng.random(900)
-    right = (rng.random(900) < predicted).astype(float)
-    one = {"survival": 1, **judge(right, predicted), "auc": None}
-    sources = {"ngram": [one, {**one, "survival": 2}], "neural": [one]}
-    token = {"token": 1, **one, "before": {"auc": 0.5, "log_loss": 0.69}}
-    by_source, by_token = calibration({"sources": sources, "drafted": [token]})
-    for each in (by_source, by_token):
-        assert {len(row) for row in each.rows} == {len(each.heads)}
-    assert [row[:3] for row in by_source.rows] == [
-        ["n-gram", "S(1)", "900"],
-        ["n-gram", "S(2)", "900"],
-        ["neural", "S(1)", "900"],
-    ]
-    assert by_source.rows[0][5] == "–"
-    (cells,) = by_token.rows
-    assert (cells[0], cells[1], cells[6]) == ("1", "900", "0.500")
-
-
 def test_a_folder_holds_the_data_and_the_page(tmp_path):
     folder = tmp_path / "new" / "report"
     report = EvaluationReport(fakes.report())
@@ -196,45 +179,7 @@ def test_a_folder_holds_the_data_and_the_page(tmp_path):
         check_destination(folder, force=True)
 
 
-def test_a_page_that_cannot_be_made_leaves_the_old_report(tmp_path, monkeypatch):
-    report = EvaluationReport(fakes.report((), workloads=("gsm8k",), concurrencies=(8,)))
-    report.write(tmp_path / "old")
-    before = (tmp_path / "old" / "report.json").read_bytes()
-
-    def fail(*_):
-        raise OSError(errno.ENOSPC, "no")
-
-    monkeypatch.setattr(page, "page", fail)  # the last thing written
-    for folder, force in ((tmp_path / "new", False), (tmp_path / "old", True)):
-        with pytest.raises(EvaluationError):
-            report.write(folder, force)
-    assert [each.name for each in tmp_path.iterdir()] == ["old"]
-    assert (tmp_path / "old" / "report.json").read_bytes() == before
-
-
 def test_json_is_strict_and_numpy_numbers_are_plain():
     document = {"a": float("nan"), "b": np.float64("inf"), "c": np.arange(2), "d": (1,)}
     text = EvaluationReport(document).to_json()
     assert json.loads(text) == {"a": None, "b": None, "c": [0, 1], "d": [1]}
-
-
-def test_tables_need_neither_plotly_nor_jinja2():
-    script = (
-        "import sys, adaspec.evaluate.report\n"
-        "assert not {'plotly', 'jinja2', 'pyarrow'} & sys.modules.keys()\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_every_odd_report_is_written_without_failing(tmp_path):
-    strange = ("一二三", "a$b$", "_x", "\udc80bad")
-    reports = {
-        "protocol": fakes.protocol_report(),
-        "nothing": fakes.report(()),
-        "strange": fakes.report(strange, ("gsm8k",), (1,)),
-        "empty": {"schema": 1, "rows": [], "headline": []},
-    }
-    for name, report in reports.items():
-        EvaluationReport(report).write(tmp_path / name)
-        json.loads((tmp_path / name / "report.json").read_text())
-    assert "nothing was evaluated" in (tmp_path / "empty" / "report.html").read_text()

@@ -1,14 +1,15 @@
 """What `eval --json` promises, held against the replay itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.evaluation import evaluate_by_protocol
 from adaspec.evaluate.options import Options
+from adaspec.evaluate.report import EvaluationReport
+from adaspec.evaluate.selection import Selection
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
@@ -125,39 +126,6 @@ def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of
     assert 0 <= found["settings"] - (24 + 7 * 7 + 1) < 1000
 
 
-def test_in_an_async_engine_rules_pay_for_what_they_cannot_know(requests_of, report_of, rows):
-    assert Options().engine == "async"
-    found = report_of(requests_of(), [NAMED], engine="async")
-    assert found["engine"] == "async"
-    sync, async_ = rows, by_name(found)
-    for key, row in async_.items():
-        # Plain decoding and what knows all in advance lose nothing, and the overhead is hidden.
-        if key[2] == "none" or key[2].startswith("oracle:"):
-            assert row["tokens_per_s"] > sync[key]["tokens_per_s"]
-    hidden = by_name(report_of(requests_of(), [NAMED], cost=H100_LLAMA_3_1_8B.under("async")))
-    for load in {load for _, load, _ in async_}:
-        key = ("all", load, NAMED)
-        assert async_[key]["tokens_per_s"] < hidden[key]["tokens_per_s"]
-
-
-def test_deciding_is_charged_to_those_who_decide_and_to_nobody_else(requests_of, report_of):
-    requests = requests_of(count=2, workloads=1)
-    quick = {"concurrency": (4,), "orders": 1, "resamples": 0}
-    named = ["fixed:ngram:8:2", "hybrid:2:8:3", "fixed:neural:3"]
-    found = report_of(requests, named, **quick)
-    charged = by_name(found)
-    free = by_name(report_of(requests, named, free_decisions=True, **quick))
-    for policy in ("fixed:ngram:8:2", "hybrid:2:8:3"):
-        row = charged["edits", 4, policy]
-        assert row["tokens_per_s"] < free["edits", 4, policy]["tokens_per_s"]
-    for policy in ("none", "fixed:neural:3", "oracle:combine"):
-        same = free["edits", 4, policy]["tokens_per_s"]
-        assert charged["edits", 4, policy]["tokens_per_s"] == same
-    shares = {e["policy"]: e["decide_share_of_step"] for e in found["headline"]}
-    assert shares.pop("fixed:neural:3") == 0
-    assert all(0 < share < 0.1 for share in shares.values())
-
-
 def test_one_workload_is_its_own_mix(requests_of, report_of):
     found = report_of(requests_of(workloads=1), [NAMED])
     for entries in (found["rows"], found["headline"]):
@@ -183,13 +151,35 @@ def test_one_request_says_nothing_of_others(requests_of, report_of):
     assert sum("has one request" in note for note in found["notes"]) == 1
 
 
-def test_what_is_free_makes_faster_and_moves_nothing_else(requests_of, report_of, rows):
+def test_the_seed_decides_everything(requests_of, report_of, report):
+    assert report_of(requests_of(), [NAMED]) == report
+    other = report_of(requests_of(), [NAMED], seed=1)
+    assert by_name(other)["all", 4, "none"] != by_name(report)["all", 4, "none"]
+
+
+def test_prompts_that_are_not_read_make_faster(requests_of, report_of, rows):
     free = by_name(report_of(requests_of(), [NAMED], prefill=False))
     for key in (("all", n, policy) for n in (1, 4) for policy in ("none", NAMED)):
         assert free[key]["tokens_per_s"] > rows[key]["tokens_per_s"], key
 
 
-def test_the_seed_decides_everything(requests_of, report_of, report):
-    assert report_of(requests_of(), [NAMED]) == report
-    other = report_of(requests_of(), [NAMED], seed=1)
-    assert by_name(other)["all", 4, "none"] != by_name(report)["all", 4, "none"]
+def test_a_protocol_runs_the_named_policies_alone_on_a_workload_at_a_time(requests_of):
+    requests = [
+        replace(r, workload="gsm8k", ngram_accepted=np.maximum(r.neural_accepted - 1, -1))
+        for r in requests_of(count=3, workloads=1)
+    ]
+    selection = Selection(tuple(requests), 8, ("traces",), None, None, False)
+    specs = ["fixed:neural:3", "oracle:combine", "fixed:ngram:3"]
+    named, options = [parse_contender(spec) for spec in specs], Options(concurrency=(1, 8))
+    found = evaluate_by_protocol(selection, named, "specdecode-bench", options)
+    places = [(row["workload"], row["policy"], row["concurrency"]) for row in found["rows"]]
+    assert sorted(places) == sorted(("gsm8k", spec, n) for spec in specs for n in (1, 8))
+    assert found["headline"] == []
+    for row in found["rows"]:
+        assert row["tokens_per_s"] > 0
+        assert (row["ci95"], row["drafted_per_step"]) == (None, None)
+    assert found["protocol"] == found["cost"] == "specdecode-bench"
+    shown = EvaluationReport(found)
+    for text in (str(shown), shown.page()):
+        assert "over static:best" not in text
+        assert all(name in text for name in ("gsm8k", *specs))

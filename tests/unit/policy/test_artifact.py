@@ -5,25 +5,26 @@ import io
 import os
 import pickle
 import subprocess
-import sys
-import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import policy_fakes as fakes
 import pytest
+from refusals import refusal
 
 from adaspec.errors import PolicyError
 from adaspec.policy import artifact
-from adaspec.policy.artifact import check_destination, load_artifact
+from adaspec.policy.artifact import load_artifact
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return fakes.written(tmp_path / "mine")
 
 
 def refused(path, fingerprint=None):
-    with pytest.raises(PolicyError) as caught:
-        load_artifact(path, fingerprint)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(PolicyError, load_artifact, path, fingerprint)
 
 
 def refused_with(folder, name, content):
@@ -58,40 +59,8 @@ def test_what_is_written_is_read_back(folder):
             np.testing.assert_array_equal(held[name], array)
 
 
-def test_the_same_content_gives_the_same_bytes_at_any_time_and_in_any_order(tmp_path, monkeypatch):
-    one = fakes.written(tmp_path / "one")
-    monkeypatch.setattr(time, "time", lambda: 2e9)
-    reverse = dict(reversed(fakes.networks().items()))
-    reverse["feature"] = np.asfortranarray(reverse["feature"]).astype(">i2")
-    other = fakes.written(tmp_path / "other", networks=reverse)
-    found = load_artifact(one)
-    again = fakes.written(
-        tmp_path / "again",
-        manifest=found.manifest,
-        networks=found.networks,
-        tables=found.tables,
-    )
-    assert fakes.contents(one) == fakes.contents(other) == fakes.contents(again)
-
-
 def test_sha256sum_can_check_what_is_written(folder):
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True)
-
-
-def test_nothing_that_loads_a_policy_imports_more_than_numpy():
-    script = (
-        "import sys, adaspec.policy.artifact, adaspec.policy.shipped\n"
-        "bad = {'lightgbm', 'numba', 'pyarrow', 'sklearn', 'joblib', 'torch'} & set(sys.modules)\n"
-        "assert not bad, bad\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_a_policy_trained_for_other_features_says_what_to_do(folder):
-    assert refused(folder, "v91cc") == (
-        "policy 'mine' was trained for features v3f2a, this build computes v91cc: "
-        "retrain it with 'adaspec train', or install adaspec 0.2"
-    )
 
 
 def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder, monkeypatch):
@@ -117,14 +86,6 @@ def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder
     fakes.written(folder, force=True)
     monkeypatch.setattr(Path, "read_bytes", fail)
     assert "cannot be read (Permission denied)" in refused(folder)
-
-
-@pytest.mark.parametrize("sums", ["", "0" * 64 + "  ../../etc/passwd\n", "{0}{0}", "{1}", "\xff"])
-def test_checksums_that_are_not_the_folders_are_refused(folder, sums):
-    good = (folder / "SHA256SUMS").read_text()
-    swapped = "".join(reversed(good.splitlines(keepends=True)))
-    (folder / "SHA256SUMS").write_text(sums.format(good, swapped), encoding="latin-1")
-    assert "SHA256SUMS" in refused(folder)
 
 
 @pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
@@ -189,15 +150,3 @@ def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
     assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
     with pytest.raises(PolicyError, match="array 'a' is of object"):
         fakes.written(folder, networks={"a": armed}, force=True)
-
-
-def test_force_replaces_nothing_but_a_policy(tmp_path, folder):
-    (folder / "notes.md").write_text("years of work")
-    with pytest.raises(PolicyError, match=r"also holds 'notes\.md', no part of a policy"):
-        fakes.written(folder, force=True)
-    trace = tmp_path / "trace"
-    trace.mkdir()
-    (trace / "manifest.json").write_text("{}")
-    with pytest.raises(PolicyError, match="holds no SHA256SUMS"):
-        check_destination(trace, force=True)
-    assert (trace / "manifest.json").exists()

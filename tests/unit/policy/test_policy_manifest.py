@@ -3,6 +3,7 @@ import json
 
 import policy_fakes as fakes
 import pytest
+from refusals import refusal
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document
@@ -15,19 +16,10 @@ def record(**changes):
 
 
 def refused(record):
-    with pytest.raises(PolicyError) as caught:
-        PolicyManifest.from_json(json.dumps(record), "m.json")
-    said = str(caught.value)
+    said = refusal(PolicyError, PolicyManifest.from_json, json.dumps(record), "m.json")
     assert said.startswith("m.json: ")
-    assert "\n" not in said
     assert len(said) < 400
     return said
-
-
-def test_a_manifest_comes_back_from_its_json():
-    manifest = fakes.manifest()
-    assert PolicyManifest.from_json(manifest.to_json(), "m.json") == manifest
-    assert manifest.to_json() == PolicyManifest.from_json(manifest.to_json(), "").to_json()
 
 
 def test_a_policy_of_another_schema_is_to_be_trained_again():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refusal
 
 from adaspec.errors import SpecError
 from adaspec.policy.adaptive import Adaptive
@@ -82,16 +82,14 @@ def test_a_bare_spec_means_its_default(head: str) -> None:
 
 @pytest.mark.parametrize("spec", MALFORMED)
 def test_a_malformed_spec_is_refused_in_one_line(spec: str) -> None:
-    with pytest.raises(SpecError, match=re.escape(MALFORMED[spec])) as refusal:
-        parse_contender(spec)
-    assert "\n" not in str(refusal.value)
-    assert len(str(refusal.value)) < 300
+    said = refusal(SpecError, parse_contender, spec)
+    assert MALFORMED[spec] in said
+    assert len(said) < 300
 
 
 @pytest.mark.parametrize("spec", UNKNOWN)
 def test_of_an_unknown_spec_the_nearest_known_one_is_named(spec: str) -> None:
-    with pytest.raises(SpecError, match=f"did you mean '{UNKNOWN[spec]}'"):
-        parse_contender(spec)
+    assert f"did you mean '{UNKNOWN[spec]}'" in refusal(SpecError, parse_contender, spec)
 
 
 def test_suffix_decoding_is_by_default_as_in_vllm() -> None:
@@ -138,7 +136,7 @@ def test_whatever_is_written_is_a_spec_or_one_clear_refusal(text: str) -> None:
         return  # would load whatever the text names
     try:
         contender = parse_contender(text)
-    except SpecError as refusal:
-        assert len(str(refusal).splitlines()) == 1
+    except SpecError as error:
+        assert len(str(error).splitlines()) == 1
     else:
         assert contender.name == text

@@ -1,15 +1,14 @@
 """A network predicts by its definition, bit for bit the same wherever a row stands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from random_models import random_network
+from random_models import random_model, random_network
 
 from adaspec.errors import PolicyError
 from adaspec.predict.features import PRE_DRAFT_FEATURES
-from adaspec.predict.model import BEFORE_HEADS
+from adaspec.predict.model import BEFORE_HEADS, model_from
 from adaspec.predict.network import BLOCK, PROBABILITY, network_from, predict
+from adaspec.predict.tables import no_tables
 
 FEATURES, HEADS = len(PRE_DRAFT_FEATURES), len(BEFORE_HEADS)
 
@@ -112,3 +111,15 @@ def test_a_network_of_too_many_units_is_refused():
         PolicyError, match="600 hidden units: at most 4096 and 1 to 512 can be used"
     ):
         network_from("before", network._asdict(), FEATURES, HEADS)
+
+
+def test_a_model_that_lacks_any_array_or_has_one_too_many_is_refused():
+    model = random_model(5, no_tables(), evidence=True)
+    arrays, tables = model.network_arrays(), model.table_arrays()
+    assert model_from(arrays, tables).network_arrays().keys() == arrays.keys()
+    for name in arrays:
+        with pytest.raises(PolicyError):
+            model_from({key: arrays[key] for key in arrays if key != name}, tables)
+    for name in ("curve-other.edges", "ear.heads", "loose", "before.more"):
+        with pytest.raises(PolicyError):
+            model_from(arrays | {name: np.zeros(1)}, tables)

@@ -15,7 +15,6 @@ from random_recordings import (
     recording_of,
     static_specs,
 )
-from wild_policy import WildPolicy
 
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import FORMS, KINDS
@@ -24,7 +23,6 @@ from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 
 COST = random_cost(np.random.default_rng(0))
-OTHER_ORACLES = ("oracle:ngram", "oracle:plan", "oracle:plan-splice")
 
 
 def recording_without_neural() -> Recording:
@@ -62,22 +60,6 @@ def test_what_a_trace_cannot_tell_is_not_replayed(said: str) -> None:
     for spec in refused:
         with pytest.raises(EvaluationError, match=f"'{spec}' {said}"):
             Player(recording, COST, 48).check(parse_contender(spec))
-
-
-@pytest.mark.parametrize("spec", ["none", "fixed:ngram:5", "hybrid:4:5:0", *OTHER_ORACLES])
-def test_what_needs_no_drafter_plays_without_one(spec: str) -> None:
-    player = Player(recording_without_neural(), COST, 48)
-    contender = parse_contender(spec)
-    player.check(contender)
-    assert player.play(contender, np.arange(3, dtype=np.int32), 1).tokens_per_s > 0
-
-
-def test_what_decides_everything_at_once_is_refused_in_an_async_engine() -> None:
-    player = Player(recording_of(random_requests(0, 3, tokens=True)), COST, 48, engine="async")
-    for spec in ("none", "fixed:neural:2", "hybrid:3:5:2", "budget:2", "ema", "oracle:plan"):
-        player.check(parse_contender(spec))
-    with pytest.raises(EvaluationError, match=r"asked step by step.*--engine sync"):
-        player.check(WildPolicy(0))
 
 
 def test_every_static_rule_is_among_those_held_against_the_reference() -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "policy"))
-
 from learned_recordings import random_recording
 from random_models import random_policy
 from random_recordings import random_cost, random_requests, recording_of

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from answer_search import plain_search
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recorded
+from test_suffix import LookUp
 
-HERE = Path(__file__).parent
-sys.path += [str(HERE.parent / "policy"), str(HERE.parent / "draft")]
-
-from answer_search import plain_search  # noqa: E402
-from test_suffix import LookUp  # noqa: E402
-
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B  # noqa: E402
-from adaspec.draft.answers import AnswerIndex, is_better  # noqa: E402
-from adaspec.draft.positions import match_positions  # noqa: E402
-from adaspec.evaluate.evaluation import evaluate  # noqa: E402
-from adaspec.evaluate.options import Options  # noqa: E402
-from adaspec.evaluate.selection import Selection  # noqa: E402
-from adaspec.policy.static import StaticPolicy  # noqa: E402
-from adaspec.replay.contender import parse_contender  # noqa: E402
-from adaspec.replay.crossfit import CrossfitRule  # noqa: E402
-from adaspec.replay.history import Answers, History, answered_before  # noqa: E402
-from adaspec.replay.paths import walk_rule  # noqa: E402
-from adaspec.replay.player import Player  # noqa: E402
-from adaspec.replay.recording import START, RememberedRecordings, build_recording  # noqa: E402
-from adaspec.replay.suffix import Memory, why_not_here  # noqa: E402
-from adaspec.trace.schema import Request  # noqa: E402
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.draft.answers import AnswerIndex, is_better
+from adaspec.draft.positions import match_positions
+from adaspec.evaluate.evaluation import evaluate
+from adaspec.evaluate.options import Options
+from adaspec.evaluate.selection import Selection
+from adaspec.policy.static import StaticPolicy
+from adaspec.replay.contender import parse_contender
+from adaspec.replay.crossfit import CrossfitRule
+from adaspec.replay.history import Answers, History, answered_before
+from adaspec.replay.paths import walk_rule
+from adaspec.replay.player import Player
+from adaspec.replay.recording import START, RememberedRecordings, build_recording
+from adaspec.replay.suffix import Memory, why_not_here
+from adaspec.trace.schema import Request
 
 
 def requests_of(seed: int, count: int, **kinds) -> list[Request]:

@@ -13,16 +13,6 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
 from adaspec.trace.writer import TraceWriter
 
-SHARED = Path(__file__).resolve().parents[4] / "shared"
-
-
-@pytest.fixture
-def shared_traces() -> Path:
-    folder = SHARED / "traces" / "specdecode-bench"
-    if not folder.is_dir():
-        pytest.skip(f"needs the public recordings in {folder}")
-    return folder
-
 
 @pytest.fixture
 def dense() -> Manifest:

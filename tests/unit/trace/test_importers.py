@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from adaspec.errors import TraceError
 from adaspec.trace.importers import texts
@@ -127,6 +128,8 @@ def test_public_counts_lose_the_bonus_token_and_entry_0_is_null(tmp_path: Path) 
     longer = {"id": "8", "acc_eagle": {"acc_len": [1, 1, 3, 2, 1]}, "acc_medusa": 1}
     summary, _, (request, unpaired) = load(tmp_path, "specdecode-bench", PUBLIC, PUBLIC | longer)
     assert (request.workload, request.id) == ("talk", "7")
+    assert request.prompt_tokens.tolist() == PUBLIC["prompt_token_ids"]
+    assert request.output_tokens.tolist() == PUBLIC["generated_token_ids"]
     assert request.neural_accepted.tolist() == [-1, 2, 1, 0]
     assert request.ngram_accepted.tolist() == [-1, 0, 0, 5]
     # A list of another length than the output is of another run.
@@ -216,21 +219,14 @@ SOUND = {
     "vllm-responses": response(),
 }
 NEURAL = {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]]}
-DEEP = "[" * 5_000 + "]" * 5_000
 BAD: list[tuple[str, Any, str]] = [
     ("jsonl", {"output_ids": [1]}, "unknown key 'output_ids'; did you mean 'output_token_ids'?"),
     ("jsonl", {"id": 1.5}, "'id' is 1.5, expected a text or a number"),
-    ("jsonl", {"id": "\ud800"}, "surrogates not allowed"),
     ("jsonl", '{"id": ' + "9" * 5_000 + "}", "is no finite number"),
-    ("jsonl", '{"id": ' + DEEP + "}", "broken JSON"),
-    ("jsonl", {"neural_accepted": [None, -4]}, "neural_accepted[1] is null or negative"),
-    ("jsonl", {"drafted_tokens": [[], []]}, "drafted tokens or confidences without neural_acc"),
     ("jsonl", NEURAL | {"drafted_tokens": [[], [-5]]}, "has a negative token id or a gap"),
     ("jsonl", NEURAL | {"margin": [[], []]}, "'margin' has not one number per drafted token"),
-    ("jsonl", NEURAL | {"margin": [[], [10**400]]}, "is no finite number"),
     ("jsonl", {"max_tokens": 0}, "max_tokens=0 is not a whole number from 1"),
     ("specdecode-bench", "{", "broken JSON (Expecting property name"),
-    ("specdecode-bench", "[1]", "is a list, expected an object"),
     ("specdecode-bench", {"id": None}, "'id' is missing"),
     ("specdecode-bench", {"id": "7"}, "id '7' occurs twice in workload 'talk'"),
     ("specdecode-bench", {"acc_eagle": [1, 2]}, "'acc_eagle' holds no 'acc_len'"),
@@ -247,7 +243,6 @@ BAD: list[tuple[str, Any, str]] = [
     ("vllm-responses", response("b", per_step_accepted=None), "--per-request-spec-decode-metrics"),
     ("vllm-responses", response("b", per_step_accepted=[1]), "1 entries in per_step_accepted, 3"),
     ("vllm-responses", response(), "step 0 of request 'a' of workload 'talk' comes again"),
-    ("vllm-responses", {"usage": {"completion_tokens": 10**400}}, "is no finite number"),
 ]
 
 
@@ -257,12 +252,9 @@ def test_a_bad_line_is_named_by_file_and_number_and_leaves_nothing(
 ) -> None:
     sound = SOUND[format]
     bad = sound | {"id": "8"} | change if isinstance(change, dict) else change
-    with pytest.raises(TraceError) as caught:
-        load(tmp_path, format, sound, bad)
-    said = str(caught.value)
+    said = refusal(TraceError, load, tmp_path, format, sound, bad)
     assert said.startswith(f"{tmp_path}/talk.jsonl line 2: ")
     assert message in said
-    assert "\n" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["talk.jsonl"]
 
 
@@ -295,32 +287,3 @@ def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
     load(tmp_path, "jsonl", PLAIN, PLAIN, progress=lambda *pair: seen.append(pair))
     size = (tmp_path / "talk.jsonl").stat().st_size
     assert seen[-1] == (size, size)
-
-
-def test_the_public_recordings_are_kept_number_for_number(
-    shared_traces: Path, tmp_path: Path
-) -> None:
-    summary = import_trace("specdecode-bench", [shared_traces], tmp_path / "t")
-    assert summary["workloads"] == {"cnn": 219, "gsm8k": 204, "instructcoder": 345, "sharegpt": 230}
-    assert summary["notes"] == {UNPAIRED: 998 - 523}
-    reader = TraceReader(tmp_path / "t")
-    assert reader.manifest.neural_cap == 20
-    overruns = 0
-    for workload in summary["workloads"]:
-        with (shared_traces / f"{workload}.jsonl").open() as lines:
-            for request, line in zip(reader.requests(workload), lines, strict=True):
-                recorded = json.loads(line)
-                assert request.id == recorded["id"]
-                assert request.prompt_tokens.tolist() == recorded["prompt_token_ids"]
-                assert request.output_tokens.tolist() == recorded["generated_token_ids"]
-                for key, accepted in (
-                    ("acc_eagle", request.neural_accepted),
-                    ("acc_ngram", request.ngram_accepted),
-                ):
-                    emitted = np.array(recorded[key]["acc_len"])
-                    # Nothing is lost by making entry 0 null: it is 1 everywhere.
-                    assert emitted[0] == 1
-                    np.testing.assert_array_equal(accepted[1:], emitted[1:] - 1)
-                ngram = request.ngram_accepted
-                overruns += int((np.arange(len(ngram)) + ngram > len(ngram)).sum())
-    assert overruns == 306, "n-gram counts that run past the output's end, as recorded"

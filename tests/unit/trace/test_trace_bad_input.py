@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refusal
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
@@ -29,11 +30,7 @@ def read_all(path: Path) -> None:
 
 
 def one_line_error(path: Path) -> str:
-    with pytest.raises(TraceError) as caught:
-        read_all(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return refusal(TraceError, read_all, path)
 
 
 def test_what_is_no_traces_folder_is_one_clear_line(tmp_path: Path, trace: Path) -> None:
@@ -172,9 +169,7 @@ def test_arrays_that_do_not_fit_each_other_are_refused(
     for name, change in changes.items():
         if isinstance(change, tuple):  # a place, and what to put there
             changes = {name: bent(getattr(sound, name), *change[:-1], to=change[-1])}
-    with pytest.raises(TraceError) as caught:
-        check_request(request_of(**changes), dense, "here")
-    assert message in str(caught.value)
+    assert message in refusal(TraceError, check_request, request_of(**changes), dense, "here")
 
 
 def test_what_the_manifest_has_no_place_for_is_refused(
@@ -209,6 +204,4 @@ def test_what_the_manifest_has_no_place_for_is_refused(
     ],
 )
 def test_an_unsound_step_is_refused(step_of: StepOf, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(TraceError) as caught:
-        check_step(step_of(**changes), "here")
-    assert message in str(caught.value)
+    assert message in refusal(TraceError, check_step, step_of(**changes), "here")

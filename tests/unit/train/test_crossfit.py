@@ -7,12 +7,14 @@ import json
 
 import numpy as np
 import pytest
+from refusals import refusal
 from synthetic import write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.report import EvaluationReport
+from adaspec.evaluate.tables import calibration as calibration_tables
 from adaspec.train import crossfit
 from adaspec.train.crossfit import cross_fit
 from adaspec.train.trainer import Trainer
@@ -82,6 +84,13 @@ def test_the_report_is_an_evaluations_and_says_what_it_is(seen, tmp_path):
         shares = [each["came"] for each in judged]
         assert shares == sorted(shares, reverse=True)
         assert all(0 <= each["ece"] <= 1 for each in judged)
+    by_source, by_token = calibration_tables(report["calibration"])
+    assert [row[:2] for row in by_source.rows] == [
+        [source, f"S({depth})"] for source in ("n-gram", "neural") for depth in (1, 2, 3, 4)
+    ]
+    assert len(by_token.rows) == len(report["calibration"]["drafted"]) > 0
+    for each in (by_source, by_token):
+        assert {len(row) for row in each.rows} == {len(each.heads)}
     EvaluationReport(report).write(tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert "<h2>Calibration</h2>" in page
@@ -96,22 +105,18 @@ def test_a_report_about_something_else_is_refused(seen, trace, tmp_path):
         (None, "there is no such file"),
         ({"cross_fitted": None}, "is no cross-fitted report"),
         ({"schema": 9}, "schema 9 is not"),
-        ({"cost": "another"}, r"its cost model \(another\)"),
-        ({"engine": "async"}, r"its engine \(async\)"),
+        ({"cost": "another"}, "its cost model (another)"),
+        ({"engine": "async"}, "its engine (async)"),
         (
             {"cross_fitted": report["cross_fitted"] | {"memory": True}},
-            r"its --memory \(True\)",
+            "its --memory (True)",
         ),
         ({"headline": [{}]}, "is no report of adaspec"),
         ({}, "its requests"),
     ):
         if changes is not None:
             (folder / "report.json").write_text(json.dumps(report | changes))
-        with pytest.raises(AdaspecError, match=said) as error:
-            train(
-                trace if changes != {} else tmp_path / "other",
-                tmp_path / "policy",
-                crossfit_report=folder,
-            )
-        assert "\n" not in str(error.value)
+        traces = trace if changes != {} else tmp_path / "other"
+        line = refusal(AdaspecError, train, traces, tmp_path / "policy", crossfit_report=folder)
+        assert said in line
         assert not (tmp_path / "policy").exists()

@@ -1,7 +1,5 @@
 """Dealing requests into folds by content."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -100,12 +98,8 @@ def test_of_more_positions_than_are_surveyed_each_workload_gives_its_share():
     assert trainer._some(everyone, int(lengths.sum())).all()
 
 
-@pytest.fixture
-def selection(trace):
-    return select([trace], Wanted())
-
-
-def test_folds_that_leave_nothing_to_judge_or_to_learn_are_refused(selection):
+def test_folds_that_leave_nothing_to_judge_or_to_learn_are_refused(trace):
+    selection = select([trace], Wanted())
     few = tuple(r for r in selection.requests if r.workload == "talk")[:7]
     edits = tuple(r for r in selection.requests if r.workload == "edits")
     small = dataclasses.replace(selection, requests=(*edits, *few))

@@ -1,7 +1,5 @@
 """Survival from outcomes of which some are known in part: against plain counts, and the truth."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

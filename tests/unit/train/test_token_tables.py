@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "replay"))
-
 from random_recordings import random_requests, recording_of
 
 from adaspec.predict.tables import Tables, find, key_of, to_arrays

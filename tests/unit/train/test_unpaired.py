@@ -1,7 +1,5 @@
 """Requests whose drafts were recorded on another output, or not at all, teach by their text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

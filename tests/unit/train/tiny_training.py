@@ -1,7 +1,5 @@
 """A training small enough for a test."""
 
-from __future__ import annotations
-
 from synthetic import Workload
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B

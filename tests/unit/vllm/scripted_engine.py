@@ -1,13 +1,10 @@
 """An engine that waits for its drafts, by a script: it verifies them against recorded texts."""
 
-from __future__ import annotations
-
-import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import torch
+from random_recordings import NEURAL_CAP, random_requests
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
@@ -18,9 +15,6 @@ from adaspec.vllm.session.running import Rows, RunningRequest, Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "replay"))
-from random_recordings import NEURAL_CAP, random_requests
 
 COST = H100_LLAMA_3_1_8B.without_deciding()
 CAP = 12

@@ -1,15 +1,19 @@
 """A policy fits a server by the tokens of both, whatever their folders are called."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
+from policy_fakes import manifest, written
+from random_models import random_model
+from refusals import refusal
 
-from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
+from adaspec.cost.load import cost_document, save_cost
 from adaspec.errors import PolicyError, ServingError
 from adaspec.policy.shipped import GENERAL
+from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.tables import no_tables
+from adaspec.vllm import choice
 from adaspec.vllm.choice import (
     Target,
     check_made_for,
@@ -20,9 +24,6 @@ from adaspec.vllm.choice import (
 )
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import V2_VARIABLE
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "policy"))
-from policy_fakes import manifest
 
 MINE, OTHER = "128-" + "a" * 16, "49152-" + "b" * 16
 
@@ -43,10 +44,8 @@ def test_a_policy_of_the_same_vocabulary_serves_a_folder_of_another_name():
 
 @pytest.mark.parametrize("name", ["org/model", "elsewhere/model"])
 def test_a_policy_of_another_vocabulary_is_refused_by_whatever_name(name):
-    with pytest.raises(ServingError) as caught:
-        check_made_for("mine", made_for(name, OTHER), target("org/model", MINE))
-    line = str(caught.value)
-    assert line.isprintable()
+    asked = "mine", made_for(name, OTHER), target("org/model", MINE)
+    line = refusal(ServingError, check_made_for, *asked)
     assert f"49,152 tokens of tokenizer '{name}' ({OTHER})" in line
     assert f"128 tokens of 'org/model' ({MINE})" in line
 
@@ -85,39 +84,13 @@ def test_a_policys_folder_that_does_not_exist_is_named(policy, tmp_path, monkeyp
             check(policy)
 
 
-@pytest.fixture
-def learned(tmp_path):
-    """A trained policy's folder, by the vocabulary that it says."""
-    from random_models import random_policy
-
-    from adaspec.policy.artifact import write_artifact
-    from adaspec.predict.fingerprint import feature_fingerprint
-    from adaspec.predict.tables import packed
-
-    def made(vocabulary_hash):
-        none = np.empty(0, np.float32)
-        tables = packed(np.empty(0, np.uint64), none, none, none, (0.5, 0.5, 1.0, 1.0), 1)
-        policy = random_policy(
-            np.random.default_rng(0), tables, evidence=False, cap=24, neural_cap=8
-        )
-        own = dataclasses.replace(
-            made_for("org/model", vocabulary_hash),
-            cap=24,
-            evidence=(),
-            fingerprint=feature_fingerprint(),
-        )
-        arrays = policy.model.network_arrays(), policy.model.table_arrays()
-        write_artifact(tmp_path / "mine", own, *arrays, "tree\n", "# Card\n", force=True)
-        return str(tmp_path / "mine")
-
-    return made
-
-
-def test_a_shipped_policy_of_another_vocabulary_is_no_default(learned, monkeypatch):
-    from adaspec.vllm import choice
-
+def test_a_shipped_policy_of_another_vocabulary_is_no_default(tmp_path, monkeypatch):
+    model = random_model(0, no_tables(), evidence=False)
+    arrays = {"networks": model.network_arrays(), "tables": model.table_arrays()}
+    trained = {"cap": 24, "evidence": (), "fingerprint": feature_fingerprint()}
     for vocabulary_hash, is_default in ((MINE, True), (None, True), (OTHER, False)):
-        folder = learned(vocabulary_hash)
+        own = dataclasses.replace(made_for("org/model", vocabulary_hash), **trained)
+        folder = str(written(tmp_path / "mine", force=True, manifest=own, **arrays))
         known = {folder: folder, GENERAL: folder}
         monkeypatch.setattr(choice, "shipped_policies", lambda known=known: known)
         chosen = choose(Options(), target("org/model", MINE), method="eagle3")
@@ -147,6 +120,35 @@ def test_who_chose_policy_and_costs_is_said():
         chosen = choose(asked, target(), method=None)
         assert (chosen.policy_why, chosen.cost_why) == whys
         assert chosen.cost == DEFAULT
+
+
+def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch, tmp_path):
+    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
+    policy = named_policy("llama-3.1-8b-instruct-h100")
+    policy.manifest = dataclasses.replace(
+        policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None
+    )
+    monkeypatch.setattr(choice, "named_policy", lambda text: policy)
+    found = choose(Options(policy="mine"), target(), method="eagle3")
+    assert (found.costs, found.cost) == (cost_document(own), "my machine")
+    assert found.cost_why == "the policy's"
+    asked = tmp_path / "asked.json"
+    save_cost(H100_LLAMA_3_1_8B, asked)
+    found = choose(Options(policy="mine", cost=str(asked)), target(), method="eagle3")
+    assert (found.costs, found.cost) == (cost_document(H100_LLAMA_3_1_8B), str(asked))
+
+
+def test_costs_of_another_machine_are_warned_of_where_a_policy_decides_by_them(monkeypatch):
+    monkeypatch.setattr(choice, "hardware", lambda: "this one")
+    for asked, is_warned in (
+        (Options(cost=DEFAULT), True),
+        (Options(), False),  # they are measured at start
+        (Options(cost=DEFAULT, policy="none"), False),
+        (Options(cost=DEFAULT, mode="record"), False),
+    ):
+        doubts = choose(asked, target(), method="eagle3").doubts
+        warned = [each for each in doubts if "this is this one" in each]
+        assert bool(warned) == is_warned
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
-from adaspec.vllm import choice, configuration, scheduler
-from adaspec.vllm.choice import Target, choose
+from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import ATTRIBUTE
 from adaspec.vllm.workarounds import STOP_S, let_engines_write
@@ -38,39 +37,33 @@ def made(options, scheduler_cls=None, takes_v2=True):
     return config.scheduler_config.scheduler_cls
 
 
-def test_a_guard_is_in_our_scheduler_alone(caplog):
-    guarded = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
-    assert made(guarded) == scheduler.PATH
-    assert made(replace(guarded, guard=False)) is None
-    assert made(replace(guarded, mode="record")) is None
-    assert made(replace(guarded, record_fraction=0.1)) is None
-    assert made(replace(guarded, record_fraction=0.0)) == scheduler.PATH
+GUARDED = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
+
+
+@pytest.mark.parametrize(
+    ("options", "takes_v2", "expected"),
+    [
+        (GUARDED, True, scheduler.PATH),
+        (replace(GUARDED, guard=False), True, None),
+        (replace(GUARDED, mode="record"), True, None),
+        (replace(GUARDED, record_fraction=0.1), True, None),
+        (replace(GUARDED, record_fraction=0.0), True, scheduler.PATH),
+        (Options(runner="V1"), True, None),
+        (Options(runner="V1", mode_file="x"), True, scheduler.PATH),
+        (Options(runner="V2"), True, scheduler.PATH),
+        (Options(runner="V2"), False, None),
+        (Options(runner="V2", mode_file="x"), False, scheduler.PATH),
+    ],
+)
+def test_the_scheduler_is_ours_where_it_has_something_to_say(options, takes_v2, expected, caplog):
+    assert made(options, takes_v2=takes_v2) == expected
     assert not caplog.records
-    assert made(guarded, scheduler_cls="their.own") == "their.own"
-    assert "no guard" in caplog.text
 
 
-def test_the_scheduler_is_ours_where_it_has_something_to_say():
-    assert made(Options(runner="V1")) is None
-    assert made(Options(runner="V1", mode_file="x")) == scheduler.PATH
-    assert made(Options(runner="V2")) == scheduler.PATH
-    assert made(Options(runner="V2"), takes_v2=False) is None
-    assert made(Options(runner="V2", mode_file="x"), takes_v2=False) == scheduler.PATH
-    assert made(Options(runner="V2"), scheduler_cls="their.own") == "their.own"
-
-
-def test_costs_of_another_machine_are_warned_of_where_a_policy_decides_by_them(monkeypatch):
-    target = Target(name="org/model", vocabulary=128, width=64, tokenizer="org/model")
-    monkeypatch.setattr(choice, "hardware", lambda: "this one")
-    for asked, is_warned in (
-        (Options(cost=DEFAULT), True),
-        (Options(), False),  # they are measured at start
-        (Options(cost=DEFAULT, policy="none"), False),
-        (Options(cost=DEFAULT, mode="record"), False),
-    ):
-        doubts = choose(asked, target, method="eagle3").doubts
-        warned = [each for each in doubts if "this is this one" in each]
-        assert bool(warned) == is_warned
+@pytest.mark.parametrize("options", [GUARDED, Options(runner="V2")])
+def test_another_scheduler_stays_and_has_no_guard(options, caplog):
+    assert made(options, scheduler_cls="their.own") == "their.own"
+    assert ("no guard" in caplog.text) == options.is_guarded
 
 
 @pytest.mark.parametrize("runner", ["V1", "V2"])

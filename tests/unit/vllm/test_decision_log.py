@@ -1,7 +1,5 @@
 """A line of the decision log says of a step what was decided and why."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
@@ -27,10 +25,6 @@ from adaspec.policy.spec import parse_policy
 from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, document_of
 
 
-def learned(seed=5):
-    return LearnedPolicy("random", random_model(seed, no_tables(), evidence=True), CAP, 4)
-
-
 @pytest.fixture
 def lines(caplog):
     """The documents that were logged."""
@@ -44,7 +38,8 @@ def lines(caplog):
 
 
 def test_a_line_tells_of_every_request_why_it_was_decided_so(lines):
-    session = session_of(learned(), 3)
+    model = random_model(5, no_tables(), evidence=True)
+    session = session_of(LearnedPolicy("random", model, CAP, 4), 3)
     session.observers.add(DecisionLog(1e9))
     events = Heard(session)["proposed"]
     engine = ScriptedEngine(repetitive(3), session)

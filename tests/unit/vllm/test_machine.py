@@ -1,20 +1,10 @@
-"""What a machine is called, and which costs decide on it."""
+"""What a machine is called."""
 
-import dataclasses
 import os
 
 import pytest
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import cost_document, save_cost
-from adaspec.vllm import choice
-from adaspec.vllm.choice import Target, choose
 from adaspec.vllm.machine import hardware, same_hardware
-from adaspec.vllm.options import Options
-
-
-def target(name):
-    return Target(name=name, vocabulary=128, width=64, tokenizer=name)
 
 
 @pytest.mark.parametrize(
@@ -41,19 +31,3 @@ def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
         assert hardware() == before
     finally:
         os.sched_setaffinity(0, free)
-
-
-def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch, tmp_path):
-    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
-    policy = choice.named_policy("llama-3.1-8b-instruct-h100")
-    policy.manifest = dataclasses.replace(
-        policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None
-    )
-    monkeypatch.setattr(choice, "named_policy", lambda text: policy)
-    found = choose(Options(policy="mine"), target("org/model"), method="eagle3")
-    assert (found.costs, found.cost) == (cost_document(own), "my machine")
-    assert found.cost_why == "the policy's"
-    asked = tmp_path / "asked.json"
-    save_cost(H100_LLAMA_3_1_8B, asked)
-    found = choose(Options(policy="mine", cost=str(asked)), target("org/model"), method="eagle3")
-    assert (found.costs, found.cost) == (cost_document(H100_LLAMA_3_1_8B), str(asked))

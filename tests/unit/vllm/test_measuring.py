@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import check_cost, cost_document, cost_from_document, load_cost, save_cost
+from adaspec.cost.load import cost_document, cost_from_document, load_cost, save_cost
 from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
 from adaspec.vllm import measuring
@@ -100,15 +100,6 @@ def test_three_bad_kinds_in_a_hundred_move_a_table_by_a_few_percent_and_no_decis
             assert worth[1] > worth[0] - 0.005, (seed, rows, best)
 
 
-def test_an_engine_without_graphs_has_a_table_without_a_jump():
-    measured = Engine(ON_CPU).measured()
-    assert measured.cost.largest_graph == 0
-    check_cost(measured.cost, "measured")
-    assert max(kind.tokens for kind in kinds_of(ON_CPU)) == ON_CPU.most_tokens
-    longer = kinds_of(ON_CPU._replace(most_tokens=8192))  # as it would read prompts
-    assert max(kind.tokens for kind in longer) == measuring.MOST_EAGER
-
-
 def test_a_profile_goes_on_as_long_as_it_may():
     engine = Engine()
     measured = measure(engine.ask, engine.clock, enough_s=60.0, rounds=None)
@@ -149,6 +140,9 @@ def test_sizes_are_thinned_by_equal_ratios_and_some_lie_beyond_the_graphs():
     # No step is longer than the engine takes, nor a context.
     short = kinds_of(Steps(CAPTURED, 600, 256, 100, (0,)))
     assert max(kind.tokens for kind in short) == 600
+    assert max(kind.tokens for kind in kinds_of(ON_CPU)) == ON_CPU.most_tokens
+    longer = kinds_of(ON_CPU._replace(most_tokens=8192))  # as it would read prompts
+    assert max(kind.tokens for kind in longer) == measuring.MOST_EAGER
     assert {kind.context for kind in short} == {0, 100}
 
 

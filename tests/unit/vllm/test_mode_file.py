@@ -1,14 +1,10 @@
 """A file names the mode while the engine serves; whatever is wrong with it changes nothing."""
 
-import pickle
-import types
-
 import pytest
 
 from adaspec.vllm import mode_file
-from adaspec.vllm.mode_file import ATTRIBUTE, WORDS, ModeFile, Told
+from adaspec.vllm.mode_file import WORDS, ModeFile, Told
 from adaspec.vllm.options import MODES
-from adaspec.vllm.scheduler import following
 
 
 @pytest.fixture
@@ -56,13 +52,3 @@ def test_what_says_no_mode_keeps_the_mode_and_is_told_once(path, caplog, content
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
     path.write_text("off")
     assert file.read() == Told("off", "")
-
-
-def test_a_scheduled_step_carries_the_mode_to_all_ranks(path):
-    path.write_text("off")
-    base = type("Scheduler", (), {"schedule": lambda self: types.SimpleNamespace(tokens=3)})
-    scheduler = following(base)()
-    scheduler.adaspec_mode_file = ModeFile(str(path), "serve")
-    step = pickle.loads(pickle.dumps(scheduler.schedule()))
-    assert getattr(step, ATTRIBUTE) == Told("off", "")
-    assert step.tokens == 3

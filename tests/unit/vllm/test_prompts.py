@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from refusals import refusal
 
 from adaspec.errors import TraceError
 from adaspec.vllm.prompts import read_prompts
@@ -48,10 +49,9 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
     ],
 )
 def test_what_is_no_prompt_is_named_by_its_line(tmp_path, record, says):
-    with pytest.raises(TraceError) as caught:
-        read_prompts(written(tmp_path, {"text": "fine"}, record))
-    assert says in str(caught.value)
-    assert "mine.jsonl line 2" in str(caught.value)
+    said = refusal(TraceError, read_prompts, written(tmp_path, {"text": "fine"}, record))
+    assert says in said
+    assert "mine.jsonl line 2" in said
 
 
 def test_two_prompts_of_one_name_are_refused(tmp_path):
