@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from figures import report
-from table_cells import AT_ONCE, times
+from table_cells import AT_ONCE, joined, times
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.engine import ASYNC
@@ -23,6 +24,25 @@ def gpu_speeds() -> dict[int, tuple[float, float]]:
     of = {(row["method"], row["load"]): row["speedup"] for row in report(GPU)["throughput"]}
     _, eagle, adaspec = METHODS
     return {load: (of[adaspec, load], of[eagle, load]) for method, load in of if method == adaspec}
+
+
+def gpu_row() -> list[str]:
+    """What was measured, and what replays promised, of all loads in a row of the README's table."""
+    found = sorted(report(GPU)["replay"], key=lambda row: row["load"])
+    plain, eagle, ours = ([row for row in found if row["method"] == method] for method in METHODS)
+
+    def over_none(rows: list[dict[str, Any]], key: str) -> str:
+        return joined([times(row[key] / none[key]) for row, none in zip(rows, plain, strict=True)])
+
+    return [
+        "[Measured on an H100: an older policy](docs/results.md#was-it-measured-on-a-gpu)",
+        joined([str(row["load"]) for row in plain]),
+        over_none(ours, "tokens_per_s"),
+        f"vLLM's EAGLE-3: {over_none(eagle, 'tokens_per_s')}",
+        "",
+        "",
+        f"its replay: {over_none(ours, 'replayed_tokens_per_s')} over no speculation",
+    ]
 
 
 def gpu_table() -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from figures import REPLAYS, is_mixed, report
@@ -11,6 +11,7 @@ from table_cells import (
     OVER_NONE,
     OVER_STATIC,
     OVER_VLLM,
+    joined,
     percent,
     times,
     with_interval,
@@ -100,20 +101,19 @@ def _across_models() -> Iterator[list[str]]:
             yield [
                 f"[{models}](../eval/reports/{name}/report.json)",
                 trained_on,
-                _joined([times(speeds[cell]) for cell in cells]),
-                *(_joined([percent(lift) for lift in each]) for each in lifts),
+                joined([times(speeds[cell]) for cell in cells]),
+                *(joined([percent(lift) for lift in each]) for each in lifts),
             ]
 
 
-def general_over_eagle(replayed: str) -> dict[int, float]:
-    """By load, the lead of the policy for any model over EAGLE with three tokens.
+def without_training(replayed: str) -> dict[int, float]:
+    """By load, the lead of a policy that was made for another model over vLLM's own methods.
 
     On the recordings of a cross-fitted report.
     """
-    speeds, _ = judged = _Judged.by(BESIDE[replayed])
-    return {
-        load: speeds["general", load] / speeds["fixed:neural:3", load] - 1 for load in judged.loads
-    }
+    name = BESIDE[replayed]
+    judged, other = _Judged.by(name), next(iter(ACROSS_MODELS[name][1]))
+    return {load: judged.leads[other, load]["lift_over_vllm_best"] for load in judged.loads}
 
 
 def fresh_prompts_table() -> list[list[str]]:
@@ -147,7 +147,7 @@ def fresh_summaries_table() -> list[list[str]]:
             [percent(lead["lift_over_vllm_best"]) for lead in leads],
             [percent(lead["lift_over_static_best"]) for lead in leads],
         ]
-        rows.append([what, *map(_joined, columns)])
+        rows.append([what, *map(joined, columns)])
     return rows
 
 
@@ -170,9 +170,3 @@ def memory_table() -> list[list[str]]:
 
 def _cell(row: dict[str, Any]) -> tuple[str, int]:
     return row["policy"], row["concurrency"]
-
-
-def _joined(cells: Sequence[str]) -> str:
-    """Values of several loads in a cell, the unit said once."""
-    *others, last = cells
-    return " / ".join([*(each.rstrip("%x") for each in others), last])

@@ -61,9 +61,13 @@ def draw(found: dict[str, Any], path: Path) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(loads, [str(load) for load in loads])
         if name == GPU_REQUESTS:
-            speeds = [ours for ours, _ in gpu_speeds().values()]
-            measured = "older policy, measured on an H100"
-            axes.plot(list(gpu_speeds()), speeds, "D", color="#C8390E", mfc="none", label=measured)
+            ours, eagle = zip(*gpu_speeds().values(), strict=True)
+            for speeds, marker, colour, what in (
+                (ours, "D", "#C8390E", "an older policy"),
+                (eagle, "v", "#0B5FA5", "vLLM's EAGLE-3"),
+            ):
+                label = f"{what}, measured on an H100"
+                axes.plot(list(gpu_speeds()), speeds, marker, color=colour, mfc="none", label=label)
         axes.set_title(models.replace(", ", "\n"), fontsize=9.5, loc="left")
         axes.set_xlabel("requests running at once (logarithmic)", fontsize=9)
         axes.grid(axis="y", color="#DDDDDD", lw=0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
@@ -44,3 +45,9 @@ def without_repeats(rows: list[list[str]]) -> list[list[str]]:
 def share(value: float | None) -> str:
     """A share, as 12%; nothing where it is not known."""
     return "" if value is None else f"{value:.0%}"
+
+
+def joined(cells: Sequence[str]) -> str:
+    """Values of several loads in a cell, the unit said once."""
+    *others, last = cells
+    return " / ".join([*(each.rstrip("%x") for each in others), last])

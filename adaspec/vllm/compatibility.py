@@ -42,6 +42,8 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
         "num_scheduled_tokens",
         "total_num_scheduled_tokens",
         "scheduled_new_reqs",
+        "scheduled_cached_reqs",
+        "preempted_req_ids",
         "finished_req_ids",
         "num_spec_tokens_to_schedule",
     ),
@@ -163,6 +165,8 @@ RUNNER_ATTRIBUTES = (
 )
 DRAFTER_ATTRIBUTES = ("needs_extra_input_slots", "max_model_len", "num_speculative_tokens")
 """The attributes that adaspec reads from a neural drafter; `RUNNER_ATTRIBUTES` are a runner's."""
+SCHEDULER_ATTRIBUTES = ("requests", "running", "max_num_scheduled_tokens")
+"""Those that it reads from a scheduler."""
 
 
 def installed_version() -> str:
@@ -222,6 +226,11 @@ def check_runner(runner: Any, drafter: Any) -> None:
     _refuse(_attribute_problems(runner, RUNNER_ATTRIBUTES))
     if drafter is not None:
         _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
+
+
+def check_scheduler(scheduler: Any) -> None:
+    """Refuse a scheduler that lacks what adaspec relies on."""
+    _refuse(_attribute_problems(scheduler, SCHEDULER_ATTRIBUTES))
 
 
 def _attribute_problems(part: Any, paths: Iterable[str]) -> Iterator[str]:
