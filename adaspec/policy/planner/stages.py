@@ -201,19 +201,24 @@ def learn(
             taken[NGRAM] += accepted[row]
     for source in range(3):
         update_record(state, source, expected[source], taken[source], drafts[source])
-    _learn_gain(planner, emitted_tokens.sum(), forwards)
+    surprise = (taken - expected)[NEURAL] + (taken - expected)[SPLICE]
+    _learn_gain(planner, emitted_tokens.sum(), surprise, forwards)
     count_step(state, emitted_tokens.sum(), seconds)
 
 
 @compiled
-def _learn_gain(planner: Planner, emitted: int, forwards: int) -> None:
-    """Update whether the drafter pays."""
+def _learn_gain(planner: Planner, emitted: int, surprise: float, forwards: int) -> None:
+    """Update whether the drafter pays.
+
+    `surprise` is how much more was accepted of its drafts than expected: a head may be better than
+    those that the policy was trained with.
+    """
     rows, costs, drafter = rows_of(planner), planner.costs, planner.batch_state.drafter
     running, context = rows.slots.shape[0], context_of(rows)
     if drafter[0].pause > 0:
         count_pause(drafter, running)
         return
-    held, gain = 0, 0.0
+    held, gain = 0, surprise
     for row in range(running):
         if rows.holds_neural[row]:
             held += 1
