@@ -334,7 +334,7 @@ def steps_of(traces: Path) -> dict[str, list[LoggedStep]]:
     steps = defaultdict(list)
     for folder in traces.glob("logged-*"):
         for step in TraceReader(folder).steps():
-            if step.workload == SHOWN:
+            if step.workload == SHOWN and step.output_tokens is not None:
                 steps[step.id].append(step)
     return dict(steps)
 

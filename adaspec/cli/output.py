@@ -137,4 +137,5 @@ class ProgressBar(Progress):
         if self.disable and now_s - self._printed_s >= LINE_PERIOD_S:
             self._printed_s = now_s
             minutes, seconds = divmod(int(now_s - self._began_s), 60)
-            self.console.print(f"{stage} {done:.0f}/{total:.0f} after {minutes}:{seconds:02}")
+            told = f"{stage} {done:.0f}/{total:.0f} after {minutes}:{seconds:02}"
+            self.console.print(told, markup=False)

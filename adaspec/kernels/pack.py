@@ -10,9 +10,8 @@ import triton.language as tl
 
 CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
 NEURAL, LENGTH, AVAILABLE, REMEMBERED, NEURAL_GAIN, NUMBERS = map(tl.constexpr, range(3, 9))
-"""The facts that are one number per row, and how many these are; see
-`adaspec.vllm.session.report.SINGLE`; the gain
-follows those."""
+"""The facts that are one number per row, and how many these are: those of
+`adaspec.vllm.session.report.SINGLE`, then the gain."""
 
 
 _ANY = (

@@ -15,7 +15,7 @@ from adaspec.errors import ServingError, TraceError
 from adaspec.files import check_writable
 from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.reader import TraceReader
+from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.engine import open_engine, prepare_vllm
@@ -102,7 +102,7 @@ def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
     if not os.path.lexists(options.out):
         check_writable(options.out, TraceError)
         return set()
-    if options.out.is_dir() and not any(options.out.iterdir()):
+    if options.out.is_dir() and is_blank(options.out):
         return set()
     if not options.out.is_dir():
         raise TraceError(f"{options.out}: is a file: choose another folder for the trace")

@@ -28,17 +28,20 @@ ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where none was tuned: one forward at every load."""
 
 DRAFTER = np.dtype(
-    [("net", "f8"), ("tokens", "f8"), ("rows", "f8"), ("pause", "f8"), ("next_pause", "f8")]
+    [(name, "f8") for name in ("net", "tokens", "rows", "wait", "pause", "next_pause")]
 )
 """Means per row of a step that ran the drafter: the gain beyond what the forwards took, and tokens
-emitted; over how many rows, since it last began; for how many rows it is still paused, and for how
-many it is the next time."""
+emitted; over how many rows, since it last began; for how many rows a trial still waits until most
+hold the drafter; for how many it is still paused, and for how many it is the next time."""
 _MEMORY = 4000.0
 """The means are over so many rows."""
 _LEAST = 1000.0
 """They are believed from so many rows on: a few requests."""
 _MOST_OF_STEP = 16.0
 """A step counts as so many rows at most: they have the price and the throughput in common."""
+_MOST_HOLD = 0.75
+_LONGEST_WAIT = 4000.0
+"""A trial counts from when that share of the rows hold the drafter, or from so many rows on."""
 _MARGIN = 0.04
 """A drafter is paused that loses more than this share of what is emitted. Gains leave out that its
 tokens also tell which copies are right, so it is worth that much more than they say."""
@@ -49,7 +52,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 10_000.0, 80_000.0
 def new_drafter() -> Record:
     """A record that has seen nothing yet."""
     drafter = np.zeros(1, DRAFTER)
-    drafter["next_pause"] = _FIRST_PAUSE
+    drafter["wait"], drafter["next_pause"] = _LONGEST_WAIT, _FIRST_PAUSE
     return drafter
 
 
@@ -76,9 +79,14 @@ def forwards_at(table: Array, running: int) -> int:
 
 
 @compiled
-def note_gain(drafter: Record, gain: float, cost: float, tokens: float, held: int) -> None:
-    """Take in a step that ran the drafter for `held` rows: the means of its rows."""
-    about, weight = drafter[0], min(held, _MOST_OF_STEP)
+def note_gain(
+    drafter: Record, gain: float, cost: float, tokens: float, rows: int, held: int
+) -> None:
+    """Take in a step that ran the drafter, for `held` of its rows: the means of all of them."""
+    about, weight = drafter[0], min(rows, _MOST_OF_STEP)
+    if held < _MOST_HOLD * rows and about.wait > 0:
+        about.wait -= weight
+        return
     about.rows = min(about.rows + weight, _MEMORY)
     share = min(weight / about.rows, 1.0)
     about.net += share * (gain - cost - about.net)
@@ -86,7 +94,7 @@ def note_gain(drafter: Record, gain: float, cost: float, tokens: float, held: in
     if about.rows < _LEAST:
         return
     if about.net < -_MARGIN * about.tokens:
-        about.pause, about.rows = about.next_pause, 0.0
+        about.pause, about.rows, about.wait = about.next_pause, 0.0, _LONGEST_WAIT
         about.next_pause = min(2.0 * about.next_pause, _LONGEST_PAUSE)
     elif about.net > 0:
         about.next_pause = _FIRST_PAUSE

@@ -202,12 +202,12 @@ def learn(
     for source in range(3):
         update_record(state, source, expected[source], taken[source], drafts[source])
     surprise = (taken - expected)[NEURAL] + (taken - expected)[SPLICE]
-    _learn_gain(planner, emitted_tokens.sum(), surprise, forwards)
+    _learn_gain(planner, emitted_tokens, surprise, forwards)
     count_step(state, emitted_tokens.sum(), seconds)
 
 
 @compiled
-def _learn_gain(planner: Planner, emitted: int, surprise: float, forwards: int) -> None:
+def _learn_gain(planner: Planner, emitted_tokens: Ints, surprise: float, forwards: int) -> None:
     """Update whether the drafter pays.
 
     `surprise` is how much more was accepted of its drafts than expected: a head may be better than
@@ -218,12 +218,15 @@ def _learn_gain(planner: Planner, emitted: int, surprise: float, forwards: int) 
     if drafter[0].pause > 0:
         count_pause(drafter, running)
         return
-    held, gain = 0, surprise
+    emitting, held, gain = 0, 0, surprise
     for row in range(running):
-        if rows.holds_neural[row]:
-            held += 1
-            gain += planner.state.neural_gain[row]
+        if emitted_tokens[row] > 0:
+            emitting += 1
+            if rows.holds_neural[row]:
+                held += 1
+                gain += planner.state.neural_gain[row]
     if forwards > 0 and held > 0:
         taken_s = forwards * forward_s(costs, running, context)
-        cost = rate_of(planner.state, costs, running, context) * taken_s / running
-        note_gain(drafter, gain / held, cost, emitted / running, held)
+        cost = rate_of(planner.state, costs, running, context) * taken_s
+        tokens = emitted_tokens.sum() / emitting
+        note_gain(drafter, gain / emitting, cost / emitting, tokens, emitting, held)

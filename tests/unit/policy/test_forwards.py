@@ -21,7 +21,7 @@ def run(drafter, gain, steps):
             count_pause(drafter, ROWS)
             continue
         ran += 1
-        note_gain(drafter, gain, COST, TOKENS, ROWS)
+        note_gain(drafter, gain, COST, TOKENS, ROWS, ROWS)
     return ran
 
 
@@ -57,5 +57,13 @@ def test_a_few_bad_steps_pause_nothing():
     drafter = new_drafter()
     rng = np.random.default_rng(0)
     for gain in rng.choice([0.0, 4 * COST], 5000):  # twice what it takes on average
-        note_gain(drafter, gain, COST, TOKENS, 1)
+        note_gain(drafter, gain, COST, TOKENS, 1, 1)
     assert drafter["pause"][0] == 0
+
+
+def test_a_drafter_that_few_hold_is_judged_once_they_stay_few():
+    drafter, steps = new_drafter(), 0
+    while drafter["pause"][0] == 0:
+        note_gain(drafter, 0.1 * COST, COST, TOKENS, ROWS, 1)
+        steps += 1
+    assert 500 < steps < 2000  # most of them while more might have taken it
