@@ -45,7 +45,7 @@ from adaspec.trace.importers.texts import load_tokenizer
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep
 from adaspec.vllm.doctor import plugin_finding
-from adaspec.vllm.metrics import DRAFTERS, FORWARDS, PREFIX
+from adaspec.vllm.metrics import DRAFT_SOURCES, FORWARDS, PREFIX
 from adaspec.vllm.request_record import engine_id
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -429,7 +429,7 @@ def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
     def row(name: str, cell: Callable[[Metrics], str]) -> None:
         rows.append((name, [cell(metrics) for metrics in columns]))
 
-    for source in DRAFTERS:
+    for source in DRAFT_SOURCES:
         if any(metrics.total("drafted_tokens_total", source=source) for metrics in columns):
             row(f"accepted, {source}", partial(_acceptance, source=source))
     row("tokens per step", _emitted)
