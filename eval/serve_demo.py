@@ -334,9 +334,10 @@ def steps_of(traces: Path) -> dict[str, list[LoggedStep]]:
     steps = defaultdict(list)
     for folder in traces.glob("logged-*"):
         for step in TraceReader(folder).steps():
-            if step.workload == SHOWN and step.output_tokens is not None:
+            if step.workload == SHOWN:
                 steps[step.id].append(step)
-    return dict(steps)
+    # Of a text that was lost nothing can be shown.
+    return {name: each for name, each in steps.items() if each[0].output_tokens is not None}
 
 
 def show_steps(
