@@ -85,6 +85,10 @@ def decide_step(
     reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
     limits.rows = count
     context = context_tokens(loop)
+    holds = stages.holds_drafter(address, count)
+    loop.state[0].gives_drafter = holds
+    if not holds:
+        loop.holds_neural[:] = False
     _take_in(arrays, loop, planner, model_of_request)
     rows = rows_of(planner)
     limits.prompt_tokens = read_beside(loop)
@@ -121,10 +125,6 @@ def _run(
     """The closed loop, run to its end, under the planner at this address."""
     loop = start(arrays.columns, order, concurrency, stages.holds_drafter(address, concurrency))
     while goes_on(loop):
-        holds = stages.holds_drafter(address, concurrency)
-        loop.state[0].gives_drafter = holds
-        if not holds:
-            loop.holds_neural[:] = False
         decided = decide_step(arrays, loop, address, model_of_request, cap)
         finish_step(loop, planner_at(address).costs, decided.shape, decided.accepted)
     return loop

@@ -48,14 +48,10 @@ class GuardedRun:
         self.recording, self.policy, self.cap, self.guard = recording, policy, cap, guard
         if isinstance(policy, LearnedPolicy):
             self.planner = planner_for((policy,), setup_for(recording, cost, concurrency, cap))
-        self.holds = self._holds_drafter(concurrency)
+            self.holds = bool(stages.holds_drafter(self.planner.address, concurrency))
+        else:
+            self.holds = policy.rule.neural_len > 0
         self.loop = start(recording.columns, order, concurrency, self.holds)
-
-    def _holds_drafter(self, rows: int) -> bool:
-        """Whether requests hold the drafter where so many run."""
-        if isinstance(self.policy, LearnedPolicy):
-            return bool(stages.holds_drafter(self.planner.address, rows))
-        return bool(self.policy.rule.neural_len > 0)
 
     def result(self) -> Result:
         """Run to the end."""
@@ -67,10 +63,6 @@ class GuardedRun:
         """Take all running requests one step on, as the guard says."""
         guard, loop = self.guard, self.loop
         totals, rows = loop.totals[0], len(loop.slot)
-        self.holds = self._holds_drafter(rows)
-        loop.state["gives_drafter"] = self.holds
-        if not self.holds:
-            loop.holds_neural[:] = False
         if guard is None:
             self._speculate()
             return
