@@ -37,7 +37,7 @@ def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, promp
     outputs, *_ = run(remembering, prompts)
     assert outputs == truth()
     assert before < answers.tokens < answers.capacity
-    assert not remembering.session.knows(names[0])
+    assert not remembering.session.requests.runs(names[0])
 
 
 def test_a_restarted_server_begins_with_what_was_answered(

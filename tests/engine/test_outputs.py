@@ -134,5 +134,5 @@ def test_aborted_requests_leave_the_others_as_they_were(serve, prompts, truth):
     kept = [at for at in range(len(prompts)) if at % 4 > 1]
     assert [found[names[at]] for at in kept] == [truth()[at] for at in kept]
     engine.greedy(prompts[:1], 4)  # whoever left is noticed in the next step
-    assert len(session._requests) <= 1
+    assert len(session.requests) <= 1
     check_sound(session)

@@ -2,7 +2,7 @@
 
 A step of the engine calls, in this order:
 
-    arrive(requests), leave     requests are let in, or have ended
+    arrive, end                 requests are let in, or have ended
     idle                        in a step in which nothing runs: who has ended is forgotten
     budget(running, most)       in an async engine, before the target runs: how much it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
@@ -48,8 +48,9 @@ from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
+from adaspec.vllm.session.requests import Requests, RunningRequest
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import REQUEST_FACTS, Rows, RunningRequest, Serving
+from adaspec.vllm.session.running import Rows, Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -100,12 +101,7 @@ class Session:
         """The mode of the step that runs or begins next."""
         self.guard_state = PLAN
         """What the guard says of that step."""
-        self._requests: dict[str, RunningRequest] = {}
-        self._in_slot: NDArray[Any] = np.full(setup.slots, None, object)
-        self._facts = np.zeros(setup.slots, REQUEST_FACTS)
-        self._may_end = np.zeros(serving.target.vocabulary + 1, np.bool_)
-        """By token, whether it ends any request so far; the last entry is for -1, which is none."""
-        self._ended: list[str] = []
+        self.requests = Requests(setup.slots, serving.target.vocabulary)
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[DraftedStep, Step] | None = None
@@ -150,7 +146,7 @@ class Session:
     def keeps_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         on = self.mode != "off" and self.guard_state == PLAN and not self.breaker.off
-        return on and bool(self._facts["holds_neural"].any())
+        return on and self.requests.any_holds_drafter
 
     @property
     def length(self) -> int | None:
@@ -163,44 +159,34 @@ class Session:
         length = self.host.length()
         return length if most is None else min(length, most // max(self._rows, 1))
 
-    def knows(self, request: str) -> bool:
-        """Whether a request of that name was let in and has not ended."""
-        return request in self._requests and request not in self._ended
-
     def arrive(self, request: RunningRequest) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
-        if request.name in self._ended:  # another one of that name
-            self._leave()
-        before = self._requests.get(request.name)
-        if before is None:
-            try:
-                fraction = self.serving.options.serve_fraction
-                request.limits = limits_of(request.name, request.params, fraction)
-            except Exception as error:
-                # The API server refuses such arguments, but not every request comes through it.
-                self.breaker.note("request", error)
-            request.recorded = request.limits is not NOTHING and is_chosen(
-                request.name, self.serving.options.densely_recorded
-            )
-            self._requests[request.name] = request
-            known = len(self._may_end) - 1
-            self._may_end[[token for token in request.ends if token < known]] = True
-            self.observers.notify(
-                "entered",
-                request.name,
-                request.prompt,
-                request.recorded,
-                request.max_tokens,
-                getattr(request.params, "temperature", None) == 0,
-            )
+        if self.requests.has_ended(request.name):  # another one of that name
+            self._forget_ended()
+        if self.requests.read_again(request):
             return
-        before.prompt, before.output = request.prompt, request.output
-        before.undrafted = False  # the drafter reads all of its text again
-        self._vacate(before)
+        options = self.serving.options
+        try:
+            request.limits = limits_of(request.name, request.params, options.serve_fraction)
+        except Exception as error:
+            # The API server refuses such arguments, but not every request comes through it.
+            self.breaker.note("request", error)
+        request.recorded = request.limits is not NOTHING and is_chosen(
+            request.name, options.densely_recorded
+        )
+        self.requests.add(request)
+        self.observers.notify(
+            "entered",
+            request.name,
+            request.prompt,
+            request.recorded,
+            request.max_tokens,
+            getattr(request.params, "temperature", None) == 0,
+        )
 
-    def leave(self, requests: Sequence[str]) -> None:
-        """These requests have ended."""
-        self._ended += requests
+    def end(self, names: Sequence[str]) -> None:
+        """These requests have ended, though reports of their last steps may still come."""
+        self.requests.end(names)
 
     def budget(self, running: int, most: int, reading: int = 0) -> int:
         """How many drafted tokens the coming step verifies, of at most so many.
@@ -237,14 +223,15 @@ class Session:
             self._budget, self._proposes = int(rows.verified.sum()), self.mode == "serve"
         reported, self._awaiting_report = self._awaiting_report, None
         if self.breaker.off:
-            self._leave()
+            self._forget_ended()
             return None
         try:
             if reported is not None:
                 self._take_report(*reported)
-            self._leave()
+            self._forget_ended()
             if self.mode == "off" or self.guard_state == HOLD:
-                self._pause(rows)
+                self._awaiting_verdict = None
+                self.requests.leave_undrafted(rows)
                 return None
             pending = self._decide(rows, began_s)
             if self.guard_state != PLAN:
@@ -323,14 +310,14 @@ class Session:
 
     def idle(self) -> None:
         """In a step in which nothing runs: if all have ended, forget them, as none may follow."""
-        if self._requests.keys() - self._ended:
+        if self.requests.any_runs:
             return
         reported, self._awaiting_report = self._awaiting_report, None
         self.budget(0, 0)
         try:
             if reported is not None and not self.breaker.off:
                 self._take_report(*reported)
-            self._leave(are_cut=self.serving.options.mode == "record")
+            self._forget_ended(are_cut=self.serving.options.mode == "record")
         except Exception as error:
             self._rows = 0
             self._fault("plan", error)
@@ -360,18 +347,21 @@ class Session:
 
     def _decide(self, rows: Rows, began_s: float) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
-        changed = self._read_undrafted(rows) if self.guard_state != PLAN else False
-        changed |= self._enter(rows) | self._limit_context(rows)
+        requests, options = self.requests, self.serving.options
+        changed = requests.read_undrafted(rows) if self.guard_state != PLAN else False
+        changed |= self._enter(rows)
+        if options.max_context_tokens is not None:
+            changed |= requests.limit_context(rows, options.max_context_tokens)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
-        facts = self._facts[slots]
+        facts = requests.facts[slots]
         holds, recorded = facts["holds_neural"], facts["recorded"]
         pending = DraftedStep(
             slots=slots,
             prompt_tokens=rows.prompt_tokens[chosen],
             holds_neural=holds,
             number=self.step,
-            running=self._in_slot[slots],
+            running=requests.in_slot[slots],
             rows=chosen,
             recorded=recorded,
             limited=(facts["most_tokens"] == 0) & ~recorded,
@@ -381,93 +371,39 @@ class Session:
             self._take_outcome(pending, Outcome(*(each[chosen] for each in rows.outcome)))
         context = int(rows.context_tokens[chosen].sum())
         if holds.any() and not self.host.holds_drafter(len(chosen)):
-            self._facts["holds_neural"] &= self._facts["recorded"]
+            requests.facts["holds_neural"] &= requests.facts["recorded"]
             pending.holds_neural, changed = holds & recorded, True
         if changed:
-            self._holds = to_device(self._facts["holds_neural"].copy(), self._device)
-        self._limits, room = self._limits_of(rows)
-        pending.room = None if room is None else room[chosen]
+            self._holds = to_device(requests.facts["holds_neural"].copy(), self._device)
+        self._limits, limits = None, requests.limits(rows, self.serving.setup.cap)
+        if limits is not None:
+            self._limits, pending.room = to_device(limits, self._device), limits[chosen, 0]
         return self.host.decide(pending, context)
-
-    def _read_undrafted(self, rows: Rows) -> bool:
-        """Take the drafter from requests whose text it does not read; whether one held it."""
-        slots = rows.slots[rows.reads]
-        changed = bool(self._facts["holds_neural"][slots].any())
-        self._facts["holds_neural"][slots] = False
-        for row in np.flatnonzero(rows.reads).tolist():
-            self._requests[rows.requests[row]].undrafted = True
-        return changed
-
-    def _limit_context(self, rows: Rows) -> bool:
-        """Draft no more for requests of which too many tokens are known; whether one held it."""
-        most = self.serving.options.max_context_tokens
-        if most is None:
-            return False
-        slots = rows.slots[rows.context_tokens > most]
-        slots = slots[~self._facts["recorded"][slots]]
-        changed = bool(self._facts["holds_neural"][slots].any())
-        for slot in slots.tolist():
-            self._in_slot[slot].limits = NOTHING
-        for name in ("holds_neural", "copies", "most_tokens"):
-            self._facts[name][slots] = 0
-        return changed
-
-    def _limits_of(self, rows: Rows) -> tuple[Tensor | None, Ints | None]:
-        """Each row's most tokens and whether it copies; and the most tokens alone, on the host.
-
-        The target's own token follows a draft. None and None where no row is limited.
-        """
-        facts, longest = self._facts[rows.slots], self.serving.setup.cap
-        left = facts["end"] - facts["known_tokens"] - 1
-        room = np.maximum(np.minimum(left, facts["most_tokens"]), 0).astype(np.int32)
-        if rows.room is not None:
-            room = np.minimum(room, rows.room)
-        if facts["copies"].all() and room.min(initial=longest) >= longest:
-            return None, None
-        values = np.stack((room, facts["copies"]), 1).astype(np.int32)
-        return to_device(values, self._device), room
-
-    def _pause(self, rows: Rows) -> None:
-        """Take a step without speculation: whoever runs in it gets no drafter any more."""
-        self._awaiting_verdict = None
-        self._in_slot[rows.slots], self._facts["holds_neural"][rows.slots] = None, False
-        for name in rows.requests:
-            request = self._requests[name]
-            request.undrafted, request.recorded = True, False
 
     def _enter(self, rows: Rows) -> bool:
         """Give slots to requests that are in a batch for the first time; whether there are any."""
-        requests = [*map(self._requests.__getitem__, rows.requests)]
-        if self._in_slot[rows.slots].tolist() == requests:
+        entered = self.requests.enter(rows)
+        if not entered:
             return False
         running = max(int(np.count_nonzero(rows.samples)), 1)
-        entered = []
-        for request, slot in zip(requests, rows.slots.tolist(), strict=True):
-            if self._in_slot[slot] is request:
-                continue
-            request.slot, self._in_slot[slot] = slot, request
-            self._facts[slot] = request.facts()
+        drafter = self.host.holds_drafter(running)
+        for request in entered:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = self.host.holds_drafter(running)
-            holds &= request.limits.drafter and not request.undrafted
+            holds = drafter and request.limits.drafter and not request.undrafted
             holds |= request.recorded and self.serving.record_cap > 0
-            self._facts["holds_neural"][slot] = holds
-            entered.append(slot)
-        owners = [self._in_slot[slot].owner for slot in entered]
-        self.drafting.enter(np.array(entered, np.int32), np.array(owners, np.int32))
+            self.requests.facts["holds_neural"][request.slot] = holds
+        slots = np.array([request.slot for request in entered], np.int32)
+        self.drafting.enter(slots, np.array([request.owner for request in entered], np.int32))
         return True
 
-    def _leave(self, are_cut: bool = False) -> None:
+    def _forget_ended(self, are_cut: bool = False) -> None:
         """Forget the requests that have ended, now that all reports of them have come.
 
         `are_cut`: those that did not end by themselves were ended by an engine that stops.
         """
-        ended, self._ended = self._ended, []
-        left = [request for name in ended if (request := self._requests.pop(name, None))]
-        for request in left:
-            self._vacate(request)
+        left = self.requests.forget_ended()
         self._untold.append(partial(self._remember, left))
         if left:
             self._untold.append(partial(self._tell_left, left, are_cut))
@@ -477,12 +413,6 @@ class Session:
         names = [request.name for request in left if not are_cut or request.is_whole]
         if names:
             self.observers.notify("left", names)
-
-    def _vacate(self, request: RunningRequest) -> None:
-        """Take the request's place from it, if it has one."""
-        if self._in_slot[request.slot] is request:
-            self._in_slot[request.slot], self._facts["holds_neural"][request.slot] = None, False
-        request.slot = -1
 
     def _remember(self, left: Sequence[RunningRequest]) -> None:
         """Store the answers of requests that have ended; a memory that fails is given up."""
@@ -523,7 +453,12 @@ class Session:
         """Learn what the target made of the drafts before a step."""
         before, self._awaiting_verdict = self._awaiting_verdict, None
         pending.outcome = outcome
-        self._count_tokens(pending, outcome)
+        pending.ended, missing, kept = self.requests.count_tokens(
+            pending.slots, pending.running, outcome
+        )
+        self._untold.append(
+            partial(self._keep_text, pending.running, missing, kept, outcome.emitted)
+        )
         if before is not None:
             verified = self._verified(before, pending)
             self.host.learn(verified)
@@ -555,30 +490,6 @@ class Session:
             emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
             took_s=after.began_s - before.began_s if did_nothing_else else None,
         )
-
-    def _count_tokens(self, pending: DraftedStep, outcome: Outcome | StepReport) -> None:
-        """Count what the step emitted up to the requests' ends, and note whose had come before.
-
-        Where a fault has cost a step its report, its tokens are not known. Of a request that was
-        let in anew since, the engine has told all that counts.
-        """
-        slots, requests = pending.slots, pending.running
-        facts, emitted = self._facts[slots], outcome.emitted
-        pending.ended = facts["ended"] | (self._in_slot[slots] != requests)
-        missing = np.maximum(outcome.context - outcome.sampled - facts["known_tokens"], 0)
-        missing[pending.ended] = 0
-        kept = np.where(pending.ended, 0, outcome.sampled)
-        before = facts["known_tokens"] + missing
-        ends = before + kept >= facts["end"]
-        ends |= self._may_end.take(emitted, mode="wrap").any(axis=1)
-        for row in np.flatnonzero(ends & ~pending.ended).tolist():
-            request, tokens = requests[row], emitted[row, : kept[row]].tolist()
-            kept[row], facts["ended"][row] = request.emits(
-                before[row] - len(request.prompt), tokens
-            )
-        self._facts["known_tokens"][slots] = before + kept
-        self._facts["ended"][slots] = facts["ended"]
-        self._untold.append(partial(self._keep_text, requests, missing, kept, emitted))
 
     def _keep_text(self, requests: Ints, missing: Ints, kept: Ints, emitted: Ints) -> None:
         """Add what a step emitted to the outputs; where tokens are missing, nothing is written."""

@@ -15,7 +15,8 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import follow
 from adaspec.vllm.serving import compiling, session_of
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.running import Rows, RunningRequest, owner_key
+from adaspec.vllm.session.requests import RunningRequest, owner_key
+from adaspec.vllm.session.running import Rows
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts
@@ -86,7 +87,7 @@ class Hooks:
         self._texts.leave([*gone, *(scheduler_output.preempted_req_ids or ())])
         for name in gone:
             self._owners.pop(name, None)
-        session.leave(gone)
+        session.end(gone)
         result = self._execute(scheduler_output, *args, **kwargs)
         if not scheduler_output.total_num_scheduled_tokens:
             session.idle()
@@ -131,7 +132,7 @@ class Hooks:
             sampled = _on_host(runner, sampled_token_ids, count)
         prompts = np.array(batch.num_prompt_tokens[:count], np.int32)
         for row, name in enumerate(requests):
-            if name in self._resumed or not session.knows(name):
+            if name in self._resumed or not session.requests.runs(name):
                 session.arrive(self._request(name, row, int(prompts[row]), int(known[row])))
         before, self._sampled = (
             self._sampled,

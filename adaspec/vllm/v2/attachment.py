@@ -12,7 +12,7 @@ from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH, follow
 from adaspec.vllm.serving import compiling, session_of
-from adaspec.vllm.session.running import RunningRequest, owner_key
+from adaspec.vllm.session.requests import RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
 
@@ -82,7 +82,7 @@ class Hooks:
         if not kwargs.get("dummy_run"):
             session: Session = self._runner.adaspec_session
             follow(session, scheduler_output)
-            session.leave(sorted(scheduler_output.finished_req_ids))
+            session.end(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
                 session.arrive(_request(request, self._runner.max_model_len))
             if not scheduler_output.total_num_scheduled_tokens:

@@ -11,7 +11,8 @@ from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Target
 from adaspec.vllm.options import Options
-from adaspec.vllm.session.running import Rows, RunningRequest, Serving
+from adaspec.vllm.session.requests import RunningRequest
+from adaspec.vllm.session.running import Rows, Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
@@ -70,7 +71,7 @@ class ScriptedEngine:
                 taken += 1
             sampled[at], verified[at] = output[here : here + taken + 1], len(self.drafts[at])
         leaving, self.ended = self.ended, []
-        self.session.leave(leaving)
+        self.session.end(leaving)
         self.texts.leave(leaving)
         known = {at: len(self.requests[at].prompt) + self.position[at] for at in self.running}
         for at in self.running:
@@ -114,7 +115,7 @@ class ScriptedEngine:
         drafted = np.array([verified[at] for at in self.running], np.int32)
         outcome = outcome_of(before, [sampled[at] for at in self.running], drafted)
         for row, at in enumerate(self.running):
-            if not self.session.knows(names[row]):
+            if not self.session.requests.runs(names[row]):
                 prompt = tokens[row, : prompts[row]]
                 output = texts[row][prompts[row] : known[at]]
                 self.session.arrive(

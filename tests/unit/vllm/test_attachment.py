@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.session.running import RunningRequest
+from adaspec.vllm.session.requests import RunningRequest
 from adaspec.vllm.v1.attachment import UNLIMITED, room_of
 
 

@@ -118,10 +118,10 @@ def test_the_last_requests_are_forgotten_in_a_step_in_which_nothing_runs(mode):
             engine.params[at].ignore_eos = False
             engine.params[at].all_stop_token_ids = {engine.requests[at].output[0]}
     engine.step()
-    session.leave(names[1:])
+    session.end(names[1:])
     session.idle()
     assert not heard["left"]
-    session.leave(names[:1])
+    session.end(names[:1])
     session.idle()
     session.idle()
     left = sorted(name for each in heard["left"] for name in each)
@@ -201,7 +201,7 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     session = session_of(parse_policy("fixed:ngram:4:1"), 2)
     entered = Heard(session)["entered"]
     ScriptedEngine(requests[:1], session).step()
-    session.leave(["r0"])
+    session.end(["r0"])
     ScriptedEngine(requests[1:], session).run()
     assert [(name, prompt.tolist()) for name, prompt, *_ in entered] == [
         ("r0", requests[0].prompt),
@@ -251,9 +251,9 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_
         engine.step()
     assert not any(engine.drafts.values())
     engine.run()
-    session.leave(engine.ended)
+    session.end(engine.ended)
     session.idle()
-    assert not session.knows("r0")
+    assert not session.requests.runs("r0")
     left = [name for names in heard["left"] for name in names]
     assert sorted(left) == [f"r{at}" for at in range(5)]
     assert [fault.stage for fault in heard["fault"]] == ["plan"] * MAX_IN_A_ROW

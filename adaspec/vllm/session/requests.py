@@ -1,0 +1,256 @@
+"""The requests that are let in, what every step asks of them, and their places in the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.protocol import Bools, Ints
+from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, Limits
+from adaspec.vllm.patching import SALT_ATTRIBUTE
+from adaspec.vllm.session.report import Outcome, StepReport
+from adaspec.vllm.session.running import Rows
+
+REQUEST_FACTS = np.dtype(
+    [(name, "?") for name in ("holds_neural", "recorded", "copies", "ended")]
+    + [(name, "i8") for name in ("most_tokens", "known_tokens", "end")]
+)
+"""What every step asks of its rows' requests, by slot: also whether nothing follows the output, the
+most tokens of a draft, and how many tokens are known, by what was reported, and at most."""
+_NO_END = 1 << 40
+
+
+@dataclass(slots=True, eq=False)
+class RunningRequest:
+    """A request that may still run."""
+
+    name: str
+    prompt: Ints
+    output: list[int]
+    """Its emitted tokens so far, as far as observers have been told."""
+    params: Any
+    """Its sampling parameters; None if it has none."""
+    key: object
+    """What must be the same for it to know another's answer; None: it knows nobody's."""
+    max_model_len: int | None = None
+    """Where its text ends at the latest, if the engine says so."""
+    max_tokens: int | None = None
+    """Where its output ends at the latest; None if nothing says so."""
+    ends: frozenset[int] = frozenset()
+    """Tokens that end it, once it has emitted `least_tokens`."""
+    least_tokens: int = 0
+    owner: int = 0
+    """The number that the memory gives the key."""
+    slot: int = -1
+    """Its place in the engine; -1 until it is in a batch."""
+    limits: Limits = UNLIMITED
+    recorded: bool = False
+    undrafted: bool = False
+    """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
+
+    def __post_init__(self) -> None:
+        if self.params is not None:
+            self.max_tokens, self.least_tokens = self.params.max_tokens, self.params.min_tokens
+            if not self.params.ignore_eos:
+                self.ends = frozenset(self.params.all_stop_token_ids)
+        if self.max_model_len is not None:
+            room = self.max_model_len - len(self.prompt)
+            self.max_tokens = room if self.max_tokens is None else min(self.max_tokens, room)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing follows its output."""
+        return bool(self.output) and self._ends(len(self.output), self.output[-1])
+
+    def facts(self) -> tuple[object, ...]:
+        """Its `REQUEST_FACTS` as it enters, without the drafter."""
+        prompt, count = len(self.prompt), len(self.output)
+        ended = self._ends(count, self.output[-1] if count else -1)
+        most = 0 if self.recorded else self.limits.most_tokens
+        end = _NO_END if self.max_tokens is None else prompt + self.max_tokens
+        return False, self.recorded, self.limits.copies, ended, most, prompt + count, end
+
+    def emits(self, count: int, tokens: Sequence[int]) -> tuple[int, bool]:
+        """How many of the tokens follow its first `count`, up to its end, and whether that came."""
+        if self._ends(count, -1):
+            return 0, True
+        for more, token in enumerate(tokens, 1):
+            if self._ends(count + more, token):
+                return more, True
+        return len(tokens), False
+
+    def _ends(self, count: int, last: int) -> bool:
+        """Whether nothing follows the last of so many tokens."""
+        if self.max_tokens is not None and count >= self.max_tokens:
+            return True
+        return count > self.least_tokens and last in self.ends
+
+
+class Requests:
+    """All requests that are let in and not yet forgotten.
+
+    Where the engine learns of an end before the last report of it comes, a request has ended, and
+    is forgotten later.
+    """
+
+    def __init__(self, slots: int, vocabulary: int) -> None:
+        self.in_slot: NDArray[Any] = np.full(slots, None, object)
+        """The request in each slot, None where none is drafted for."""
+        self.facts = np.zeros(slots, REQUEST_FACTS)
+        self._by_name: dict[str, RunningRequest] = {}
+        self._ended: list[str] = []
+        self._may_end = np.zeros(vocabulary + 1, np.bool_)
+        """By token, whether it ends any request so far; the last entry is for -1, which is none."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def runs(self, name: str) -> bool:
+        """Whether a request of that name was let in and has not ended."""
+        return name in self._by_name and name not in self._ended
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a request of that name has ended and is not yet forgotten."""
+        return name in self._ended
+
+    @property
+    def any_runs(self) -> bool:
+        """Whether there is one that has not ended."""
+        return bool(self._by_name.keys() - self._ended)
+
+    @property
+    def any_holds_drafter(self) -> bool:
+        """Whether the neural drafter knows the text of one."""
+        return bool(self.facts["holds_neural"].any())
+
+    def add(self, request: RunningRequest) -> None:
+        """Let a new request in."""
+        self._by_name[request.name] = request
+        known = len(self._may_end) - 1
+        self._may_end[[token for token in request.ends if token < known]] = True
+
+    def read_again(self, request: RunningRequest) -> bool:
+        """If a request was let in before, and preempted since, take its text anew; whether so."""
+        before = self._by_name.get(request.name)
+        if before is None:
+            return False
+        before.prompt, before.output = request.prompt, request.output
+        before.undrafted = False  # the drafter reads all of its text again
+        self._vacate(before)
+        return True
+
+    def enter(self, rows: Rows) -> list[RunningRequest]:
+        """Give slots to requests that are in a batch for the first time; which these are."""
+        requests = [*map(self._by_name.__getitem__, rows.requests)]
+        if self.in_slot[rows.slots].tolist() == requests:
+            return []
+        entered = []
+        for request, slot in zip(requests, rows.slots.tolist(), strict=True):
+            if self.in_slot[slot] is not request:
+                request.slot, self.in_slot[slot] = slot, request
+                self.facts[slot] = request.facts()
+                entered.append(request)
+        return entered
+
+    def end(self, names: Sequence[str]) -> None:
+        """These have ended; they are forgotten once all reports of them have come."""
+        self._ended += names
+
+    def forget_ended(self) -> list[RunningRequest]:
+        """Forget the requests that have ended; which these are."""
+        ended, self._ended = self._ended, []
+        left = [request for name in ended if (request := self._by_name.pop(name, None))]
+        for request in left:
+            self._vacate(request)
+        return left
+
+    def _vacate(self, request: RunningRequest) -> None:
+        """Take the request's place from it, if it has one."""
+        if self.in_slot[request.slot] is request:
+            self.in_slot[request.slot], self.facts["holds_neural"][request.slot] = None, False
+        request.slot = -1
+
+    def read_undrafted(self, rows: Rows) -> bool:
+        """Take the drafter from requests whose text it does not read; whether one held it."""
+        slots = rows.slots[rows.reads]
+        changed = bool(self.facts["holds_neural"][slots].any())
+        self.facts["holds_neural"][slots] = False
+        for row in np.flatnonzero(rows.reads).tolist():
+            self._by_name[rows.requests[row]].undrafted = True
+        return changed
+
+    def leave_undrafted(self, rows: Rows) -> None:
+        """In a step without speculation: whoever runs in it gets no drafter any more."""
+        self.in_slot[rows.slots], self.facts["holds_neural"][rows.slots] = None, False
+        for name in rows.requests:
+            request = self._by_name[name]
+            request.undrafted, request.recorded = True, False
+
+    def limit_context(self, rows: Rows, most: int) -> bool:
+        """Draft no more for requests of which too many tokens are known; whether one held it."""
+        slots = rows.slots[rows.context_tokens > most]
+        slots = slots[~self.facts["recorded"][slots]]
+        changed = bool(self.facts["holds_neural"][slots].any())
+        for slot in slots.tolist():
+            self.in_slot[slot].limits = NOTHING
+        for name in ("holds_neural", "copies", "most_tokens"):
+            self.facts[name][slots] = 0
+        return changed
+
+    def limits(self, rows: Rows, longest: int) -> Ints | None:
+        """Each row's most drafted tokens, and whether it copies; None where no row is limited.
+
+        The target's own token follows a draft.
+        """
+        facts = self.facts[rows.slots]
+        left = facts["end"] - facts["known_tokens"] - 1
+        room = np.maximum(np.minimum(left, facts["most_tokens"]), 0).astype(np.int32)
+        if rows.room is not None:
+            room = np.minimum(room, rows.room)
+        if facts["copies"].all() and room.min(initial=longest) >= longest:
+            return None
+        return np.stack((room, facts["copies"]), 1).astype(np.int32)
+
+    def count_tokens(
+        self, slots: Ints, requests: NDArray[Any], outcome: Outcome | StepReport
+    ) -> tuple[Bools, Ints, Ints]:
+        """Count what a step emitted up to the requests' ends.
+
+        Says by row whether the request had ended before, how many earlier tokens a fault has cost
+        their report, and how many of the emitted ones are its own. Of a request that was let in
+        anew since, the engine has told all that counts.
+        """
+        facts, emitted = self.facts[slots], outcome.emitted
+        had_ended = facts["ended"] | (self.in_slot[slots] != requests)
+        missing = np.maximum(outcome.context - outcome.sampled - facts["known_tokens"], 0)
+        missing[had_ended] = 0
+        kept = np.where(had_ended, 0, outcome.sampled)
+        before = facts["known_tokens"] + missing
+        ends = before + kept >= facts["end"]
+        ends |= self._may_end.take(emitted, mode="wrap").any(axis=1)
+        for row in np.flatnonzero(ends & ~had_ended).tolist():
+            request, tokens = requests[row], emitted[row, : kept[row]].tolist()
+            kept[row], facts["ended"][row] = request.emits(
+                before[row] - len(request.prompt), tokens
+            )
+        self.facts["known_tokens"][slots] = before + kept
+        self.facts["ended"][slots] = facts["ended"]
+        return had_ended, missing, kept
+
+
+def owner_key(new: Any) -> object:
+    """What must be the same for a new request to know another's answer; None: it knows nobody's.
+
+    That is a hash of its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    """
+    if not hasattr(new, SALT_ATTRIBUTE):  # its scheduler does not tell it
+        return None
+    adapter = new.lora_request
+    both = [getattr(new, SALT_ATTRIBUTE), None if adapter is None else adapter.lora_name]
+    return hashlib.blake2b(json.dumps(both).encode(), digest_size=16).hexdigest()
