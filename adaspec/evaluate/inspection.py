@@ -18,7 +18,7 @@ from adaspec.draft.positions import accepted_runs, match_positions
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Progress, silent
 from adaspec.files import AnyPath
-from adaspec.policy.artifact import CHECKSUMS, NETWORKS, load_artifact
+from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.fingerprint import feature_fingerprint
@@ -56,7 +56,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         of_fit = None if fit is None else dataclasses.asdict(fit)
         known = {"cost": cost_document(model), "fit": of_fit}
         return _document("cost", path, path.stat().st_size, known)
-    if any((path / name).exists() for name in (CHECKSUMS, NETWORKS)):  # a trace has neither file
+    if any((path / name).exists() for name in (CHECKSUMS, NETWORK)):  # a trace has neither file
         return _inspect_policy(path)
     reader = TraceReader(path)
     parts = {

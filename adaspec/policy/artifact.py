@@ -20,7 +20,7 @@ from adaspec.policy.manifest import PolicyManifest
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
-NETWORKS = "networks.npz"
+NETWORK = "network.npz"
 TABLES = "tables.npz"
 MODEL = "model.txt"
 CARD = "CARD.md"
@@ -29,7 +29,7 @@ MAX_BYTES = {
     CARD: 4 << 20,
     MANIFEST: 64 << 20,
     MODEL: 128 << 20,
-    NETWORKS: 64 << 20,
+    NETWORK: 64 << 20,
     TABLES: 20_000_000,
     CHECKSUMS: 4096,
 }
@@ -78,7 +78,7 @@ def write_artifact(
     """
     contents = {
         MANIFEST: manifest.to_json().encode(),
-        NETWORKS: _npz_of(networks, f"{folder / NETWORKS}"),
+        NETWORK: _npz_of(networks, f"{folder / NETWORK}"),
         TABLES: _npz_of(tables, f"{folder / TABLES}"),
         MODEL: model_text.encode(),
         CARD: card.encode(),
@@ -118,7 +118,7 @@ def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifac
         )
     return Artifact(
         manifest=manifest,
-        networks=_arrays_in(contents[NETWORKS], str(path / NETWORKS)),
+        networks=_arrays_in(contents[NETWORK], str(path / NETWORK)),
         tables=_arrays_in(contents[TABLES], str(path / TABLES)),
         path=path,
         files={name: len(content) for name, content in sorted(contents.items())},

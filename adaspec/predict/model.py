@@ -83,7 +83,7 @@ class Model:
         )
 
     def network_arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of `networks.npz`; the fingerprint guarantees what rows and columns mean."""
+        """The arrays of `network.npz`; the fingerprint guarantees what rows and columns mean."""
         stored: dict[str, NDArray[Any]] = {}
         for name, network in sorted(self.networks.items()):
             stored |= {f"{name}.{key}": array for key, array in network._asdict().items()}

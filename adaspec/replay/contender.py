@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adaspec.errors import EvaluationError, SpecError, nearest
-from adaspec.policy.artifact import CHECKSUMS, NETWORKS
+from adaspec.policy.artifact import CHECKSUMS, NETWORK
 from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.own import OwnPolicy, named_policy, own_policy
@@ -31,7 +31,7 @@ def parse_contender(text: str) -> Contender:
     if head in FIRST_WORDS:
         return parse_policy(text)
     # Sound or not, a trained policy's folder has one of these files, and a trace has neither.
-    has_policy = any(_exists(Path(text) / name) for name in (CHECKSUMS, NETWORKS))
+    has_policy = any(_exists(Path(text) / name) for name in (CHECKSUMS, NETWORK))
     if has_policy or text in shipped_policies():
         return _loaded(text)
     _refuse_path(text)

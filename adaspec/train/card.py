@@ -171,7 +171,7 @@ def _results(title: str, document: Mapping[str, Any]) -> Iterator[str]:
 
 def _files(entries: int) -> str:
     return (
-        "`networks.npz`: the networks that predict, and survival curves. `model.txt`: the decision "
+        "`network.npz`: the networks that predict, and survival curves. `model.txt`: the decision "
         "trees that the networks were fitted to, in LightGBM's own words. `tables.npz`: "
         f"{entries:,} entries of token tables: how often drafts were accepted after one, two or "
         "three tokens. Their keys are salted hashes of token ids of the training text; entries "

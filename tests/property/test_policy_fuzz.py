@@ -20,7 +20,7 @@ from adaspec.policy.artifact import MAX_BYTES, load_artifact
 
 RAW, RESIGNED = 3_000, 7_000
 NAMES = sorted(MAX_BYTES)
-PARSED = ["manifest.json", "networks.npz", "tables.npz"]
+PARSED = ["manifest.json", "network.npz", "tables.npz"]
 MOST_MEMORY = 4 << 20
 """Beyond which a load would be out of proportion to a policy of 4 kB."""
 

@@ -155,7 +155,7 @@ def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, ca
 DAMAGES = {
     "nowhere": (lambda folder: None, "nothing there"),
     "empty": (lambda folder: (folder / "empty").mkdir(), "holds no manifest.json"),
-    "policy": (lambda folder: (folder / "policy" / "networks.npz").write_bytes(b"y"), "SHA-256"),
+    "policy": (lambda folder: (folder / "policy" / "network.npz").write_bytes(b"y"), "SHA-256"),
     "dense": (
         lambda folder: [os.truncate(each, 99) for each in (folder / "dense").glob("*.parquet")],
         "truncated or damaged",

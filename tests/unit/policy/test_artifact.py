@@ -128,24 +128,24 @@ def headed(descr, shape):
 
 CRAFTED = {
     "compressed": (npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22))), "claim more bytes"),
-    "overlapping": (overlapping(), "networks.npz"),
+    "overlapping": (overlapping(), "network.npz"),
     "claiming": (claiming(), "claim more bytes"),
-    "huge": (headed("'<f8'", "(1000000000000,)"), "networks.npz: damaged"),
-    "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "networks.npz: damaged"),
-    "code": (headed("__import__('os').abort()", "(1,)"), "networks.npz: damaged"),
-    "brackets": (headed("(" * 3000, "(1,)"), "networks.npz: damaged"),
+    "huge": (headed("'<f8'", "(1000000000000,)"), "network.npz: damaged"),
+    "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "network.npz: damaged"),
+    "code": (headed("__import__('os').abort()", "(1,)"), "network.npz: damaged"),
+    "brackets": (headed("(" * 3000, "(1,)"), "network.npz: damaged"),
 }
 
 
 @pytest.mark.parametrize("case", CRAFTED)
 def test_a_crafted_archive_is_refused_unread_and_unevaluated(folder, case):
     content, said = CRAFTED[case]
-    assert said in refused_with(folder, "networks.npz", content)
+    assert said in refused_with(folder, "network.npz", content)
 
 
 def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
     armed = np.array([Bomb()], dtype=object)
-    assert "damaged" in refused_with(folder, "networks.npz", npz(a=npy(armed)))
+    assert "damaged" in refused_with(folder, "network.npz", npz(a=npy(armed)))
     fakes.written(folder, force=True)
     assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
     with pytest.raises(PolicyError, match="array 'a' is of object"):
