@@ -299,7 +299,7 @@ def padded(costs: Costs, tokens: int) -> float:
 
 
 @inlined
-def verify_s(costs: Costs, shape: StepShape) -> float:
+def without_drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of a step without its drafting."""
     tokens = verified_tokens(shape)
     return target_s(costs, tokens) + costs.context_s * shape.context_tokens + costs.overhead_s
@@ -308,7 +308,7 @@ def verify_s(costs: Costs, shape: StepShape) -> float:
 @inlined
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
-    return verify_s(costs, decoding_shape(rows, context_tokens, 0, 0, False))
+    return without_drafting_s(costs, decoding_shape(rows, context_tokens, 0, 0, False))
 
 
 @inlined
@@ -357,7 +357,7 @@ def deciding_s(costs: Costs, shape: StepShape) -> float:
 @inlined
 def step_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of one full step."""
-    return verify_s(costs, shape) + plan_s(costs, shape.rows) + drafting_s(costs, shape)
+    return without_drafting_s(costs, shape) + plan_s(costs, shape.rows) + drafting_s(costs, shape)
 
 
 def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
@@ -369,7 +369,7 @@ def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
 
     def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:
         shape = StepShape(rows, context_tokens, prompt_tokens=prompt_tokens)
-        return float(verify_s(costs, shape))
+        return float(without_drafting_s(costs, shape))
 
     seconds(1, 1, 1)  # compiled now, and not when the first request waits
     return seconds

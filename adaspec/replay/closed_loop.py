@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, deciding_s, reading_shape, step_s, verify_s
+from adaspec.cost.model import (
+    Costs,
+    StepShape,
+    deciding_s,
+    reading_shape,
+    step_s,
+    without_drafting_s,
+)
 from adaspec.jit import compiled
 from adaspec.replay.recording import Columns
 
@@ -158,7 +165,7 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
     if tokens == 0:
         return seconds
     if alone:
-        reading_s = verify_s(costs, reading_shape(tokens))
+        reading_s = without_drafting_s(costs, reading_shape(tokens))
         reading_s += costs.draft_prompt_s * drafts
     else:
         reading = StepShape(

@@ -138,7 +138,7 @@ METRICS = (
         "guard_steps",
         "Steps by what the guard made of them: the policy's plan, a probe of steps without "
         "speculation, or speculation held off.",
-        ("word",),
+        ("state",),
         WORDS,
     ),
     Metric(

@@ -119,7 +119,7 @@ def rows(cells: Sequence[Row], cost: CostModel) -> list[Row]:
                 "compiled_in": sum(step["compiled"] > 0 for step in steps),
                 "graphs": dict(Counter(step["mode"] for step in steps)),
                 "outside": dict(Counter(filter(None, map(cause, steps)))),
-                "held": dict(Counter(step["word"] for step in steps if step["word"])),
+                "held": dict(Counter(step["guard_state"] for step in steps if step["guard_state"])),
                 "switches": sum(_risen(cell["steps"]["switches"]) for cell in group),
                 "forwards": dict(Counter(str(step["forwards"]) for step in steps)),
                 "preempted": sum(cell["preempted"] for cell in group),

@@ -28,7 +28,7 @@ COLUMNS = (
     "forwards",  # of the head; a keep-alive is 0 of them
     "emitted",
     "answers",  # rows that emitted something
-    "word",  # the guard's
+    "guard_state",  # the guard's
     "switches",  # how often the guard has held speculation off
     "compiled",  # how much was compiled or captured meanwhile
 )
@@ -123,7 +123,7 @@ class Steps(Observer):
             "mode": "NONE",
             "head_mode": None,
             "forwards": 0,
-            "word": None if guarded is None else guarded.state,
+            "guard_state": None if guarded is None else guarded.state,
             "switches": 0 if guarded is None else guarded.switches,
         }
 

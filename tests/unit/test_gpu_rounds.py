@@ -122,7 +122,7 @@ def ran(method, number, speed, load=8, steps=(), workload="llama"):
     from steps import COLUMNS
 
     usual = dict.fromkeys(COLUMNS, 0) | {"ms": 10.0, "rows": load, "answers": load}
-    usual |= {"word": None, "head_mode": None}
+    usual |= {"guard_state": None, "head_mode": None}
     usual |= {"tokens": load, "mode": "FULL", "context": 100 * load, "emitted": load}
     made = [usual | each for each in steps or ({},)]
     return {
@@ -175,7 +175,7 @@ def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_
         outside | {"tokens": 700, "prompt": 692},
         outside | {"tokens": 600, "prompt": 400, "drafted": 192},
         outside | {"tokens": 40, "drafted": 32},
-        {"forwards": 1, "ms": 11.0, "word": "hold", "switches": 1},
+        {"forwards": 1, "ms": 11.0, "guard_state": "hold", "switches": 1},
     ]
     (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], cost)
     assert row["graphs"] == {"FULL": 4, "NONE": 3}
