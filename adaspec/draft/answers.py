@@ -3,8 +3,8 @@
 Answers lie in a ring of tokens, one behind another; a new one overwrites the oldest. For some
 numbers of tokens n, a table leads from the hash of n tokens to the latest place where they
 occurred, and `previous` from there to the places before. A look-up takes the largest n that has an
-occurrence, and reads at most `OCCURRENCES` of them. What a table says is always compared with the
-tokens themselves, so a place that has been overwritten, or a hash that two texts share, does no
+occurrence, and reads at most `MOST_OCCURRENCES` of them. What a table says is always compared with
+the tokens themselves, so a place that has been overwritten, or a hash that two texts share, does no
 harm. An answer that is forgotten loses its owner alone: `previous` leads through its tokens to the
 places before them, until they are overwritten as well.
 
@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adaspec.draft.match import (
-    AGREE,
     AVAILABLE,
     LENGTH,
     LONGEST_MATCH,
+    MOST_OCCURRENCES,
     OCCURRENCES,
-    SEEN,
     START,
+    VOTES,
     Ints,
     common_end,
 )
@@ -44,7 +44,7 @@ Longs = NDArray[np.int64]
 
 SIZES = (2, 4, 8)
 """The numbers of tokens that are hashed."""
-WALK = 2 * OCCURRENCES
+WALK = 2 * MOST_OCCURRENCES
 """A look-up leaves a chain after so many places, whoever's they are."""
 LONGEST_COPY = 64
 """Continuations are compared, and offered, up to this length."""
@@ -52,9 +52,9 @@ IN_ANSWERS = 1 << 30
 """A look-up says IN_ANSWERS + place where its match is in an answer; contexts end below."""
 AHEAD = 3
 """A match among the answers must be longer than one in the own text by more than so many tokens, if
-its occurrences do not agree. If they do, it need only be longer."""
+its occurrences disagree. If they agree, it need only be longer."""
 LEAST_VOTES = 2
-"""The fewest occurrences that agree: they do if three quarters of them say the same next token."""
+"""The fewest occurrences that can agree: three quarters of them have to say the same token."""
 
 CAPACITY, HEAD, STORED = range(3)
 """The words of the header: how many tokens fit, where the next answer goes, and how many there are
@@ -290,29 +290,29 @@ def _link(ring: _Ring, level: int, key: int, place: int) -> None:
 
 @compiled
 def find_answer(answers: int, owner: int, text: Ints, least: int) -> tuple[int, int, int, int, int]:
-    """What followed the last tokens of a text: (length, place, agree, seen, available).
+    """What followed the last tokens of a text: (length, place, votes, occurrences, available).
 
     Of the latest occurrences of as many tokens as any occurrence has, the tokens that most of them
     say next are followed, one after another; the place is that of an occurrence that says them
-    all, the latest of these. `agree` of the `seen` occurrences say the first. The length is 0, and
-    the place -1, where nothing is found, or nothing that is longer than `least`.
+    all, the latest of these. `votes` of all `occurrences` say the first. The length is 0, and the
+    place -1, where nothing is found, or nothing that is longer than `least`.
     """
-    ring, places = _ring_at(answers), np.empty(OCCURRENCES, np.int64)
-    keys, seen = np.empty(len(SIZES), np.int64), 0
+    ring, places = _ring_at(answers), np.empty(MOST_OCCURRENCES, np.int64)
+    keys, occurrences = np.empty(len(SIZES), np.int64), 0
     level = _keys(text, 0, len(text), owner, keys)
-    while level > 0 and seen == 0:
+    while level > 0 and occurrences == 0:
         level -= 1
-        seen = _occurrences(ring, level, keys[level], owner, text, places)
-    if seen == 0:
+        occurrences = _occurrences(ring, level, keys[level], owner, text, places)
+    if occurrences == 0:
         return 0, -1, 0, 0, 0
-    place, agree = _followed(ring.tokens, places, seen)
+    place, votes = _followed(ring.tokens, places, occurrences)
     length = common_end(ring.tokens, place, text, len(text), LONGEST_MATCH)
     if length <= least:
         return 0, -1, 0, 0, 0
     available = 0
     while available < LONGEST_COPY and ring.tokens[place + available] >= 0:
         available += 1
-    return length, place, agree, seen, available
+    return length, place, votes, occurrences, available
 
 
 @compiled
@@ -323,8 +323,8 @@ def _occurrences(ring: _Ring, level: int, key: int, owner: int, text: Ints, plac
     if place < 0 or common_end(tokens, place, text, len(text), size) < size:
         place = np.int64(ring.tables[bucket + 1]) - 1
     head, capacity = ring.header[HEAD], len(tokens)
-    seen = age = walked = 0
-    while place >= 0 and seen < OCCURRENCES and walked < WALK:
+    occurrences = age = walked = 0
+    while place >= 0 and occurrences < MOST_OCCURRENCES and walked < WALK:
         # What has been overwritten may lead anywhere, but never to what is younger.
         earlier = head - place if place < head else head - place + capacity
         if earlier <= age or common_end(tokens, place, text, len(text), size) < size:
@@ -332,20 +332,20 @@ def _occurrences(ring: _Ring, level: int, key: int, owner: int, text: Ints, plac
         age = earlier
         whose = ring.owners[place]
         if whose == owner:
-            places[seen] = place
-            seen += 1
+            places[occurrences] = place
+            occurrences += 1
         walked += whose != 0  # what is forgotten does not count
         place = np.int64(ring.previous[level * capacity + place])
-    return seen
+    return occurrences
 
 
 @compiled
-def _followed(tokens: Ints, places: Longs, seen: int) -> tuple[int, int]:
+def _followed(tokens: Ints, places: Longs, occurrences: int) -> tuple[int, int]:
     """The place whose tokens most occurrences say, one after another, and how many say the first.
 
     Where as many say one token as another, the later occurrence decides.
     """
-    agree, alive = 0, seen
+    votes, alive = 0, occurrences
     for step in range(LONGEST_COPY):
         chosen, most = -1, 0
         for at in range(alive):
@@ -365,10 +365,10 @@ def _followed(tokens: Ints, places: Longs, seen: int) -> tuple[int, int]:
                 kept += 1
         alive = kept
         if step == 0:
-            agree = alive
+            votes = alive
         if alive == 1:
             break
-    return places[0], agree
+    return places[0], votes
 
 
 @compiled
@@ -379,10 +379,10 @@ def match_answers(text: Ints, answers: int, owner: int, match: Ints) -> None:
     """
     if answers == 0 or match[LENGTH] >= LONGEST_MATCH:
         return
-    length, place, agree, seen, available = find_answer(answers, owner, text, match[LENGTH])
-    if length > 0 and is_better(match[LENGTH], length, agree, seen):
+    length, place, votes, occurrences, available = find_answer(answers, owner, text, match[LENGTH])
+    if length > 0 and is_better(match[LENGTH], length, votes, occurrences):
         match[LENGTH], match[START] = length, IN_ANSWERS + place
-        match[AGREE], match[SEEN], match[AVAILABLE] = agree, seen, available
+        match[VOTES], match[OCCURRENCES], match[AVAILABLE] = votes, occurrences, available
 
 
 @compiled
@@ -401,7 +401,7 @@ def copy_tokens(text: Ints, answers: int, start: int, tokens: Ints) -> None:
 
 
 @compiled
-def is_better(own: int, length: int, agree: int, seen: int) -> bool:
+def is_better(own: int, length: int, votes: int, occurrences: int) -> bool:
     """Whether a match among the answers is taken where the own text's has so many tokens."""
-    is_settled = seen >= LEAST_VOTES and 4 * agree >= 3 * seen
+    is_settled = occurrences >= LEAST_VOTES and 4 * votes >= 3 * occurrences
     return length > (own if is_settled or own == 0 else own + AHEAD)

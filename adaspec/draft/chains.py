@@ -21,13 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from adaspec.draft.match import (
-    AGREE,
     AVAILABLE,
     LENGTH,
     LONGEST_MATCH,
+    MOST_OCCURRENCES,
     OCCURRENCES,
-    SEEN,
     START,
+    VOTES,
     Ints,
     common_end,
 )
@@ -112,24 +112,24 @@ def _visit(text: Text, place: int, links: bool) -> None:
 def look_up(text: Text, known: int, match: Ints) -> None:
     """Fill in the facts about the latest places where the last of `known` tokens came before."""
     tokens, previous = text.tokens, text.previous
-    longest = agree = seen = 0
+    longest = votes = occurrences = 0
     start, level, most = -1, LEVELS, LONGEST_MATCH
     while start < 0 and level > 0:
         level -= 1
         longest = SIZES[level] - 1
         place = previous[known * LEVELS + level]
-        while place > 0 and (longest < most or seen < OCCURRENCES):
+        while place > 0 and (longest < most or occurrences < MOST_OCCURRENCES):
             length, back = 0, max(longest, 1)
             # That far back is where most places that do not matter differ.
             if place >= back and tokens[place - back] == tokens[known - back]:
                 length = common_end(tokens, place, tokens, known, most)
             if length > longest:
-                longest, start, agree, seen = length, place, 0, 0
-            if start >= 0 and length == longest and seen < OCCURRENCES:
-                agree += tokens[place] == tokens[start]
-                seen += 1
+                longest, start, votes, occurrences = length, place, 0, 0
+            if start >= 0 and length == longest and occurrences < MOST_OCCURRENCES:
+                votes += tokens[place] == tokens[start]
+                occurrences += 1
             place = previous[place * LEVELS + level]
         most = SIZES[level] - 1
     match[LENGTH] = longest if start >= 0 else 0
-    match[START], match[AGREE], match[SEEN] = start, agree, seen
+    match[START], match[VOTES], match[OCCURRENCES] = start, votes, occurrences
     match[AVAILABLE] = known - start if start >= 0 else 0

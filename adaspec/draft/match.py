@@ -11,11 +11,11 @@ from adaspec.jit import compiled
 
 Ints = NDArray[np.int32]
 
-LENGTH, START, AGREE, SEEN, AVAILABLE, MATCH_FIELDS = range(6)
+LENGTH, START, VOTES, OCCURRENCES, AVAILABLE, MATCH_FIELDS = range(6)
 """The fields of `Matches` as rows of an array, and how many there are."""
 LONGEST_MATCH = 32
 """So many tokens before two places are compared."""
-OCCURRENCES = 8
+MOST_OCCURRENCES = 8
 """So many of the latest occurrences count, in the own text or in earlier answers."""
 
 
@@ -32,10 +32,10 @@ class Matches:
     """The index of the token that follows the most recent occurrence, -1 if none.
 
     Where the match is in an earlier answer, `IN_ANSWERS` + its place there."""
-    agree: Ints
+    votes: Ints
     """How many of the latest 8 occurrences are followed by the same token as the most recent."""
-    seen: Ints
-    """The number of occurrences that `agree` is about, 0 to 8."""
+    occurrences: Ints
+    """The number of occurrences that `votes` is about, 0 to 8."""
     available: Ints
     """The number of known tokens from `start` on, 0 if there is no match."""
 

@@ -18,7 +18,7 @@ LEVELS, SMALLEST, LARGEST = (
 """Each level hashes twice as many tokens as the one before."""
 IN_ANSWERS = tl.constexpr(answers.IN_ANSWERS)
 AHEAD, LEAST_VOTES = tl.constexpr(answers.AHEAD), tl.constexpr(answers.LEAST_VOTES)
-OCCURRENCES, WALK = tl.constexpr(match.OCCURRENCES), tl.constexpr(answers.WALK)
+MOST_OCCURRENCES, WALK = tl.constexpr(match.MOST_OCCURRENCES), tl.constexpr(answers.WALK)
 LONGEST_COPY = tl.constexpr(answers.LONGEST_COPY)
 LONGEST_MATCH = tl.constexpr(match.LONGEST_MATCH)
 _FIRST_FACTOR, _SECOND_FACTOR = (
@@ -40,13 +40,13 @@ def best_match(
     behind_drafts: tl.constexpr,
 ) -> tl.tuple:
     """The match among the answers where it is better than the own text's, else that."""
-    length, start, agree, seen, available, follower = own
+    length, start, votes, occurrences, available, follower = own
     lanes = tl.arange(0, LONGEST_MATCH)
     back = known + depth - 1 - lanes
     last = token_at(text, known, drafts, newest, depth, back, behind_drafts).to(tl.int64)
     owner = tl.load(answers.owners + slot)
     capacity = tl.load(answers.words + CAPACITY).to(tl.int64)
-    places = tl.full((OCCURRENCES,), 0, tl.int64)
+    places = tl.full((MOST_OCCURRENCES,), 0, tl.int64)
     found = tl.full((), 0, tl.int32)
     for down in tl.static_range(LEVELS):
         if found == 0:
@@ -54,21 +54,21 @@ def best_match(
             found, places = _occurrences(answers.words, capacity, owner, last, level)
     if found > 0:
         tokens = answers.words + HEADER_WORDS
-        place, votes = _followed(tokens, places, found)
+        place, said = _followed(tokens, places, found)
         repeated = _repeated(tokens, place, last)
-        is_settled = (found >= LEAST_VOTES) & (4 * votes >= 3 * found)
+        is_settled = (found >= LEAST_VOTES) & (4 * said >= 3 * found)
         least = tl.where(is_settled | (length == 0), length, length + AHEAD)
         if repeated > least:
             steps = tl.arange(0, LONGEST_COPY)
             inside = place + steps < capacity
             ahead = tl.load(tokens + place + steps, mask=inside, other=-1)
             length, start = repeated.to(length.dtype), (place + IN_ANSWERS).to(start.dtype)
-            agree, seen = votes.to(agree.dtype), found.to(seen.dtype)
+            votes, occurrences = said.to(votes.dtype), found.to(occurrences.dtype)
             ends = tl.min(tl.where(ahead < 0, steps, LONGEST_COPY), 0)
             available = ends.to(available.dtype)
             first = tl.sum(tl.where(steps == 0, ahead, 0), 0)
             follower = first.to(follower.dtype)
-    return length, start, agree, seen, available, follower
+    return length, start, votes, occurrences, available, follower
 
 
 @triton.jit
@@ -101,12 +101,12 @@ def _occurrences(
     place = tl.load(bucket).to(tl.int64) - 1
     if _repeated(tokens, place, last) < size:
         place = tl.load(bucket + 1).to(tl.int64) - 1
-    order = tl.arange(0, OCCURRENCES)
-    places = tl.full((OCCURRENCES,), 0, tl.int64)
+    order = tl.arange(0, MOST_OCCURRENCES)
+    places = tl.full((MOST_OCCURRENCES,), 0, tl.int64)
     head = tl.load(words + HEAD).to(tl.int64)
     found, step = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
     age = tl.full((), 0, tl.int64)
-    while (place >= 0) & (found < OCCURRENCES) & (step < WALK):
+    while (place >= 0) & (found < MOST_OCCURRENCES) & (step < WALK):
         ago = head - place + tl.where(place < head, 0, capacity)
         # What has been overwritten may lead anywhere, but never to what is younger.
         is_sound = (ago > age) & (_repeated(tokens, place, last) >= size)
@@ -123,26 +123,26 @@ def _occurrences(
 @triton.jit
 def _followed(tokens: tl.tensor, places: tl.tensor, found: tl.tensor) -> tl.tuple:
     """The place whose tokens most occurrences say, and how many say the first."""
-    order = tl.arange(0, OCCURRENCES)
+    order = tl.arange(0, MOST_OCCURRENCES)
     alive = (order < found).to(tl.int32)
-    agree, step = found, tl.full((), 0, tl.int32)
+    votes, step = found, tl.full((), 0, tl.int32)
     goes_on = found > 0
     while goes_on & (step < LONGEST_COPY):
         token = tl.load(tokens + places + step, mask=alive > 0, other=-1)
         says = token >= 0
         same = (token[:, None] == token[None, :]) & says[:, None] & says[None, :]
         # The earliest in the order are the latest occurrences.
-        votes = tl.sum(same.to(tl.int32), 1) * OCCURRENCES + OCCURRENCES - 1 - order
-        votes = tl.where(says, votes, -1)
-        most = tl.max(votes, 0)
-        chosen = tl.sum(tl.where(says & (votes == most), token, 0), 0)
+        rank = tl.sum(same.to(tl.int32), 1) * MOST_OCCURRENCES + MOST_OCCURRENCES - 1 - order
+        rank = tl.where(says, rank, -1)
+        most = tl.max(rank, 0)
+        chosen = tl.sum(tl.where(says & (rank == most), token, 0), 0)
         alive = tl.where(most >= 0, (says & (token == chosen)).to(tl.int32), alive)
         left = tl.sum(alive, 0)
-        agree = tl.where(step == 0, left, agree)
+        votes = tl.where(step == 0, left, votes)
         goes_on = (most >= 0) & (left > 1)
         step += 1
-    first = tl.min(tl.where(alive > 0, order, OCCURRENCES - 1), 0)
-    return tl.sum(tl.where(order == first, places, 0), 0), agree
+    first = tl.min(tl.where(alive > 0, order, MOST_OCCURRENCES - 1), 0)
+    return tl.sum(tl.where(order == first, places, 0), 0), votes
 
 
 @triton.jit

@@ -38,7 +38,7 @@ from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import state
 from adaspec.predict import model
 
-MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
+MATCH_LENGTH, MATCH_VOTES, MATCH_OCCURRENCES, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
 MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
 LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
 """The columns of `features.PRE_DRAFT_FEATURES`."""
@@ -81,7 +81,7 @@ def begin(
     match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
     if remembers:
         match = best_match(match, answers, slot, text, known, text, 0, 0, False)
-    length, start, agree, seen, available, follower = match
+    length, start, votes, occurrences, available, follower = match
     lanes = tl.arange(0, CANDIDATE)
     places = tl.where(start < 0, -CANDIDATE, start) + lanes
     candidate = token_at(text, known, text, 0, 0, places, False)
@@ -97,7 +97,7 @@ def begin(
     facts = rows.facts + row * FACTS
     tl.store(facts + CONTEXT, known)
     tl.store(facts + POSITION, position)
-    noted(facts + MATCH, length, start, agree, seen, available, follower)
+    noted(facts + MATCH, length, start, votes, occurrences, available, follower)
     tl.store(facts + FIRST + lanes, candidate)
     tl.store(facts + MATCHING_TOKENS, 0)
     tl.store(rows.holds + row, may_draft)
@@ -122,8 +122,8 @@ def begin(
     x = tl.where(value == LOG_COUNT, tl.gather(count, level, 0), x)
     x = tl.where(of_tables, x, 0.0)
     x = placed(x, MATCH_LENGTH, length)
-    x = placed(x, MATCH_AGREE, tl.where(found, agree.to(tl.float64), float("nan")))
-    x = placed(x, MATCH_SEEN, tl.where(found, seen.to(tl.float64), float("nan")))
+    x = placed(x, MATCH_VOTES, tl.where(found, votes.to(tl.float64), float("nan")))
+    x = placed(x, MATCH_OCCURRENCES, tl.where(found, occurrences.to(tl.float64), float("nan")))
     x = placed(x, MATCH_LOG_DISTANCE, tl.where(found, back, float("nan")))
     copied = tl.minimum(available, 64).to(tl.float64)
     x = placed(x, MATCH_AVAILABLE, tl.where(found, copied, float("nan")))

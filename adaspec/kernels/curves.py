@@ -25,7 +25,7 @@ from adaspec.kernels.layout import (
     SPLICE_LANES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.tables import BEHIND_LAST, FIRST, values_of
+from adaspec.kernels.tables import AFTER_LAST, FIRST, values_of
 from adaspec.kernels.vectors import lane, placed
 from adaspec.policy.planner import state
 from adaspec.predict import model
@@ -33,10 +33,10 @@ from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 SPLICE, IMPOSSIBLE = tl.constexpr(state.SPLICE), tl.constexpr(state.IMPOSSIBLE)
-SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = map(tl.constexpr, range(4))
+SPLICE_LENGTH, SPLICE_VOTES, SPLICE_OCCURRENCES, SPLICE_AVAILABLE = map(tl.constexpr, range(4))
 SPLICE_DEPTH, SPLICE_REACHED = map(tl.constexpr, range(4, 6))
 SPLICE_NGRAM_LENGTH, SPLICE_POSITION = map(tl.constexpr, range(6, 8))
-COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = map(tl.constexpr, range(8, 11))
+COPY_RIGHT, COPY_RIGHT_AFTER, COPY_COUNT = map(tl.constexpr, range(8, 11))
 """The columns of `features.SPLICE_FEATURES`."""
 
 
@@ -170,24 +170,23 @@ def splice_survival(
     `splice_match` is the match there, by its fields, and `copied` the first token it would copy, -1
     where it is not known.
     """
-    length, agree, seen, available = splice_match
+    length, votes, occurrences, available = splice_match
     none = tl.full((), -1, tl.int64)
     mean, count, _ = values_of(model.tables, before, none, none, copied, none)
     known = copied >= 0
     x = tl.zeros((FEATURE_LANES,), tl.float32)
     x = placed(x, SPLICE_LENGTH, length)
-    x = placed(x, SPLICE_AGREE, agree)
-    x = placed(x, SPLICE_SEEN, seen)
+    x = placed(x, SPLICE_VOTES, votes)
+    x = placed(x, SPLICE_OCCURRENCES, occurrences)
     x = placed(x, SPLICE_AVAILABLE, tl.minimum(available, 32))
     x = placed(x, SPLICE_DEPTH, depth)
     x = placed(x, SPLICE_REACHED, reached)
     x = placed(x, SPLICE_NGRAM_LENGTH, tl.load(facts + MATCH + LENGTH))
     x = placed(x, SPLICE_POSITION, tl.load(facts + POSITION))
-    x = placed(x, COPY_RIGHT, tl.where(known, lane(mean, FIRST, LEVEL_LANES), float("nan")))
-    x = placed(
-        x, COPY_RIGHT_BEHIND, tl.where(known, lane(mean, BEHIND_LAST, LEVEL_LANES), float("nan"))
-    )
-    x = placed(x, COPY_COUNT, tl.where(known, lane(count, BEHIND_LAST, LEVEL_LANES), float("nan")))
+    unknown = float("nan")
+    x = placed(x, COPY_RIGHT, tl.where(known, lane(mean, FIRST, LEVEL_LANES), unknown))
+    x = placed(x, COPY_RIGHT_AFTER, tl.where(known, lane(mean, AFTER_LAST, LEVEL_LANES), unknown))
+    x = placed(x, COPY_COUNT, tl.where(known, lane(count, AFTER_LAST, LEVEL_LANES), unknown))
     predicted = predict(model.splice, x)
     factor = tl.load(factors + SPLICE)
     first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)

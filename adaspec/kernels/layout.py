@@ -16,7 +16,7 @@ from adaspec.policy.planner import state
 from adaspec.predict import features
 
 MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
-RING = tl.constexpr(match.OCCURRENCES)
+RING = tl.constexpr(match.MOST_OCCURRENCES)
 CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
@@ -61,8 +61,8 @@ CURVES = tl.constexpr(LEAST_AT.value + 2)
 
 LENGTH = tl.constexpr(0)
 START = tl.constexpr(1)
-AGREE = tl.constexpr(2)
-SEEN = tl.constexpr(3)
+VOTES = tl.constexpr(2)
+OCCURRENCES = tl.constexpr(3)
 AVAILABLE = tl.constexpr(4)
 FOLLOWER = tl.constexpr(5)
 MATCH_FACTS = tl.constexpr(6)

@@ -8,7 +8,6 @@ import triton.language as tl
 from adaspec.kernels.answers import IN_ANSWERS, token_in_either
 from adaspec.kernels.curves import best_ngram, splice_survival, weighed
 from adaspec.kernels.layout import (
-    AGREE,
     AVAILABLE,
     CONTEXT,
     CURVES,
@@ -24,11 +23,12 @@ from adaspec.kernels.layout import (
     NEURAL_LANES,
     NGRAM_AT,
     NGRAM_LANES,
-    SEEN,
+    OCCURRENCES,
     SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
     START,
+    VOTES,
 )
 from adaspec.kernels.scan import token_at
 from adaspec.kernels.vectors import exact, lane
@@ -123,8 +123,8 @@ def propose(
             tl.load(all_holds + row),
             (
                 tl.load(splice_match + LENGTH),
-                tl.load(splice_match + AGREE),
-                tl.load(splice_match + SEEN),
+                tl.load(splice_match + VOTES),
+                tl.load(splice_match + OCCURRENCES),
                 tl.load(splice_match + AVAILABLE),
             ),
             neural,

@@ -47,9 +47,9 @@ ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
 DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = map(tl.constexpr, range(5))
-AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
+MATCHES_COPY, MATCHING, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
 SURVIVAL_SO_FAR, LEAST_LOGPROB, LEAST_MARGIN = map(tl.constexpr, range(9, 12))
-BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = map(tl.constexpr, range(12, 15))
+SPLICE_MATCH_LENGTH, SPLICE_MATCH_VOTES, SPLICE_MATCH_OCCURRENCES = map(tl.constexpr, range(12, 15))
 """The columns of `features.EVIDENCE_FEATURES`."""
 
 
@@ -95,15 +95,17 @@ def revise(
     match = joined_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
     if remembers:
         match = best_match(match, answers, slot, text, known, drafts, token, depth, True)
-    length, start, agree, seen, available, follower = match
+    length, start, votes, occurrences, available, follower = match
     holds = tl.load(rows.holds + row)
     drafted = holds & (token >= 0)
     length = tl.where(drafted, length, 0)
-    agree, seen = tl.where(drafted, agree, 0), tl.where(drafted, seen, 0)
+    votes, occurrences = tl.where(drafted, votes, 0), tl.where(drafted, occurrences, 0)
     available = tl.where(drafted, available, 0)
     follower = tl.where(drafted, follower, -1)
     splice_match = facts + SPLICE_MATCHES + (depth - 1) * MATCH_FACTS
-    noted(splice_match, length, tl.where(drafted, start, -1), agree, seen, available, follower)
+    noted(
+        splice_match, length, tl.where(drafted, start, -1), votes, occurrences, available, follower
+    )
     tl.store(drafts + depth - 1, token)
     if reads_drafts:
         depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
@@ -123,7 +125,8 @@ def revise(
         least_logprob, least_margin = tl.load(least), tl.load(least + 1)
         confidence = confidences + row * row_stride
         logprob, margin = tl.load(confidence), tl.load(confidence + column_stride)
-        found, behind_found = match_length > 0, length > 0
+        found, copy_follows = match_length > 0, length > 0
+        unknown = float("nan")
         expected = tl.where(reached > 0, before / tl.where(reached > 0, reached, 1.0), 0.0)
         x = tl.zeros((FEATURE_LANES,), tl.float32)
         x = placed(x, DEPTH, depth)
@@ -131,16 +134,20 @@ def revise(
         x = placed(x, LOGPROB, logprob)
         x = placed(x, MARGIN, margin)
         x = placed(x, ENTROPY, tl.load(confidence + 2 * column_stride))
-        x = placed(x, AGREES, tl.where(found, (matching_now >= depth).to(tl.float64), float("nan")))
-        x = placed(x, AGREED_TOKENS, tl.where(found, matching_now.to(tl.float64), float("nan")))
+        x = placed(
+            x, MATCHES_COPY, tl.where(found, (matching_now >= depth).to(tl.float64), unknown)
+        )
+        x = placed(x, MATCHING, tl.where(found, matching_now.to(tl.float64), unknown))
         x = placed(x, NGRAM_LENGTH, match_length)
         x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
         x = placed(x, SURVIVAL_SO_FAR, reached)
         x = placed(x, LEAST_LOGPROB, least_logprob)
         x = placed(x, LEAST_MARGIN, least_margin)
-        x = placed(x, BEHIND_LENGTH, length)
-        x = placed(x, BEHIND_AGREE, tl.where(behind_found, agree.to(tl.float64), float("nan")))
-        x = placed(x, BEHIND_SEEN, tl.where(behind_found, seen.to(tl.float64), float("nan")))
+        x = placed(x, SPLICE_MATCH_LENGTH, length)
+        x = placed(x, SPLICE_MATCH_VOTES, tl.where(copy_follows, votes.to(tl.float64), unknown))
+        x = placed(
+            x, SPLICE_MATCH_OCCURRENCES, tl.where(copy_follows, occurrences.to(tl.float64), unknown)
+        )
         predicted = predict(model.evidence, x)
         accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)
         earlier = lane(predicted, ACCEPTED_BEFORE, HEAD_LANES)
@@ -176,7 +183,7 @@ def revise(
             model,
             facts,
             holds,
-            (length, agree, seen, available),
+            (length, votes, occurrences, available),
             depth,
             drafted_now,
             token,

@@ -123,8 +123,8 @@ def joined_match(
     followers = token_at(text, known, drafts, newest, depth, places, behind_drafts)
     start = tl.max(places, 0)
     first = tl.sum(tl.where(lanes == 0, followers, 0), 0)
-    agree = tl.sum((occurs & (followers == first)).to(tl.int32), 0)
-    seen = tl.sum(occurs.to(tl.int32), 0)
+    votes = tl.sum((occurs & (followers == first)).to(tl.int32), 0)
+    occurrences = tl.sum(occurs.to(tl.int32), 0)
     follower = tl.where(start >= 0, first, -1)
     available = tl.where(start >= 0, known + depth - start, 0)
-    return longest, start, agree, seen, available, follower
+    return longest, start, votes, occurrences, available, follower

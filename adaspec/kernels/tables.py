@@ -17,7 +17,7 @@ from adaspec.predict import tables as token_tables
 from adaspec.predict.tables import Tables, mixed
 
 AFTER_1, AFTER_2, AFTER_3, FIRST = map(tl.constexpr, range(4))
-BEHIND_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = map(tl.constexpr, range(4, 8))
+AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = map(tl.constexpr, range(4, 8))
 NGRAM = tl.constexpr(token_tables.NGRAM)
 MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = map(tl.constexpr, range(4))
 """As in `predict.tables`."""
@@ -87,7 +87,7 @@ def values_of(
     """
     level = tl.arange(0, LEVEL_LANES)
     of_last = level < FIRST
-    of_pair = (level == BEHIND_LAST) | (level == AT_CANDIDATE)
+    of_pair = (level == AFTER_LAST) | (level == AT_CANDIDATE)
     first = tl.where(of_last, t1, c1)
     second = tl.where(of_pair, t1, tl.where(level == FIRST_TWO, c2, -1))
     second = tl.where((level == AFTER_2) | (level == AFTER_3), t2, second)
@@ -112,7 +112,7 @@ def values_of(
     source = tl.where(level == FIRST, NGRAM, 0)
     mean = tl.where(root & (slot < 0), tl.load(tables.base + source), mean)
     depth = tl.where(root & (slot < 0), tl.load(tables.base + 2 + source), depth)
-    of_first = (level == BEHIND_LAST) | (level == FIRST_TWO)
+    of_first = (level == AFTER_LAST) | (level == FIRST_TWO)
     parent = tl.where(of_first, FIRST, tl.where(level == AFTER_3, AFTER_2, AFTER_1))
     settled = found | root
     for _ in tl.static_range(2):

@@ -6,13 +6,13 @@ import triton
 import triton.language as tl
 
 from adaspec.kernels.layout import (
-    AGREE,
     AVAILABLE,
     FEATURE_LANES,
     FOLLOWER,
     LENGTH,
-    SEEN,
+    OCCURRENCES,
     START,
+    VOTES,
 )
 
 
@@ -39,16 +39,16 @@ def noted(
     fields: tl.tensor,
     length: tl.tensor,
     start: tl.tensor,
-    agree: tl.tensor,
-    seen: tl.tensor,
+    votes: tl.tensor,
+    occurrences: tl.tensor,
     available: tl.tensor,
     follower: tl.tensor,
 ) -> None:
     """Store a match by its fields."""
     tl.store(fields + LENGTH, length)
     tl.store(fields + START, start)
-    tl.store(fields + AGREE, agree)
-    tl.store(fields + SEEN, seen)
+    tl.store(fields + VOTES, votes)
+    tl.store(fields + OCCURRENCES, occurrences)
     tl.store(fields + AVAILABLE, available)
     tl.store(fields + FOLLOWER, follower)
 

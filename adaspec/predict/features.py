@@ -25,8 +25,8 @@ CANDIDATE = 8
 
 PRE_DRAFT_FEATURES = (
     "match_length",
-    "match_agree",
-    "match_seen",
+    "match_votes",
+    "match_occurrences",
     "match_log_distance",
     "match_available",
     "match_in_prompt",
@@ -45,9 +45,9 @@ PRE_DRAFT_FEATURES = (
     "ngram_first",
     "ngram_first_count",
     "ngram_first_depth",
-    "ngram_behind_last",
-    "ngram_behind_last_count",
-    "ngram_behind_last_depth",
+    "ngram_after_last",
+    "ngram_after_last_count",
+    "ngram_after_last_depth",
     "ngram_first_two",
     "ngram_first_two_count",
     "ngram_first_two_depth",
@@ -57,14 +57,15 @@ PRE_DRAFT_FEATURES = (
 )
 """The features before drafting, in order.
 
-match_*: the most recent longest match: its length (0: none), how many matches agree with it, how
-many were seen, the log of how many tokens back it is, how many tokens it could copy (at most 64),
-and whether it begins in the prompt. Of a match in another request's answer, the log and whether it
-begins in the prompt are -1. All but the length are NaN without a match. The rest: the output and
-prompt tokens known, and the token tables' mean, log count and depth per key.
+match_*: the most recent longest match: its length (0: none), how many of its occurrences are
+followed by the same token, how many there are, the log of how many tokens back it is, how many
+tokens it could copy (at most 64), and whether it begins in the prompt. Of a match in another
+request's answer, the log and whether it begins in the prompt are -1. All but the length are NaN
+without a match. The rest: the output and prompt tokens known, and the token tables' mean, log count
+and depth per key.
 """
 
-MATCH_LENGTH, MATCH_AGREE, MATCH_SEEN, MATCH_LOG_DISTANCE = range(4)
+MATCH_LENGTH, MATCH_VOTES, MATCH_OCCURRENCES, MATCH_LOG_DISTANCE = range(4)
 MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION, LOG_CONTEXT_TOKENS, PROMPT_TOKENS = range(4, 9)
 TABLES_AT = 9
 """The columns of the first of them, and where those of the token tables begin."""
@@ -80,8 +81,8 @@ class RowFacts(NamedTuple):
     holds_neural: NDArray[np.bool_]
     length: Ints
     start: Ints
-    agree: Ints
-    seen: Ints
+    votes: Ints
+    occurrences: Ints
     available: Ints
     tail: Ints
     """The last known tokens as (rows, TAIL), with -1 on the left if there are fewer."""
@@ -93,8 +94,8 @@ class SpliceMatches(NamedTuple):
     """The matches behind neural drafts, in the order of `Matches`; length 0 if there is none."""
 
     length: Ints
-    agree: Ints
-    seen: Ints
+    votes: Ints
+    occurrences: Ints
     available: Ints
     copied: Ints
     """The token that would be copied first; -1 if it is not known."""
@@ -115,8 +116,8 @@ def fill_features(
         context = rows.prompt_tokens[row] + rows.position[row]
         if rows.length[row] > 0:
             x[MATCH_LENGTH] = rows.length[row]
-            x[MATCH_AGREE] = rows.agree[row]
-            x[MATCH_SEEN] = rows.seen[row]
+            x[MATCH_VOTES] = rows.votes[row]
+            x[MATCH_OCCURRENCES] = rows.occurrences[row]
             if rows.start[row] >= IN_ANSWERS:
                 x[MATCH_LOG_DISTANCE] = x[MATCH_IN_PROMPT] = -1.0
             else:
@@ -147,31 +148,32 @@ EVIDENCE_FEATURES = (
     "logprob",
     "margin",
     "entropy",
-    "agrees",
-    "agreed_tokens",
+    "matches_copy",
+    "matching_tokens",
     "match_length",
     "ngram_expected",
     "survival_so_far",
     "least_logprob",
     "least_margin",
-    "behind_length",
-    "behind_agree",
-    "behind_seen",
+    "splice_match_length",
+    "splice_match_votes",
+    "splice_match_occurrences",
 )
 """The features of the neural token drafted at a depth, in order.
 
 expected: P(the token is accepted, given those before it), as predicted before it was seen;
-logprob, margin, entropy: its confidences; agrees: whether it and all before it are the n-gram
-candidate's; agreed_tokens: how many in a row from the first are (both NaN without a match);
+logprob, margin, entropy: its confidences; matches_copy: whether it and all before it are the n-gram
+candidate's; matching_tokens: how many in a row from the first are (both NaN without a match);
 ngram_expected: P(the candidate's first token is right), as predicted before drafting;
 survival_so_far: P(all before it are accepted); least_*: the least log-probability and margin of
-those before it, NaN at the first; behind_*: the match behind this token, which is as long as the
-context's match and the draft together if all of it was seen before.
+those before it, NaN at the first; splice_match_*: the match behind this token, which is as long as
+the context's match and the draft together if all of it was seen before.
 """
 
 DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = range(5)
-AGREES, AGREED_TOKENS, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
-LEAST_LOGPROB, LEAST_MARGIN, BEHIND_LENGTH, BEHIND_AGREE, BEHIND_SEEN = range(10, 15)
+MATCHES_COPY, MATCHING, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
+LEAST_LOGPROB, LEAST_MARGIN = range(10, 12)
+SPLICE_MATCH_LENGTH, SPLICE_MATCH_VOTES, SPLICE_MATCH_OCCURRENCES = range(12, 15)
 """Their columns."""
 
 
@@ -185,9 +187,9 @@ def fill_evidence(
     ngram_expected: float,
     survival: float,
     least: Floats,
-    behind_length: int,
-    behind_agree: int,
-    behind_seen: int,
+    splice_match_length: int,
+    splice_match_votes: int,
+    splice_match_occurrences: int,
     out: Floats,
 ) -> None:
     """Fill one row of features; the first `matching_tokens` drafted tokens are the candidate's.
@@ -197,44 +199,44 @@ def fill_evidence(
     out[DEPTH] = depth
     out[EXPECTED] = expected
     out[LOGPROB : ENTROPY + 1] = confidence
-    out[AGREES] = matching_tokens >= depth if match_length > 0 else np.nan
-    out[AGREED_TOKENS] = matching_tokens if match_length > 0 else np.nan
+    out[MATCHES_COPY] = matching_tokens >= depth if match_length > 0 else np.nan
+    out[MATCHING] = matching_tokens if match_length > 0 else np.nan
     out[NGRAM_LENGTH] = match_length
     out[NGRAM_EXPECTED] = ngram_expected
     out[SURVIVAL_SO_FAR] = survival
     out[LEAST_LOGPROB : LEAST_MARGIN + 1] = least
-    out[BEHIND_LENGTH] = behind_length
-    out[BEHIND_AGREE] = behind_agree if behind_length > 0 else np.nan
-    out[BEHIND_SEEN] = behind_seen if behind_length > 0 else np.nan
+    out[SPLICE_MATCH_LENGTH] = splice_match_length
+    out[SPLICE_MATCH_VOTES] = splice_match_votes if splice_match_length > 0 else np.nan
+    out[SPLICE_MATCH_OCCURRENCES] = splice_match_occurrences if splice_match_length > 0 else np.nan
 
 
 SPLICE_FEATURES = (
-    "behind_length",
-    "behind_agree",
-    "behind_seen",
-    "behind_available",
-    "behind_tokens",
+    "splice_match_length",
+    "splice_match_votes",
+    "splice_match_occurrences",
+    "splice_match_available",
+    "neural_tokens",
     "neural_survival",
     "match_length",
     "position",
     "copy_right",
-    "copy_right_behind",
-    "copy_right_behind_count",
+    "copy_right_after",
+    "copy_right_after_count",
 )
 """The features of a splice, in order. None depends on the match's position, because traces without
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
 the first token to copy, NaN in such traces."""
-SPLICE_LENGTH, SPLICE_AGREE, SPLICE_SEEN, SPLICE_AVAILABLE = range(4)
+SPLICE_LENGTH, SPLICE_VOTES, SPLICE_OCCURRENCES, SPLICE_AVAILABLE = range(4)
 SPLICE_DEPTH, SPLICE_REACHED, SPLICE_NGRAM_LENGTH, SPLICE_POSITION = range(4, 8)
-COPY_RIGHT, COPY_RIGHT_BEHIND, COPY_COUNT = range(8, 11)
+COPY_RIGHT, COPY_RIGHT_AFTER, COPY_COUNT = range(8, 11)
 """Their columns."""
 
 
 @compiled
 def fill_splice(
     length: int,
-    agree: int,
-    seen: int,
+    votes: int,
+    occurrences: int,
     available: int,
     tokens: int,
     survival: float,
@@ -248,8 +250,8 @@ def fill_splice(
 ) -> None:
     """Fill one row of features; `before` is the last neural token."""
     out[SPLICE_LENGTH] = length
-    out[SPLICE_AGREE] = agree
-    out[SPLICE_SEEN] = seen
+    out[SPLICE_VOTES] = votes
+    out[SPLICE_OCCURRENCES] = occurrences
     out[SPLICE_AVAILABLE] = min(available, 32)
     out[SPLICE_DEPTH] = tokens
     out[SPLICE_REACHED] = survival

@@ -44,7 +44,7 @@ def _probe_before() -> NDArray[np.float64]:
     level_keys(salt, 4, 3, 2, 5, 4, keys)
     means = np.linspace(0.1, 0.9, LEVELS).astype(np.float32)
     tables = packed(keys, means, 1 + means, 2 * means, (0.6, 0.4, 1.1, 1.3), 3)
-    seen = []
+    found = []
     out = np.empty((count, features.FEATURES), np.float32)
     for _ in range(4):
         length = rng.integers(0, 5, count).astype(np.int32)
@@ -55,15 +55,15 @@ def _probe_before() -> NDArray[np.float64]:
             holds_neural=np.ones(count, np.bool_),
             length=length,
             start=rng.integers(1, 20, count).astype(np.int32),
-            agree=np.minimum(length, 3).astype(np.int32),
-            seen=np.minimum(length + 1, 8).astype(np.int32),
+            votes=np.minimum(length, 3).astype(np.int32),
+            occurrences=np.minimum(length + 1, 8).astype(np.int32),
             available=rng.integers(1, 90, count).astype(np.int32),
             tail=rng.integers(2, 6, (count, features.TAIL)).astype(np.int32),
             candidate=rng.integers(2, 6, (count, features.CANDIDATE)).astype(np.int32),
         )
         features.fill_features(rows, rows.slots, tables, keys, out)
-        seen.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
-    return np.concatenate(seen)
+        found.append(np.nan_to_num(out.astype(np.float64), nan=-7.0).ravel())
+    return np.concatenate(found)
 
 
 def _probe_splice() -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from adaspec.errors import PolicyError
 from adaspec.jit import compiled, inlined
 
-AFTER_1, AFTER_2, AFTER_3, FIRST, BEHIND_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
+AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
 """The levels, in the order of the features, and how many there are."""
 NEURAL, NGRAM = 0, 1
 SOURCE = (NEURAL, NEURAL, NEURAL, NGRAM, NGRAM, NGRAM, NEURAL)
@@ -96,7 +96,7 @@ def level_keys(
     if c1 >= 0:
         keys[FIRST] = key_of(salt, FIRST, c1, -1, -1)
     if c1 >= 0 and t1 >= 0:
-        keys[BEHIND_LAST] = key_of(salt, BEHIND_LAST, c1, t1, -1)
+        keys[AFTER_LAST] = key_of(salt, AFTER_LAST, c1, t1, -1)
         keys[AT_CANDIDATE] = key_of(salt, AT_CANDIDATE, c1, t1, -1)
     if c1 >= 0 and c2 >= 0:
         keys[FIRST_TWO] = key_of(salt, FIRST_TWO, c1, c2, -1)
@@ -147,7 +147,7 @@ def fill_copy_values(
     level_keys(tables.salt[0], before, -1, -1, token, -1, keys)
     slot = find(tables, keys[FIRST])
     out[0] = tables.means[slot] if slot >= 0 else tables.base[NGRAM]
-    slot = find(tables, keys[BEHIND_LAST]) if keys[BEHIND_LAST] != 0 else -1
+    slot = find(tables, keys[AFTER_LAST]) if keys[AFTER_LAST] != 0 else -1
     out[1] = tables.means[slot] if slot >= 0 else out[0]
     out[2] = tables.counts[slot] if slot >= 0 else 0.0
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel, StepShape, batch_shape, line, step_s
 from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, MATCH_FIELDS, SEEN, START
+from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
@@ -47,7 +47,7 @@ Longs = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-class Seen(NamedTuple):
+class Surveyed(NamedTuple):
     """Features that a policy reads, one kind after another, each with its flat position."""
 
     at: Longs
@@ -98,12 +98,12 @@ def decide_step(
         for depth in range(1, forwards + 1):
             # Nothing is looked up on the true path, and so nothing is cut.
             depths = np.full(count, depth, np.int32)
-            behind = _behind(arrays, loop, planner, depths, 0)
-            stages.revise(address, depth, tokens, confidences, behind)
+            found = _splice_matches(arrays, loop, planner, depths, 0)
+            stages.revise(address, depth, tokens, confidences, found)
     neural_len, ngram_len = np.zeros((2, count), np.int32)
     if stages.choose(address, forwards, neural_len, ngram_len):
-        behind = _behind(arrays, loop, planner, neural_len, cap)
-        stages.splice(address, neural_len, behind, ngram_len)
+        found = _splice_matches(arrays, loop, planner, neural_len, cap)
+        stages.splice(address, neural_len, found, ngram_len)
     accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
     drafted = neural_len + ngram_len
     budget = int(planner.batch_state.step[0].budget) if is_async else 0
@@ -138,7 +138,7 @@ def _survey(
     position: Longs,
     request: Longs,
     most: int,
-    seen: Seen,
+    surveyed: Surveyed,
 ) -> int:
     """Show the planner these positions, a batch at a time, with drafts of up to `most` tokens.
 
@@ -156,27 +156,27 @@ def _survey(
         loop.position[:count] = position[first : first + count]
         _take_in(arrays, loop, planner, model_of_request)
         stages.plan(address)
-        if seen.before.shape[0] > 0:
-            seen.before[first : first + count] = state.features[:count]
+        if surveyed.before.shape[0] > 0:
+            surveyed.before[first : first + count] = state.features[:count]
         tokens, confidences = _drafts(arrays, loop, planner, most if reads_drafts else 0)
         ngram_len = np.zeros(count, np.int32)
         for depth in range(1, most + 1):
             depths = np.full(count, depth, np.int32)
             # Where drafts are recorded, nothing is looked up on the true path, and nothing is cut.
-            behind = _behind(arrays, loop, planner, depths, limits.cap - depth)
+            found = _splice_matches(arrays, loop, planner, depths, limits.cap - depth)
             if reads_drafts:
-                stages.revise(address, depth, tokens, confidences, behind)
-                seen.drafted_at[drafted : drafted + count] = seen.at[first : first + count]
-                seen.drafted_depth[drafted : drafted + count] = depth
-                seen.drafted[drafted : drafted + count] = state.evidence_features[:count]
+                stages.revise(address, depth, tokens, confidences, found)
+                surveyed.drafted_at[drafted : drafted + count] = surveyed.at[first : first + count]
+                surveyed.drafted_depth[drafted : drafted + count] = depth
+                surveyed.drafted[drafted : drafted + count] = state.evidence_features[:count]
                 drafted += count
             else:
-                stages.wanted_splice(address, depths, behind, ngram_len)
-            found = np.flatnonzero(behind.length > 0)
-            for place in range(found.shape[0]):
-                seen.splice_at[spliced] = seen.at[first + found[place]]
-                seen.splice_depth[spliced] = depth
-                seen.splice[spliced] = state.splice_features[place]
+                stages.wanted_splice(address, depths, found, ngram_len)
+            places = np.flatnonzero(found.length > 0)
+            for place in range(places.shape[0]):
+                surveyed.splice_at[spliced] = surveyed.at[first + places[place]]
+                surveyed.splice_depth[spliced] = depth
+                surveyed.splice[spliced] = state.splice_features[place]
                 spliced += 1
     return spliced
 
@@ -196,7 +196,7 @@ def _take_in(
         rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
         rows.holds_neural[row] = loop.holds_neural[row]
         rows.length[row], rows.start[row] = facts[LENGTH, i], facts[START, i]
-        rows.agree[row], rows.seen[row] = facts[AGREE, i], facts[SEEN, i]
+        rows.votes[row], rows.occurrences[row] = facts[VOTES, i], facts[OCCURRENCES, i]
         rows.available[row] = facts[AVAILABLE, i]
         for k in range(TAIL):
             rows.tail[row, TAIL - 1 - k] = arrays.text[base + known - 1 - k] if k < known else -1
@@ -224,7 +224,7 @@ def _drafts(
 
 
 @compiled
-def _behind(
+def _splice_matches(
     arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, neural_len: Ints, cap: int
 ) -> SpliceMatches:
     """The matches behind so many drafted tokens per row; true ones where none are recorded.
@@ -245,14 +245,14 @@ def _behind(
                 found[:, row] = arrays.facts[:, i + k]
                 found[AVAILABLE, row] = min(found[AVAILABLE, row], cap)
         elif arrays.drafted[i, k - 1] >= 0:
-            found[:, row] = arrays.behind[:, i, k - 1]
+            found[:, row] = arrays.splice_matches[:, i, k - 1]
             begin, known = found[START, row], columns.prompt[r] + p
             if reads_drafts and found[LENGTH, row] > 0:
                 if begin < known or begin >= IN_ANSWERS:
                     copied[row] = copied_token(arrays, r, begin, 0)
                 else:
                     copied[row] = arrays.drafted[i, begin - known]
-    return SpliceMatches(found[LENGTH], found[AGREE], found[SEEN], found[AVAILABLE], copied)
+    return SpliceMatches(found[LENGTH], found[VOTES], found[OCCURRENCES], found[AVAILABLE], copied)
 
 
 @compiled
@@ -306,7 +306,7 @@ def run_learned(
 
 def survey(
     recording: Recording, policy: LearnedPolicy, requests: Ints, together: int, drafts: bool
-) -> Seen:
+) -> Surveyed:
     """What the policy sees at every position of these requests, so many positions at once.
 
     That is before drafting or, with `drafts`, behind drafts of all lengths there.
@@ -322,7 +322,7 @@ def survey(
     loop = start(columns, slots, together, limits["neural_cap"] > 0)
     most = int(limits["neural_cap"]) if drafts else 0
     spliced, drafted = len(at) * most, len(at) * most * int(limits["reads_drafts"])
-    seen = Seen(
+    surveyed = Surveyed(
         columns.offset[of] + at,
         np.zeros((0 if drafts else len(at), FEATURES), np.float32),
         np.zeros(spliced, np.int64),
@@ -332,12 +332,12 @@ def survey(
         np.zeros(drafted, np.int32),
         np.zeros((drafted, len(EVIDENCE_FEATURES)), np.float32),
     )
-    spliced = _survey(recording.arrays, loop, kept.address, at, of, most, seen)
+    spliced = _survey(recording.arrays, loop, kept.address, at, of, most, surveyed)
     del kept
-    return seen._replace(  # copies, as there is room for many more
-        splice_at=seen.splice_at[:spliced].copy(),
-        splice_depth=seen.splice_depth[:spliced].copy(),
-        splice=seen.splice[:spliced].copy(),
+    return surveyed._replace(  # copies, as there is room for many more
+        splice_at=surveyed.splice_at[:spliced].copy(),
+        splice_depth=surveyed.splice_depth[:spliced].copy(),
+        splice=surveyed.splice[:spliced].copy(),
     )
 
 

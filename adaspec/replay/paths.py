@@ -60,14 +60,15 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
     In an async engine nobody knows which rows will draft, or how much. So every step runs all
     forwards, and every row verifies the longest draft.
     """
-    min_match, ngram_len, neural_len, splice_match, splice_len, agree, percent = rule
+    min_match, ngram_len, neural_len, splice_match, splice_len, needs_matching_draft, percent = rule
     paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
-    match, available, run, agrees = columns.match, columns.available, columns.run, columns.agrees
-    behind_match, behind_available = columns.behind_match, columns.behind_available
+    match, available, run = columns.match, columns.available, columns.run
+    matches_copy, splice_length = columns.matches_copy, columns.splice_match_length
+    splice_available = columns.splice_match_available
     confidence, least_odds = columns.confidence, least_log_odds(percent)
-    tokens_known = behind_match.shape[1] > 0
+    tokens_known = splice_length.shape[1] > 0
     start, steps = paths.start, paths.steps
     count = 0
     for r in range(length.shape[0]):
@@ -77,9 +78,9 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
             i, left = offset[r] + p, length[r] - p
             copied = neural = spliced = accepted = forwards = 0
             takes_copy = ngram_len > 0 and match[i] >= min_match
-            if takes_copy and agree:
+            if takes_copy and needs_matching_draft:
                 forwards = 1
-                takes_copy = agrees[i] == 1
+                takes_copy = matches_copy[i] == 1
             if takes_copy:
                 copied = min(ngram_len, available[i], cap)
                 accepted = min(run[i], copied)
@@ -96,8 +97,8 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
                 if neural > 0 and room > 0:
                     whole = accepted == neural
                     if tokens_known and not whole:
-                        if behind_match[i, neural - 1] >= splice_match:
-                            spliced = min(room, behind_available[i, neural - 1])
+                        if splice_length[i, neural - 1] >= splice_match:
+                            spliced = min(room, splice_available[i, neural - 1])
                     elif neural < left and match[i + neural] >= splice_match:
                         spliced = min(room, available[i + neural])
                         if whole:

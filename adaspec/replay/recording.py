@@ -50,11 +50,11 @@ class Columns(NamedTuple):
     match: Shorts
     available: Shorts
     run: Shorts
-    agrees: NDArray[np.int8]
+    matches_copy: NDArray[np.int8]
     """Whether the first drafted token is the candidate's; empty where tokens are not recorded."""
-    behind_match: Ints
+    splice_match_length: Ints
     """(positions, draft cap) match behind the first drafted tokens; empty likewise."""
-    behind_available: Ints
+    splice_match_available: Ints
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
     charges_prompts: bool
@@ -73,7 +73,7 @@ class RecordedArrays(NamedTuple):
     """Where each request's text starts."""
     drafted: Ints
     confidences: NDArray[np.float32]
-    behind: Ints
+    splice_matches: Ints
     """(facts of `Matches`, positions, draft cap) the look-ups behind the first drafted tokens."""
     answers: Ints
     """The tokens of earlier answers by place, which the look-ups know as well; see `History`."""
@@ -170,28 +170,28 @@ def build_recording(
     shown = [r.confidences for r in chosen if shows_confidences and r.confidences is not None]
     confidences = [each[:, :draft_cap] for each in shown]
     matches: list[Matches] = [NOT_LOOKED_UP] * len(chosen)
-    behind: list[Matches] = [NOT_LOOKED_UP] * len(drafted)
+    splices: list[Matches] = [NOT_LOOKED_UP] * len(drafted)
     answers = NO_ANSWERS
     views = enumerate([None] * len(chosen)) if history is None else history.views(chosen)
     for number, known in views:
         prompt, output = chosen[number].prompt_tokens, chosen[number].output_tokens
         matches[number] = match_positions(prompt, output, known)
         if drafted:
-            behind[number] = splice_matches(prompt, output, drafted[number], known)
+            splices[number] = splice_matches(prompt, output, drafted[number], known)
         if known is not None:  # one may know less, but a place means the same in all of them
             answers = max(answers, known.stored, key=len)
     facts = _facts(matches)
     lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], answers)
-    behind_facts = _facts(behind) if behind else np.empty((MATCH_FIELDS, 0, 0), np.int32)
-    np.minimum(behind_facts[AVAILABLE], LONGEST, out=behind_facts[AVAILABLE])
+    splice_facts = _facts(splices) if splices else np.empty((MATCH_FIELDS, 0, 0), np.int32)
+    np.minimum(splice_facts[AVAILABLE], LONGEST, out=splice_facts[AVAILABLE])
     texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
     text, text_start = np.concatenate(texts).astype(np.int32), _starts([len(t) for t in texts])
     lengths = [len(r.output_tokens) for r in chosen]
     flat_drafted = _stacked(drafted, np.int32)
-    agrees = np.empty(0, np.int8)
+    matches_copy = np.empty(0, np.int8)
     if drafted:
         candidate = _candidates(facts, text, np.repeat(text_start[:-1], lengths), answers)
-        agrees = (candidate == flat_drafted[:, 0]).astype(np.int8)
+        matches_copy = (candidate == flat_drafted[:, 0]).astype(np.int8)
     columns = Columns(
         offset=_starts(lengths),
         prompt=np.array([len(r.prompt_tokens) for r in chosen], np.int64),
@@ -200,9 +200,9 @@ def build_recording(
         match=lookup.match,
         available=lookup.available,
         run=lookup.run,
-        agrees=agrees,
-        behind_match=behind_facts[LENGTH],
-        behind_available=behind_facts[AVAILABLE],
+        matches_copy=matches_copy,
+        splice_match_length=splice_facts[LENGTH],
+        splice_match_available=splice_facts[AVAILABLE],
         confidence=_stacked([ranking(each).astype(np.float32) for each in confidences], np.float32),
         charges_prompts=False,
     )
@@ -219,7 +219,7 @@ def build_recording(
             text_start=text_start,
             drafted=flat_drafted,
             confidences=np.concatenate(confidences) if confidences else none_shown,
-            behind=behind_facts,
+            splice_matches=splice_facts,
             answers=answers.copy(),
         ),
         neural_cap=min(neural_cap, draft_cap) if shows_tokens else neural_cap,

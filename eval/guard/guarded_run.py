@@ -107,10 +107,10 @@ def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape,
     # Behind a wrong draft the text goes where the output never went, as far as that is recorded.
     behind = np.where((neural > 0) & (neural < left), at + neural, 0)
     match, available = columns.match[behind], columns.available[behind]
-    known_wrong = (right < neural) & (columns.behind_match.shape[1] > 0)
+    known_wrong = (right < neural) & (columns.splice_match_length.shape[1] > 0)
     wrong = known_wrong.nonzero()[0]
-    match[wrong] = columns.behind_match[at[wrong], neural[wrong] - 1]
-    available[wrong] = columns.behind_available[at[wrong], neural[wrong] - 1]
+    match[wrong] = columns.splice_match_length[at[wrong], neural[wrong] - 1]
+    available[wrong] = columns.splice_match_available[at[wrong], neural[wrong] - 1]
     splices = (neural > 0) & ((neural < left) | known_wrong) & (match >= rule.splice_match)
     spliced = np.where(splices, np.minimum(available, np.minimum(rule.splice_len, cap - neural)), 0)
     accepted = right + np.minimum(copied, np.where(copies, columns.run[at], 0))

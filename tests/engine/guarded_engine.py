@@ -41,7 +41,7 @@ def check_guard(engine, session, runner, ask, monkeypatch):
             break
     assert {"plan", "probe", "hold"} == {each.state for each in heard["guarded"]}
     assert steps.share_of("hold") > 0.5
-    assert not session.keeps_alive
+    assert not session.retains_drafter
     before, steps.slow_s = heard.total("drafted"), 0.1
     for _ in range(12):
         steps.words = []

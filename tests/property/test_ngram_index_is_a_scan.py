@@ -15,7 +15,7 @@ from adaspec.draft.match import Matches, earliest_match
 from adaspec.draft.positions import match_positions, splice_matches, vllm_positions
 
 MOST_TOKENS, MAX_MATCH = 140, 32
-FACTS = ("length", "start", "agree", "seen", "available")
+FACTS = ("length", "start", "votes", "occurrences", "available")
 
 
 def common_suffix(context: tuple[int, ...], end: int, limit: int) -> int:
@@ -28,15 +28,15 @@ def common_suffix(context: tuple[int, ...], end: int, limit: int) -> int:
 
 
 def look_up(context: tuple[int, ...], max_match: int = MAX_MATCH) -> tuple[int, ...]:
-    """(length, start, agree, seen, available) of the context as it stands."""
+    """(length, start, votes, occurrences, available) of the context as it stands."""
     lengths = [common_suffix(context, end, max_match) for end in range(len(context))]
     longest = max(lengths, default=0)
     if longest == 0:
         return 0, -1, 0, 0, 0
     ends = [end for end, length in enumerate(lengths) if length >= longest]
     latest = ends[-8:]
-    agree = sum(context[end] == context[latest[-1]] for end in latest)
-    return longest, ends[-1], agree, len(latest), len(context) - ends[-1]
+    votes = sum(context[end] == context[latest[-1]] for end in latest)
+    return longest, ends[-1], votes, len(latest), len(context) - ends[-1]
 
 
 def facts_of(matches: Matches, *at: int) -> tuple[int, ...]:

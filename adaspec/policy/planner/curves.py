@@ -177,8 +177,8 @@ def _observe_draft(
             reached,
             state.least_confidence[row],
             matches.length[row],
-            matches.agree[row],
-            matches.seen[row],
+            matches.votes[row],
+            matches.occurrences[row],
             state.evidence_features[place],
         )
         for kind in range(2):
@@ -240,8 +240,8 @@ def predict_splices(
             continue  # no match, or one that cannot pay
         fill_splice(
             matches.length[row],
-            matches.agree[row],
-            matches.seen[row],
+            matches.votes[row],
+            matches.occurrences[row],
             matches.available[row],
             depth,
             state.neural[row, depth],

@@ -18,7 +18,7 @@ from torch import Tensor
 from adaspec.cost.model import line
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import AGREE, AVAILABLE, LENGTH, MATCH_FIELDS, SEEN, START
+from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
@@ -115,7 +115,7 @@ class HostPredictor:
         rows.position[:count] = context - rows.prompt_tokens[:count]
         rows.holds_neural[:count] = batch.holds_neural.numpy()[slots]
         rows.length[:count], rows.start[:count] = match.length, match.start
-        rows.agree[:count], rows.seen[:count] = match.agree, match.seen
+        rows.votes[:count], rows.occurrences[:count] = match.votes, match.occurrences
         rows.available[:count] = match.available
         rows.tail[:count], rows.candidate[:count] = tail, candidate
         planner.batch_state.step["price"] = price.item()
@@ -242,7 +242,7 @@ def _drafted(
 
 
 def _matches(match: Ints, copied: Ints) -> SpliceMatches:
-    return SpliceMatches(match[LENGTH], match[AGREE], match[SEEN], match[AVAILABLE], copied)
+    return SpliceMatches(match[LENGTH], match[VOTES], match[OCCURRENCES], match[AVAILABLE], copied)
 
 
 def _lengths(neural: Ints, ngram: Ints) -> Lengths:

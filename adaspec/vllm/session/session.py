@@ -143,7 +143,7 @@ class Session:
         return Host(self._policy, setup)
 
     @property
-    def keeps_alive(self) -> bool:
+    def retains_drafter(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         on = self.mode != "off" and self.guard_state == PLAN and not self.breaker.off
         return on and self.requests.any_holds_drafter
@@ -277,7 +277,7 @@ class Session:
             return None
         self._awaiting_report = pending, report, runs
         pending.decision_s += perf_counter() - began_s
-        keep_alive = int(runs == 0 and self.keeps_alive)
+        keep_alive = int(runs == 0 and self.retains_drafter)
         self._untold.append(partial(self._end, pending, runs, keep_alive))
         return drafts
 

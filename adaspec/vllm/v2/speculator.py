@@ -131,7 +131,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             session, count = self.adaspec_session, input_batch.num_reqs
             forwards = session.begin(rows_of(input_batch, states), batch) or 0
             drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
-            if is_neural and (forwards or session.keeps_alive):
+            if is_neural and (forwards or session.retains_drafter):
                 drafted = run_drafter(forwards)[:, :forwards].clone()
             drafts = session.finish(drafted, self.adaspec_reading.confidences[:, :count])
             survival = self.draft_token_confidence_probs[:count]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from adaspec.draft.answers import LONGEST_COPY, SIZES
-from adaspec.draft.match import LONGEST_MATCH, OCCURRENCES
+from adaspec.draft.match import LONGEST_MATCH, MOST_OCCURRENCES
 
 
 def plain_search(
     answers: list[list[int]], text: list[int]
 ) -> tuple[int, list[int], int, int] | None:
-    """(match length, continuation, agree, seen), or None."""
+    """(match length, continuation, votes, occurrences), or None."""
     for size in reversed(SIZES):
         if len(text) < size:
             continue
@@ -23,15 +23,15 @@ def plain_search(
         ]
         if not ends:
             continue
-        alive = ends[: -OCCURRENCES - 1 : -1]
-        seen, agree, said = len(alive), 0, 0
-        while said < LONGEST_COPY and (agree == 0 or len(alive) > 1):
+        alive = ends[: -MOST_OCCURRENCES - 1 : -1]
+        occurrences, votes, said = len(alive), 0, 0
+        while said < LONGEST_COPY and (votes == 0 or len(alive) > 1):
             votes = Counter(a[e + said] for a, e in alive if e + said < len(a))
             if not votes:
                 break
             chosen = votes.most_common(1)[0][0]  # the first that was counted is the latest
             alive = [(a, e) for a, e in alive if e + said < len(a) and a[e + said] == chosen]
-            agree = agree or len(alive)
+            votes = votes or len(alive)
             said += 1
         answer, end = alive[0]
         length = 0
@@ -39,5 +39,5 @@ def plain_search(
             answer[end - 1 - length] == text[-1 - length]
         ):
             length += 1
-        return length, answer[end : end + LONGEST_COPY], agree, seen
+        return length, answer[end : end + LONGEST_COPY], votes, occurrences
     return None

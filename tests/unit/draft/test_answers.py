@@ -27,13 +27,13 @@ tokens = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
 def found(index: AnswerIndex, text: list[int], owner: int = 1, least: int = 0):
-    length, place, agree, seen, available = find_answer(
+    length, place, votes, occurrences, available = find_answer(
         index.address, owner, np.array(text, np.int32), least
     )
     if length == 0:
-        assert (place, agree, seen, available) == (-1, 0, 0, 0)
+        assert (place, votes, occurrences, available) == (-1, 0, 0, 0)
         return None
-    return length, index.stored[place : place + available].tolist(), agree, seen
+    return length, index.stored[place : place + available].tolist(), votes, occurrences
 
 
 @settings(deadline=None, max_examples=150)
@@ -100,7 +100,7 @@ def test_no_room_and_wrong_answers_are_refused() -> None:
         ([[1, 2, 3, 4, 5, 6, 8]], False),  # longer by two
         ([[0, 9, 1, 2, 3, 4, 5, 6, 8]], True),  # by four
         ([[1, 2, 3, 4, 5, 6, 8], [1, 2, 3, 4, 5, 6, 8]], True),  # by two, and twice so
-        ([[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 8]], False),  # the two do not agree
+        ([[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 8]], False),  # the two disagree
         ([[3, 4, 5, 6, 8], [3, 4, 5, 6, 8]], False),  # as long as the own one
     ],
 )
@@ -131,14 +131,14 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
     slot = live.open(prompt)
     for position, token in enumerate(output):
         matches, _, copied = live.survey([slot], 3, 4)
-        for name in ("length", "start", "agree", "seen", "available"):
+        for name in ("length", "start", "votes", "occurrences", "available"):
             assert getattr(matches, name)[0] == getattr(both, name)[position], name
         text = prompt + output[:position]
         hit = plain_search([a for a in answers if len(a) > 2], text)
         length = int(own.length[position])
         if hit is not None and is_better(length, hit[0], *hit[2:4]):
             assert matches.start[0] >= IN_ANSWERS
-            assert (int(matches.length[0]), int(matches.agree[0]), int(matches.seen[0])) == (
+            assert (int(matches.length[0]), int(matches.votes[0]), int(matches.occurrences[0])) == (
                 hit[0],
                 hit[2],
                 hit[3],
@@ -151,7 +151,7 @@ def test_serving_and_recorded_look_ups_agree_and_take_answers_where_these_are_ah
             assert matches.start[0] == own.start[position]
         for count in (1, 2, 3):
             after = live.splice_match([slot], drafted[position : position + 1], [count])
-            for name in ("length", "start", "agree", "seen", "available"):
+            for name in ("length", "start", "votes", "occurrences", "available"):
                 assert getattr(after, name)[0] == getattr(behind, name)[position, count - 1], name
         live.extend([slot], [token], [1])
 

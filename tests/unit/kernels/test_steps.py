@@ -123,7 +123,7 @@ class Pair:
 
     def _compare_facts(self) -> None:
         rows, count = self.host.planner.rows, self.count
-        match = (rows.length, rows.start, rows.agree, rows.seen, rows.available)
+        match = (rows.length, rows.start, rows.votes, rows.occurrences, rows.available)
         wanted = {
             CONTEXT: rows.prompt_tokens + rows.position,
             POSITION: rows.position,

@@ -32,8 +32,8 @@ def expected_features(rows: RowFacts, row: int, table: dict[int, tuple]) -> list
     if length:
         match = [
             length,
-            rows.agree[row],
-            rows.seen[row],
+            rows.votes[row],
+            rows.occurrences[row],
             math.log(prompt + position - start),
             min(int(rows.available[row]), 64),
             start < prompt,
@@ -89,8 +89,8 @@ def random_rows(rng: np.random.Generator, slots: np.ndarray) -> RowFacts:
         "position": position,
         "length": np.where(there, rng.integers(1, 33, count), 0),
         "start": np.where(there, start, -1),
-        "agree": rng.integers(0, 9, count),
-        "seen": rng.integers(1, 9, count),
+        "votes": rng.integers(0, 9, count),
+        "occurrences": rng.integers(1, 9, count),
         "available": available,
         "tail": tail,
         "candidate": candidate,

@@ -130,7 +130,7 @@ def test_an_order_too_short_to_fill_the_batch_is_refused() -> None:
 def test_positions_where_the_recording_drafted_less_show_no_look_behind() -> None:
     request = Request([1, 2, 1], [2, 1, 2, 1], [0, 0, 0, 0], [[-1, -1], [-1, -1], [9, -1], [9, 9]])
     recording = build_recording([recorded(request, "0")], 2)
-    assert recording.columns.behind_match[1].tolist() == [0, 0]
+    assert recording.columns.splice_match_length[1].tolist() == [0, 0]
     spec = "hybrid-splice:32:1:2:1:3"
     cost, order = random_cost(np.random.default_rng(0)), np.zeros(1, np.int32)
     compiled = Player(recording, cost, 48).play(parse_contender(spec), order, 1)

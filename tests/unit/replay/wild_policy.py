@@ -69,12 +69,12 @@ class WildPolicy:
         found = batch.matches
         self._see(batch.slots, batch.prompt_tokens, batch.position)
         self._see(batch.holds_neural, batch.is_new)
-        self._see(found.length, found.start, found.agree, found.seen, found.available)
+        self._see(found.length, found.start, found.votes, found.occurrences, found.available)
         self._see(batch.context.tail(200), batch.context.candidate(9))
 
     def _see_matches(self, drafts: Drafts, lengths: Ints) -> None:
         found = drafts.splice_match(lengths)
-        self._see(found.length, found.start, found.agree, found.seen, found.available)
+        self._see(found.length, found.start, found.votes, found.occurrences, found.available)
 
     def _see(self, *shown: object) -> None:
         for value in shown:
