@@ -278,7 +278,7 @@ class Session:
         self._awaiting_report = pending, report, runs
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(runs == 0 and self.retains_drafter)
-        self._untold.append(partial(self._end, pending, runs, keep_alive))
+        self._untold.append(partial(self._close, pending, runs, keep_alive))
         return drafts
 
     def proposed(self, reading: int = 0) -> list[list[int]]:
@@ -334,7 +334,7 @@ class Session:
             except Exception as error:
                 self.breaker.fault("plan", error)
 
-    def _end(self, pending: DraftedStep, runs: int, keep_alive: int) -> None:
+    def _close(self, pending: DraftedStep, runs: int, keep_alive: int) -> None:
         """Tell of the drafter, and count the step as one that succeeded or was slow."""
         self.observers.notify("forwards", pending.number, runs, keep_alive, self._rows)
         if pending.decision_s > SLOW_S:

@@ -26,10 +26,10 @@ def plain_search(
         alive = ends[: -MOST_OCCURRENCES - 1 : -1]
         occurrences, votes, said = len(alive), 0, 0
         while said < LONGEST_COPY and (votes == 0 or len(alive) > 1):
-            votes = Counter(a[e + said] for a, e in alive if e + said < len(a))
-            if not votes:
+            following = Counter(a[e + said] for a, e in alive if e + said < len(a))
+            if not following:
                 break
-            chosen = votes.most_common(1)[0][0]  # the first that was counted is the latest
+            chosen = following.most_common(1)[0][0]  # the first that was counted is the latest
             alive = [(a, e) for a, e in alive if e + said < len(a) and a[e + said] == chosen]
             votes = votes or len(alive)
             said += 1
