@@ -14,7 +14,7 @@ from judged_tables import (
     without_training,
 )
 from operate_tables import decide_table, guard_table
-from server_tables import all_servers_table, latency_table, servers_table
+from server_tables import servers_table
 from table_cells import (
     AT_ONCE,
     OVER_NONE,
@@ -109,7 +109,5 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "guard": guard_table(),
         "paper": paper_table(),
         "servers": servers_table(),
-        "servers-all": all_servers_table(),
-        "servers-latency": latency_table(),
     }
     return {name: markdown(rows) for name, rows in rows_of_table.items()}

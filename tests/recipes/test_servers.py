@@ -109,7 +109,7 @@ def test_methods_take_turns_on_the_same_prompts_and_ratios_are_paired(compare, t
     mine = rows[3, "mine"]
     assert mine["over_none"] == pytest.approx(1.5)
     assert mine["over_none_ci95"] == pytest.approx([1.5, 1.5])
-    assert (mine["requests"], mine["output_tokens_per_s"]) == (24, 15.0)
+    assert (mine["requests"], mine["output_tokens_per_s_by_round"]) == (24, [15.0, 15.0])
     assert (mine["acceptance_rate"], mine["acceptance_length"]) == (0.75, 2.5)
     assert rows[3, "none"]["acceptance_rate"] is None
     serve, bench = report["commands"]["mine"]

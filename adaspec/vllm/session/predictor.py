@@ -63,7 +63,7 @@ class HostPredictor:
         """By slot, how many of its tokens are there, and whose answers its request knows."""
         self._drafts = np.zeros((slots, LONGEST_NEURAL), np.int32)
         self._confidences = np.zeros((slots, LONGEST_NEURAL, len(CONFIDENCES)), np.float32)
-        self.behind = np.zeros((LONGEST_NEURAL, MATCH_FIELDS, slots), np.int32)
+        self.splice_matches = np.zeros((LONGEST_NEURAL, MATCH_FIELDS, slots), np.int32)
         """The matches behind the tokens of each forward."""
 
     def enter(self, slots: Ints, owners: Ints) -> None:
@@ -92,8 +92,8 @@ class HostPredictor:
                 for each in (
                     rows.length[:count],
                     rows.candidate[:count],
-                    self.behind[:, LENGTH, :count].T,
-                    self.behind[:, AVAILABLE, :count].T,
+                    self.splice_matches[:, LENGTH, :count].T,
+                    self.splice_matches[:, AVAILABLE, :count].T,
                     state.ngram[:count],
                     state.neural[:count],
                     state.splice[:count],
@@ -166,7 +166,7 @@ class HostPredictor:
         facts, copied = self._index.splice_matches(
             self._places[step.batch.slots.numpy()], drafts[:, :forwards], holds * forwards
         )
-        self.behind[:forwards, :, :count] = facts
+        self.splice_matches[:forwards, :, :count] = facts
         if self.reads_drafts:
             for depth in range(forwards):
                 stages.revise(
@@ -183,11 +183,11 @@ class HostPredictor:
         neural, ngram = np.zeros((2, count), np.int32)
         stages.wanted(address, step.forwards, neural, ngram)
         if step.forwards and not self.reads_drafts:
-            match, unknown = _behind(self.behind, neural), np.full_like(neural, -1)
+            match, unknown = _splice_match(self.splice_matches, neural), np.full_like(neural, -1)
             stages.wanted_splice(address, neural, _matches(match, unknown), ngram)
         wanted, gain = _lengths(neural, ngram), planner.state.neural_gain[:count].copy()
         stages.extended(address, step.forwards, neural, ngram)
-        start = _behind(self.behind, neural)[START]
+        start = _splice_match(self.splice_matches, neural)[START]
         start = np.where(neural > 0, start, planner.rows.start[:count])
         drafts, slots = self._drafts[:count], step.batch.slots.numpy()
         copied = self._index.propose(self._places[slots], start, ngram, drafts, neural)
@@ -215,11 +215,11 @@ def _emitted(tokens: Ints, slots: Longs, context: Ints, sampled: Ints, most: int
 
 
 @compiled
-def _behind(behind: Ints, neural: Ints) -> Ints:
+def _splice_match(matches: Ints, neural: Ints) -> Ints:
     """(MATCH_FIELDS, rows) the matches behind so many drafted tokens; no match where that is 0."""
-    match = np.zeros((behind.shape[1], len(neural)), np.int32)
+    match = np.zeros((matches.shape[1], len(neural)), np.int32)
     for row in range(len(neural)):
-        match[:, row] = behind[max(neural[row] - 1, 0), :, row]
+        match[:, row] = matches[max(neural[row] - 1, 0), :, row]
     return match
 
 

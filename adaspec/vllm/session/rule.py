@@ -61,10 +61,10 @@ class RuleCurves:
         rule = self._rule
         drafts = self._neural[:, depth] > 0
         if rule.needs_matching_draft and depth == 1:
-            agrees = drafts & (expected.match_length >= rule.min_match)
-            agrees &= expected.candidate[:, 0] == token
-            drafts &= ~agrees
-            _certain(self._ngram, agrees, rule.ngram_len)
+            matches_copy = drafts & (expected.match_length >= rule.min_match)
+            matches_copy &= expected.candidate[:, 0] == token
+            drafts &= ~matches_copy
+            _certain(self._ngram, matches_copy, rule.ngram_len)
             _certain(self._neural, drafts, self._neural_len)
         ends = drafts & (depth == self._neural_len)
         if rule.least_percent:

@@ -46,7 +46,7 @@ def said(
         neural += 1
         if rule.least_percent and token_confidence[1][row][0] < np.log(rule.least_percent / 100):
             break
-    behind = host.behind[neural - 1, :, row]
+    behind = host.splice_matches[neural - 1, :, row]
     if behind[LENGTH] < rule.splice_match or neural >= CAP:
         return neural, 0
     return neural, min(rule.splice_len, behind[AVAILABLE], CAP - neural)
