@@ -19,7 +19,7 @@ def servers_table() -> list[list[str]]:
         speeds = " / ".join(f"{speed:.0f}" for speed in row["output_tokens_per_s_by_round"])
         rows.append([
             str(row["concurrency"]),
-            NAMES[row["method"]],
+            NAMES.get(row["method"], row["method"]),
             speeds,
             "" if row["method"] == "none" else _over_none(row),
             share(row["acceptance_rate"]),
@@ -31,8 +31,9 @@ def servers_table() -> list[list[str]]:
 
 def _over_none(row: dict[str, Any]) -> str:
     """The speed-up with its interval over rounds."""
-    low, high = row["over_none_ci95"]
-    return f"{times(row['over_none'])} ({low:.2f} .. {high:.2f})"
+    interval = row["over_none_ci95"]
+    ends = "" if interval is None else f" ({interval[0]:.2f} .. {interval[1]:.2f})"
+    return times(row["over_none"]) + ends
 
 
 def _milliseconds(row: dict[str, Any], figure: str) -> str:

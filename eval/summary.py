@@ -37,7 +37,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     panels = figure.subplots(1, len(REPLAYS), sharey=True)
     hindsight = "in hindsight"
     lines = (
-        ("foresight", "foresight (see the table)", "#8A8A8A", "--", "", 1.2),
+        ("foresight", "foresight (ignores CUDA graph sizes)", "#8A8A8A", "--", "", 1.2),
         ("", "adaspec, on requests never seen", "#C8390E", "-", "o", 2.4),
         (
             "static_best",

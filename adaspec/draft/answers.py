@@ -53,7 +53,7 @@ IN_ANSWERS = 1 << 30
 AHEAD = 3
 """A match among the answers must be longer than one in the own text by more than so many tokens, if
 its occurrences disagree. If they agree, it need only be longer."""
-LEAST_VOTES = 2
+LEAST_OCCURRENCES = 2
 """The fewest occurrences that can agree: three quarters of them have to say the same token."""
 
 CAPACITY, HEAD, STORED = range(3)
@@ -403,5 +403,5 @@ def copy_tokens(text: Ints, answers: int, start: int, tokens: Ints) -> None:
 @compiled
 def is_better(own: int, length: int, votes: int, occurrences: int) -> bool:
     """Whether a match among the answers is taken where the own text's has so many tokens."""
-    is_settled = occurrences >= LEAST_VOTES and 4 * votes >= 3 * occurrences
+    is_settled = occurrences >= LEAST_OCCURRENCES and 4 * votes >= 3 * occurrences
     return length > (own if is_settled or own == 0 else own + AHEAD)

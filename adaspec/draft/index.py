@@ -99,11 +99,11 @@ class NgramIndex:
         and -1 is copied where there is none.
         """
         rows = _row(slots)
-        behind, lengths = self._tails(rows, tails, tail_lengths)
-        facts = np.zeros((behind.shape[1], MATCH_FIELDS, len(rows)), np.int32)
-        copied = np.full((behind.shape[1], len(rows)), -1, np.int32)
+        extended, lengths = self._tails(rows, tails, tail_lengths)
+        facts = np.zeros((extended.shape[1], MATCH_FIELDS, len(rows)), np.int32)
+        copied = np.full((extended.shape[1], len(rows)), -1, np.int32)
         facts[:, START] = -1
-        _splice_matches(self._requests, rows, behind, lengths, facts, copied)
+        _splice_matches(self._requests, rows, extended, lengths, facts, copied)
         return facts, copied
 
     def splice_match(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
@@ -129,9 +129,9 @@ class NgramIndex:
     ) -> Ints:
         """The lengths[i] tokens from starts[i] on, and -1 past the end of the context and tail."""
         rows, first, counts = _row(slots), _row(starts), _row(lengths)
-        behind, known = self._tails(rows, tails, tail_lengths)
+        extended, known = self._tails(rows, tails, tail_lengths)
         drafts = np.empty((len(rows), counts.max(initial=0)), np.int32)
-        _propose_rows(self._requests, rows, first, counts, behind, known, drafts)
+        _propose_rows(self._requests, rows, first, counts, extended, known, drafts)
         return drafts
 
     def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
@@ -152,14 +152,14 @@ class NgramIndex:
 
     def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
         """The tails and their lengths, checked, with room for them behind the texts."""
-        behind, lengths = np.ascontiguousarray(tails, np.int32), _row(tail_lengths)
-        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > behind.shape[1]:
+        extended, lengths = np.ascontiguousarray(tails, np.int32), _row(tail_lengths)
+        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > extended.shape[1]:
             raise DraftError(
                 f"got tail lengths from {lengths.min()} to {lengths.max()}"
-                f" for tails of {behind.shape[1]} tokens"
+                f" for tails of {extended.shape[1]} tokens"
             )
         self._prepare(rows, lengths)
-        return behind, lengths
+        return extended, lengths
 
     def _prepare(self, rows: Longs, more: Longs | None = None) -> None:
         """Check that slots are open, and make room for so many more tokens in each."""

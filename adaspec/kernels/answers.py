@@ -17,7 +17,7 @@ LEVELS, SMALLEST, LARGEST = (
 )
 """Each level hashes twice as many tokens as the one before."""
 IN_ANSWERS = tl.constexpr(answers.IN_ANSWERS)
-AHEAD, LEAST_VOTES = tl.constexpr(answers.AHEAD), tl.constexpr(answers.LEAST_VOTES)
+AHEAD, LEAST_OCCURRENCES = tl.constexpr(answers.AHEAD), tl.constexpr(answers.LEAST_OCCURRENCES)
 MOST_OCCURRENCES, WALK = tl.constexpr(match.MOST_OCCURRENCES), tl.constexpr(answers.WALK)
 LONGEST_COPY = tl.constexpr(answers.LONGEST_COPY)
 LONGEST_MATCH = tl.constexpr(match.LONGEST_MATCH)
@@ -54,16 +54,16 @@ def best_match(
             found, places = _occurrences(answers.words, capacity, owner, last, level)
     if found > 0:
         tokens = answers.words + HEADER_WORDS
-        place, said = _followed(tokens, places, found)
+        place, found_votes = _followed(tokens, places, found)
         repeated = _repeated(tokens, place, last)
-        is_settled = (found >= LEAST_VOTES) & (4 * said >= 3 * found)
+        is_settled = (found >= LEAST_OCCURRENCES) & (4 * found_votes >= 3 * found)
         least = tl.where(is_settled | (length == 0), length, length + AHEAD)
         if repeated > least:
             steps = tl.arange(0, LONGEST_COPY)
             inside = place + steps < capacity
             ahead = tl.load(tokens + place + steps, mask=inside, other=-1)
             length, start = repeated.to(length.dtype), (place + IN_ANSWERS).to(start.dtype)
-            votes, occurrences = said.to(votes.dtype), found.to(occurrences.dtype)
+            votes, occurrences = found_votes.to(votes.dtype), found.to(occurrences.dtype)
             ends = tl.min(tl.where(ahead < 0, steps, LONGEST_COPY), 0)
             available = ends.to(available.dtype)
             first = tl.sum(tl.where(steps == 0, ahead, 0), 0)

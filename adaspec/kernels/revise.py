@@ -47,9 +47,11 @@ ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
 DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = map(tl.constexpr, range(5))
-MATCHES_COPY, MATCHING, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
+MATCHES_SO_FAR, MATCHING_COUNT, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
 SURVIVAL_SO_FAR, LEAST_LOGPROB, LEAST_MARGIN = map(tl.constexpr, range(9, 12))
-SPLICE_MATCH_LENGTH, SPLICE_MATCH_VOTES, SPLICE_MATCH_OCCURRENCES = map(tl.constexpr, range(12, 15))
+EVIDENCE_SPLICE_LENGTH, EVIDENCE_SPLICE_VOTES, EVIDENCE_SPLICE_OCCURRENCES = map(
+    tl.constexpr, range(12, 15)
+)
 """The columns of `features.EVIDENCE_FEATURES`."""
 
 
@@ -125,7 +127,7 @@ def revise(
         least_logprob, least_margin = tl.load(least), tl.load(least + 1)
         confidence = confidences + row * row_stride
         logprob, margin = tl.load(confidence), tl.load(confidence + column_stride)
-        found, copy_follows = match_length > 0, length > 0
+        found, has_splice_match = match_length > 0, length > 0
         unknown = float("nan")
         expected = tl.where(reached > 0, before / tl.where(reached > 0, reached, 1.0), 0.0)
         x = tl.zeros((FEATURE_LANES,), tl.float32)
@@ -135,18 +137,22 @@ def revise(
         x = placed(x, MARGIN, margin)
         x = placed(x, ENTROPY, tl.load(confidence + 2 * column_stride))
         x = placed(
-            x, MATCHES_COPY, tl.where(found, (matching_now >= depth).to(tl.float64), unknown)
+            x, MATCHES_SO_FAR, tl.where(found, (matching_now >= depth).to(tl.float64), unknown)
         )
-        x = placed(x, MATCHING, tl.where(found, matching_now.to(tl.float64), unknown))
+        x = placed(x, MATCHING_COUNT, tl.where(found, matching_now.to(tl.float64), unknown))
         x = placed(x, NGRAM_LENGTH, match_length)
         x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
         x = placed(x, SURVIVAL_SO_FAR, reached)
         x = placed(x, LEAST_LOGPROB, least_logprob)
         x = placed(x, LEAST_MARGIN, least_margin)
-        x = placed(x, SPLICE_MATCH_LENGTH, length)
-        x = placed(x, SPLICE_MATCH_VOTES, tl.where(copy_follows, votes.to(tl.float64), unknown))
+        x = placed(x, EVIDENCE_SPLICE_LENGTH, length)
         x = placed(
-            x, SPLICE_MATCH_OCCURRENCES, tl.where(copy_follows, occurrences.to(tl.float64), unknown)
+            x, EVIDENCE_SPLICE_VOTES, tl.where(has_splice_match, votes.to(tl.float64), unknown)
+        )
+        x = placed(
+            x,
+            EVIDENCE_SPLICE_OCCURRENCES,
+            tl.where(has_splice_match, occurrences.to(tl.float64), unknown),
         )
         predicted = predict(model.evidence, x)
         accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)

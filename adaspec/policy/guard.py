@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PLAN, PROBE, HOLD = "plan", "probe", "hold"
-WORDS = (PLAN, PROBE, HOLD)
+STATES = (PLAN, PROBE, HOLD)
 """What a step does: what the policy plans; nothing, but requests keep the neural drafter; nothing,
 and requests that run in it are without the drafter from then on."""
 

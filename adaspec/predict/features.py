@@ -58,11 +58,11 @@ PRE_DRAFT_FEATURES = (
 """The features before drafting, in order.
 
 match_*: the most recent longest match: its length (0: none), how many of its occurrences are
-followed by the same token, how many there are, the log of how many tokens back it is, how many
-tokens it could copy (at most 64), and whether it begins in the prompt. Of a match in another
-request's answer, the log and whether it begins in the prompt are -1. All but the length are NaN
-without a match. The rest: the output and prompt tokens known, and the token tables' mean, log count
-and depth per key.
+followed by the token that it would copy first, how many count (at most 8), the log of how many
+tokens back it is, how many tokens it could copy (at most 64), and whether it begins in the prompt.
+Of a match in another request's answer, the log and whether it begins in the prompt are -1. All but
+the length are NaN without a match. The rest: the output and prompt tokens known, and the token
+tables' mean, log count and depth per key.
 """
 
 MATCH_LENGTH, MATCH_VOTES, MATCH_OCCURRENCES, MATCH_LOG_DISTANCE = range(4)
@@ -148,7 +148,7 @@ EVIDENCE_FEATURES = (
     "logprob",
     "margin",
     "entropy",
-    "matches_copy",
+    "matches_so_far",
     "matching_tokens",
     "match_length",
     "ngram_expected",
@@ -162,7 +162,7 @@ EVIDENCE_FEATURES = (
 """The features of the neural token drafted at a depth, in order.
 
 expected: P(the token is accepted, given those before it), as predicted before it was seen;
-logprob, margin, entropy: its confidences; matches_copy: whether it and all before it are the n-gram
+logprob, margin, entropy: its confidences; matches_so_far: whether it and all before it are the
 candidate's; matching_tokens: how many in a row from the first are (both NaN without a match);
 ngram_expected: P(the candidate's first token is right), as predicted before drafting;
 survival_so_far: P(all before it are accepted); least_*: the least log-probability and margin of
@@ -171,9 +171,9 @@ the context's match and the draft together if all of it was seen before.
 """
 
 DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = range(5)
-MATCHES_COPY, MATCHING, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
+MATCHES_SO_FAR, MATCHING_COUNT, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
 LEAST_LOGPROB, LEAST_MARGIN = range(10, 12)
-SPLICE_MATCH_LENGTH, SPLICE_MATCH_VOTES, SPLICE_MATCH_OCCURRENCES = range(12, 15)
+EVIDENCE_SPLICE_LENGTH, EVIDENCE_SPLICE_VOTES, EVIDENCE_SPLICE_OCCURRENCES = range(12, 15)
 """Their columns."""
 
 
@@ -199,15 +199,17 @@ def fill_evidence(
     out[DEPTH] = depth
     out[EXPECTED] = expected
     out[LOGPROB : ENTROPY + 1] = confidence
-    out[MATCHES_COPY] = matching_tokens >= depth if match_length > 0 else np.nan
-    out[MATCHING] = matching_tokens if match_length > 0 else np.nan
+    out[MATCHES_SO_FAR] = matching_tokens >= depth if match_length > 0 else np.nan
+    out[MATCHING_COUNT] = matching_tokens if match_length > 0 else np.nan
     out[NGRAM_LENGTH] = match_length
     out[NGRAM_EXPECTED] = ngram_expected
     out[SURVIVAL_SO_FAR] = survival
     out[LEAST_LOGPROB : LEAST_MARGIN + 1] = least
-    out[SPLICE_MATCH_LENGTH] = splice_match_length
-    out[SPLICE_MATCH_VOTES] = splice_match_votes if splice_match_length > 0 else np.nan
-    out[SPLICE_MATCH_OCCURRENCES] = splice_match_occurrences if splice_match_length > 0 else np.nan
+    out[EVIDENCE_SPLICE_LENGTH] = splice_match_length
+    out[EVIDENCE_SPLICE_VOTES] = splice_match_votes if splice_match_length > 0 else np.nan
+    out[EVIDENCE_SPLICE_OCCURRENCES] = (
+        splice_match_occurrences if splice_match_length > 0 else np.nan
+    )
 
 
 SPLICE_FEATURES = (

@@ -65,10 +65,10 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run = columns.match, columns.available, columns.run
-    matches_copy, splice_length = columns.matches_copy, columns.splice_match_length
-    splice_available = columns.splice_match_available
+    matches_copy, splice_match_length = columns.matches_copy, columns.splice_match_length
+    splice_match_available = columns.splice_match_available
     confidence, least_odds = columns.confidence, least_log_odds(percent)
-    tokens_known = splice_length.shape[1] > 0
+    tokens_known = splice_match_length.shape[1] > 0
     start, steps = paths.start, paths.steps
     count = 0
     for r in range(length.shape[0]):
@@ -97,8 +97,8 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
                 if neural > 0 and room > 0:
                     whole = accepted == neural
                     if tokens_known and not whole:
-                        if splice_length[i, neural - 1] >= splice_match:
-                            spliced = min(room, splice_available[i, neural - 1])
+                        if splice_match_length[i, neural - 1] >= splice_match:
+                            spliced = min(room, splice_match_available[i, neural - 1])
                     elif neural < left and match[i + neural] >= splice_match:
                         spliced = min(room, available[i + neural])
                         if whole:

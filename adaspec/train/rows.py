@@ -46,12 +46,12 @@ def survey(recording: Recording, policy: LearnedPolicy, members: Members, drafts
     With `drafts`, what drafts of all lengths there, and the matches behind them, show it instead.
     """
     requests = np.flatnonzero(members).astype(np.int32)
-    seen = learned.survey(recording, policy, requests, SURVEYED_TOGETHER, drafts)
+    surveyed = learned.survey(recording, policy, requests, SURVEYED_TOGETHER, drafts)
     if not drafts:
-        return {"before": Rows(seen.at, np.zeros(len(seen.at), np.int32), seen.before)}
-    table = {"splice": Rows(seen.splice_at, seen.splice_depth, seen.splice)}
+        return {"before": Rows(surveyed.at, np.zeros(len(surveyed.at), np.int32), surveyed.before)}
+    table = {"splice": Rows(surveyed.splice_at, surveyed.splice_depth, surveyed.splice)}
     if policy.model.reads_evidence:
-        table["evidence"] = Rows(seen.drafted_at, seen.drafted_depth, seen.drafted)
+        table["evidence"] = Rows(surveyed.drafted_at, surveyed.drafted_depth, surveyed.drafted)
     return table
 
 

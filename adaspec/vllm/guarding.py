@@ -34,7 +34,7 @@ class Guarded(NamedTuple):
     """What the guard says of one step, and what it knows."""
 
     state: str
-    """One of `guard.WORDS`."""
+    """One of `guard.STATES`."""
     switches: int
     """How often it has held speculation off, since the start."""
     rate_with: float

@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from adaspec.policy.guard import HOLD, WORDS
+from adaspec.policy.guard import HOLD, STATES
 from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.vllm.events import (
     DRAFT_SOURCES,
@@ -139,7 +139,7 @@ METRICS = (
         "Steps by what the guard made of them: the policy's plan, a probe of steps without "
         "speculation, or speculation held off.",
         ("state",),
-        WORDS,
+        STATES,
     ),
     Metric(
         "guard_tokens_per_second",

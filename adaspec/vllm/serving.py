@@ -20,7 +20,7 @@ from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.vllm.choice import digest_of, named_policy, target_of
 from adaspec.vllm.options import Options
-from adaspec.vllm.session.running import Serving
+from adaspec.vllm.session.served import Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.tracing import observers_of
 

@@ -18,7 +18,7 @@ from adaspec.vllm.decision_log import DecisionLog
 from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.session.running import Serving
+from adaspec.vllm.session.served import Serving
 from adaspec.vllm.trace_output import TraceOutput
 
 FLUSH_S = 5.0

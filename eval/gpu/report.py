@@ -210,7 +210,7 @@ def _speeds(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     more = ("longest ms", "graphs", "outside all", "forwards", "guard", "held off", "put off")
     sentence = (
         "Medians over rounds. tokens a step: of each request that emitted some. graphs: the "
-        "target's steps by CUDA graph, and why some ran outside all. guard: steps by its word."
+        "target's steps by CUDA graph, and why some ran outside all. guard: steps by its state."
     )
     return Table(f"Throughput: {title}", (*heads, *more, "faults"), cells, 2, sentence)
 

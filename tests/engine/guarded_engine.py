@@ -7,13 +7,13 @@ from adaspec.vllm.guarding import ATTRIBUTE, LAGS
 
 
 class SlowSteps:
-    """Gives an engine a guard that knows nothing, and its clock; notes the word of every step.
+    """Gives an engine a guard that knows nothing, and its clock; notes the state of every step.
 
     A step without speculation takes a second, one with it `slow_s`.
     """
 
     def __init__(self, engine, runner, monkeypatch):
-        self.slow_s, self.now_s, self.words = 15.0, 0.0, []
+        self.slow_s, self.now_s, self.states = 15.0, 0.0, []
         scheduler, timed = engine.scheduler, engine.scheduler.adaspec_timed
         guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0, LAGS[runner])
         self._update = scheduler.update_from_output
@@ -24,12 +24,12 @@ class SlowSteps:
     def update(self, scheduler_output, output):
         guarded = getattr(scheduler_output, ATTRIBUTE, None)
         if guarded is not None:
-            self.words.append(guarded.state)
+            self.states.append(guarded.state)
             self.now_s += self.slow_s if guarded.state == PLAN else 1.0
         return self._update(scheduler_output, output)
 
-    def share_of(self, word):
-        return self.words.count(word) / len(self.words)
+    def share_of(self, state):
+        return self.states.count(state) / len(self.states)
 
 
 def check_guard(engine, session, runner, ask, monkeypatch):
@@ -41,10 +41,10 @@ def check_guard(engine, session, runner, ask, monkeypatch):
             break
     assert {"plan", "probe", "hold"} == {each.state for each in heard["guarded"]}
     assert steps.share_of("hold") > 0.5
-    assert not session.retains_drafter
+    assert not session.needs_keep_alive
     before, steps.slow_s = heard.total("drafted"), 0.1
     for _ in range(12):
-        steps.words = []
+        steps.states = []
         ask()
         if steps.share_of("plan") > 0.6:
             break

@@ -1,4 +1,4 @@
-"""The requests that are let in, what every step asks of them, and their places in the engine."""
+"""The requests of an engine: the rows of its batch, and who runs, where, and up to which end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,31 @@ from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, Limits
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.session.report import Outcome, StepReport
-from adaspec.vllm.session.running import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of an engine's batch, as the host knows them when it decides."""
+
+    requests: Sequence[str]
+    slots: NDArray[np.int64]
+    prompt_tokens: Ints
+    context_tokens: Ints
+    """At most so many tokens are known."""
+    samples: Bools
+    """Whether the step ends the row's prompt or is beyond it."""
+    reads: Bools
+    """Whether the step reads text of the row, be it once more after a preemption."""
+    verified: Ints
+    """Drafted tokens that the step verifies, where the scheduler says how many."""
+    outcome: Outcome | None = None
+    """What the target made of them; None in an async engine, whose device knows it first."""
+    room: Ints | None = None
+    """The most tokens that the engine lets each row's draft have, where it limits any."""
+
 
 REQUEST_FACTS = np.dtype(
-    [(name, "?") for name in ("holds_neural", "recorded", "copies", "ended")]
+    [(name, "?") for name in ("holds_neural", "recorded", "copies", "whole")]
     + [(name, "i8") for name in ("most_tokens", "known_tokens", "end")]
 )
 """What every step asks of its rows' requests, by slot: also whether nothing follows the output, the
@@ -176,7 +197,7 @@ class Requests:
             self.in_slot[request.slot], self.facts["holds_neural"][request.slot] = None, False
         request.slot = -1
 
-    def read_undrafted(self, rows: Rows) -> bool:
+    def drop_drafter_where_read(self, rows: Rows) -> bool:
         """Take the drafter from requests whose text it does not read; whether one held it."""
         slots = rows.slots[rows.reads]
         changed = bool(self.facts["holds_neural"][slots].any())
@@ -185,7 +206,7 @@ class Requests:
             self._by_name[rows.requests[row]].undrafted = True
         return changed
 
-    def leave_undrafted(self, rows: Rows) -> None:
+    def stop_drafting(self, rows: Rows) -> None:
         """In a step without speculation: whoever runs in it gets no drafter any more."""
         self.in_slot[rows.slots], self.facts["holds_neural"][rows.slots] = None, False
         for name in rows.requests:
@@ -203,7 +224,7 @@ class Requests:
             self.facts[name][slots] = 0
         return changed
 
-    def limits(self, rows: Rows, longest: int) -> Ints | None:
+    def room_and_copies(self, rows: Rows, longest: int) -> Ints | None:
         """Each row's most drafted tokens, and whether it copies; None where no row is limited.
 
         The target's own token follows a draft.
@@ -227,7 +248,7 @@ class Requests:
         anew since, the engine has told all that counts.
         """
         facts, emitted = self.facts[slots], outcome.emitted
-        had_ended = facts["ended"] | (self.in_slot[slots] != requests)
+        had_ended = facts["whole"] | (self.in_slot[slots] != requests)
         missing = np.maximum(outcome.context - outcome.sampled - facts["known_tokens"], 0)
         missing[had_ended] = 0
         kept = np.where(had_ended, 0, outcome.sampled)
@@ -236,11 +257,11 @@ class Requests:
         ends |= self._may_end.take(emitted, mode="wrap").any(axis=1)
         for row in np.flatnonzero(ends & ~had_ended).tolist():
             request, tokens = requests[row], emitted[row, : kept[row]].tolist()
-            kept[row], facts["ended"][row] = request.emits(
+            kept[row], facts["whole"][row] = request.emits(
                 before[row] - len(request.prompt), tokens
             )
         self.facts["known_tokens"][slots] = before + kept
-        self.facts["ended"][slots] = facts["ended"]
+        self.facts["whole"][slots] = facts["whole"]
         return had_ended, missing, kept
 
 

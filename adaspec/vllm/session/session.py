@@ -48,9 +48,9 @@ from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.memory import Memory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
-from adaspec.vllm.session.requests import Requests, RunningRequest
+from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.running import Rows, Serving
+from adaspec.vllm.session.served import Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -143,7 +143,7 @@ class Session:
         return Host(self._policy, setup)
 
     @property
-    def retains_drafter(self) -> bool:
+    def needs_keep_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         on = self.mode != "off" and self.guard_state == PLAN and not self.breaker.off
         return on and self.requests.any_holds_drafter
@@ -231,7 +231,7 @@ class Session:
             self._forget_ended()
             if self.mode == "off" or self.guard_state == HOLD:
                 self._awaiting_verdict = None
-                self.requests.leave_undrafted(rows)
+                self.requests.stop_drafting(rows)
                 return None
             pending = self._decide(rows, began_s)
             if self.guard_state != PLAN:
@@ -277,7 +277,7 @@ class Session:
             return None
         self._awaiting_report = pending, report, runs
         pending.decision_s += perf_counter() - began_s
-        keep_alive = int(runs == 0 and self.retains_drafter)
+        keep_alive = int(runs == 0 and self.needs_keep_alive)
         self._untold.append(partial(self._close, pending, runs, keep_alive))
         return drafts
 
@@ -348,7 +348,7 @@ class Session:
     def _decide(self, rows: Rows, began_s: float) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
         requests, options = self.requests, self.serving.options
-        changed = requests.read_undrafted(rows) if self.guard_state != PLAN else False
+        changed = requests.drop_drafter_where_read(rows) if self.guard_state != PLAN else False
         changed |= self._enter(rows)
         if options.max_context_tokens is not None:
             changed |= requests.limit_context(rows, options.max_context_tokens)
@@ -375,7 +375,7 @@ class Session:
             pending.holds_neural, changed = holds & recorded, True
         if changed:
             self._holds = to_device(requests.facts["holds_neural"].copy(), self._device)
-        self._limits, limits = None, requests.limits(rows, self.serving.setup.cap)
+        self._limits, limits = None, requests.room_and_copies(rows, self.serving.setup.cap)
         if limits is not None:
             self._limits, pending.room = to_device(limits, self._device), limits[chosen, 0]
         return self.host.decide(pending, context)
@@ -491,7 +491,7 @@ class Session:
             took_s=after.began_s - before.began_s if did_nothing_else else None,
         )
 
-    def _keep_text(self, requests: Ints, missing: Ints, kept: Ints, emitted: Ints) -> None:
+    def _keep_text(self, requests: NDArray[Any], missing: Ints, kept: Ints, emitted: Ints) -> None:
         """Add what a step emitted to the outputs; where tokens are missing, nothing is written."""
         columns = (each.tolist() for each in (requests, missing, kept, emitted))
         for request, lost, count, tokens in zip(*columns, strict=True):

@@ -15,8 +15,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import follow
 from adaspec.vllm.serving import compiling, session_of
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.requests import RunningRequest, owner_key
-from adaspec.vllm.session.running import Rows
+from adaspec.vllm.session.requests import Rows, RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts

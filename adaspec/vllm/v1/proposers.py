@@ -19,7 +19,7 @@ class Turn:
     def __init__(self, session: Session, rows: int, forwards: int | None) -> None:
         """`forwards` as `Session.begin` says it, of so many rows."""
         self.forwards = forwards or 0
-        self.retains_drafter = session.retains_drafter
+        self.needs_keep_alive = session.needs_keep_alive
         self._session, self._rows = session, rows
         self._evidence: list[Tensor] = []
 
@@ -85,7 +85,7 @@ class HeadMixin:
         if turn is None:
             return super().propose(*args, **kwargs)  # type: ignore[misc]
         # If the drafter cannot run, its KV is not kept up either, as in vLLM itself.
-        if not self._possible(kwargs) or not (turn.forwards or turn.retains_drafter):
+        if not self._possible(kwargs) or not (turn.forwards or turn.needs_keep_alive):
             return turn.proposed()
         cap = self.num_speculative_tokens  # type: ignore[has-type]
         kwargs["num_speculative_tokens"] = turn.forwards

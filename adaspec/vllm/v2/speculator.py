@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adaspec.kernels.batch import Batch
-from adaspec.vllm.session.running import Rows
+from adaspec.vllm.session.requests import Rows
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
 from adaspec.vllm.v2.reading import Reading
@@ -131,7 +131,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             session, count = self.adaspec_session, input_batch.num_reqs
             forwards = session.begin(rows_of(input_batch, states), batch) or 0
             drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
-            if is_neural and (forwards or session.retains_drafter):
+            if is_neural and (forwards or session.needs_keep_alive):
                 drafted = run_drafter(forwards)[:, :forwards].clone()
             drafts = session.finish(drafted, self.adaspec_reading.confidences[:, :count])
             survival = self.draft_token_confidence_probs[:count]

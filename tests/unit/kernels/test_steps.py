@@ -96,7 +96,9 @@ class Pair:
             behind = self._facts(
                 SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, MATCH_FIELDS
             )
-            self._same("match behind", behind, self.host.splice_matches[depth - 1, :, : self.count].T)
+            self._same(
+                "match behind", behind, self.host.splice_matches[depth - 1, :, : self.count].T
+            )
         self._compare_curves(len(drafts))
         worth = self._state.splice_value[: self.count].copy()
         wanted, found = self.host.propose(ours), self.fused.propose(theirs)

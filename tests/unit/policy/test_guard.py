@@ -23,10 +23,10 @@ class Engine:
         self.guard = Guard(plain_s, lag)
         self.chance = np.random.default_rng(seed)
         self.jitter, self.hiccup = jitter, hiccup
-        self.words = []
+        self.states = []
         if warm:  # no verdict falls before that
             self.run(200, 4096, 1.0, 0.0)
-            self.words.clear()
+            self.states.clear()
 
     def run(self, steps, rows, slower, accepted, context=1000, prompts=0.0, slower_prompts=None):
         """The rate over that without speculation; a plan takes `slower` times as long, and each row
@@ -39,7 +39,7 @@ class Engine:
             reads = bool(self.chance.random() < prompts)
             tokens = int(self.chance.integers(50, 1000)) if reads else 0
             decision = self.guard.decide(rows, rows * context, tokens)
-            self.words.append(decision.state)
+            self.states.append(decision.state)
             step_s = PLAIN_S * (1 + rows / 100)
             took = plain_s = step_s + (PLAIN_S * (1 + tokens / 1000) if reads else 0.0)
             emitted = rows
@@ -56,9 +56,9 @@ class Engine:
             self.guard.note(decision, took, emitted, rows)
         return without / seconds
 
-    def share(self, word, last=None):
-        words = self.words[-last:] if last else self.words
-        return words.count(word) / len(words)
+    def share(self, state, last=None):
+        states = self.states[-last:] if last else self.states
+        return states.count(state) / len(states)
 
 
 LOADS = (1, 8, 32, 128)
@@ -101,7 +101,7 @@ def test_a_load_that_jumps_does_not_make_it_swing():
     assert min(rates[1]) > 1.35
     assert min(rates[128]) > 0.98
     # Where it was held off, it is from the first step of the next jump on.
-    assert engine.words[-1500:].count(PLAN) < 30
+    assert engine.states[-1500:].count(PLAN) < 30
     # A load that is new borrows from its neighbour.
     engine.run(30, 182, 1.3, 0.0)
     assert engine.share(HOLD, 30) == 1
@@ -116,15 +116,15 @@ def test_a_noisy_clock_with_hiccups_misleads_it_little(rows):
 
 def test_what_compiles_and_hiccups_of_ten_times_change_nothing():
     calm, rough = [], []
-    for words, slow in ((calm, {}), (rough, {0: 500.0, 1: 500.0, 2: 500.0, 60: 10.0, 300: 10.0})):
+    for states, slow in ((calm, {}), (rough, {0: 500.0, 1: 500.0, 2: 500.0, 60: 10.0, 300: 10.0})):
         guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0)
         for step in range(800):
             decision = guard.decide(8, 8000)
-            words.append(decision.state)
+            states.append(decision.state)
             took = slow.get(step, 1.0) * (1.3 if decision.state == PLAN else 1.0)
             guard.note(decision, took, 16 if decision.speculates else 8, 8)
             if step > 300 and step % 50 == 0 and decision.speculates:
-                words.extend(guard.rates(decision))
+                states.extend(guard.rates(decision))
     assert HOLD not in rough
     assert rough == calm
 
@@ -132,7 +132,7 @@ def test_what_compiles_and_hiccups_of_ten_times_change_nothing():
 def test_nothing_is_held_off_in_the_first_hundred_steps_that_speculate():
     engine = Engine(warm=False)
     engine.run(150, 8, 3.0, 0.0)
-    before = engine.words[: engine.words.index(HOLD)]
+    before = engine.states[: engine.states.index(HOLD)]
     assert 100 <= before.count(PLAN) < 140
 
 

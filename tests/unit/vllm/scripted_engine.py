@@ -11,8 +11,8 @@ from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Target
 from adaspec.vllm.options import Options
-from adaspec.vllm.session.requests import RunningRequest
-from adaspec.vllm.session.running import Rows, Serving
+from adaspec.vllm.session.requests import Rows, RunningRequest
+from adaspec.vllm.session.served import Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts

@@ -31,7 +31,7 @@ class Drafter(HeadMixin, Proposer):
     def __init__(self):
         self.calls = []
         self.adaspec = types.SimpleNamespace(
-            forwards=3, retains_drafter=True, proposed=lambda: "proposed"
+            forwards=3, needs_keep_alive=True, proposed=lambda: "proposed"
         )
 
 

@@ -224,7 +224,7 @@ def test_a_drafter_that_is_let_go_runs_no_more_but_for_what_is_recorded(recorded
     chosen = [recorded and is_chosen(f"r{at}", fraction) for at in range(20)]
     assert steps[3].holds_neural.tolist() == [True] * 20
     assert all(step.holds_neural.tolist() == chosen for step in steps[4:])
-    assert session.retains_drafter == any(chosen) == recorded
+    assert session.needs_keep_alive == any(chosen) == recorded
     assert not session.breaker.counts
 
 
@@ -233,7 +233,7 @@ def test_a_step_that_cannot_be_read_proposes_nothing():
     session = session_of(parse_policy("hybrid-splice:1:8:3:1:5"), 2)
     ScriptedEngine(requests, session).step()
     session.skip(2, AttributeError("injected"))
-    assert session.retains_drafter
+    assert session.needs_keep_alive
     session.finish(torch.zeros((2, 0), dtype=torch.int64), torch.zeros((0, 2, 3)))
     assert session.proposed() == [[], []]
     assert session.breaker.counts["batch"] == 1
@@ -304,7 +304,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     for _ in range(3):
         engine.step()
         assert engine.drafts == {0: [], 1: [], 2: []}
-        assert not session.retains_drafter
+        assert not session.needs_keep_alive
     assert len(events) == 3
     follow(session, types.SimpleNamespace(**{ATTRIBUTE: Told("serve", "")}))
     engine.running = [0, 1, 2]
@@ -356,7 +356,7 @@ def test_long_contexts_are_not_drafted_for_and_all_drafts_together_are_kept_to_a
         engine.step()
         known = engine.position[0] + 20
         assert not engine.running or bool(engine.drafts[0]) == (known <= 30)
-    assert not session.retains_drafter
+    assert not session.needs_keep_alive
     session = session_of(parse_policy(SPLICES), 3, max_drafted_tokens=7)
     engine = ScriptedEngine(repetitive(3), session)
     for _ in range(3):
