@@ -113,7 +113,9 @@ class Comparison:
         said = json.loads(unread.read_text())
         if said["completed"] != count:
             raise ServerError(f"only {said['completed']} of {count} requests were answered: {log}")
-        said["commands"] = [shlex.join(server.command), shlex.join(command)]
+        said["commands"] = [
+            shlex.join(["python", *words[1:]]) for words in (server.command, command)
+        ]
         unread.write_text(json.dumps(said))
         unread.replace(result)
 
