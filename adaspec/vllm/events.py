@@ -235,7 +235,7 @@ class Observer:
     Events come in the engine's own thread, so an observer must be quick.
     """
 
-    def entered(
+    def admitted(
         self,
         request: str,
         prompt_tokens: Ints,

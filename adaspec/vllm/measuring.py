@@ -25,7 +25,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.patching import ATTRIBUTE, in_one_line
 
 NAME = "measured at start"
-SIZES = 12
+MOST_SIZES = 12
 """The sizes of steps that are timed in graphs, or at all where there are none."""
 MOST_EAGER = 512
 """Where there are no graphs, longer steps are not timed: they take as much longer as they have more
@@ -169,7 +169,7 @@ def kinds_of(steps: Steps) -> list[Kind]:
     """The kinds of step to time: sizes in graphs and beyond, short and long contexts, forwards."""
     captured = [size for size in steps.captured if size <= steps.most_tokens]
     eager = range(1, min(steps.most_tokens, MOST_EAGER) + 1)
-    sizes = thinned(captured or eager, SIZES)
+    sizes = thinned(captured or eager, MOST_SIZES)
     if captured:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))

@@ -105,7 +105,7 @@ def patch(name: str, module: ModuleType) -> None:
         wrap(getattr(module, owner, None) if owner else module, function, replacement)
 
 
-def _with_salt(original: Callable[..., Any], request: Any, *rest: Any, **named: Any) -> Any:
+def _with_facts(original: Callable[..., Any], request: Any, *rest: Any, **named: Any) -> Any:
     """What a scheduler tells workers of a new request, its `cache_salt` as well."""
     data = original(request, *rest, **named)
     setattr(data, SALT_ATTRIBUTE, getattr(request, "cache_salt", None))
@@ -222,7 +222,7 @@ PATCHES: dict[str, dict[str, Callable[..., Any]]] = {
     SERVE_COMMAND: {"ServeSubcommand.cmd": _serve},
     SAMPLING_PARAMS: {"SamplingParams.verify": _verify},
     EXECUTOR: {"Executor.compile_or_warm_up_model": _warm_up},
-    SCHEDULED: {"NewRequestData.from_request": _with_salt},
+    SCHEDULED: {"NewRequestData.from_request": _with_facts},
     RUNNER: {"GPUModelRunner.__init__": _init_with("adaspec.vllm.v1.attachment")},
     RUNNER_V2: {
         "GPUModelRunner.__init__": _init_with("adaspec.vllm.v2.attachment"),

@@ -57,7 +57,7 @@ class Recorder(Observer):
         # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
-    def entered(
+    def admitted(
         self,
         request: str,
         prompt_tokens: Ints,

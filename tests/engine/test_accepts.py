@@ -87,7 +87,7 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompt
     engine, _ = serve(head)
     session = Wanderer(engine).session
     heard = check_forwards(engine, session, lambda: engine.greedy(prompts, 48))
-    assert len(heard["entered"]) == len(prompts)
+    assert len(heard["admitted"]) == len(prompts)
 
 
 def test_a_policy_that_refuses_every_request_never_runs_the_drafter(serve, prompts, truth):

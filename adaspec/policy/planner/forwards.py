@@ -33,13 +33,13 @@ DRAFTER = np.dtype(
 """Means per row of a step that ran the drafter: the gain beyond what the forwards took, and tokens
 emitted; over how many rows, since it last began; for how many rows a trial still waits until most
 hold the drafter; for how many it is still paused, and for how many it is the next time."""
-_MEMORY = 4000.0
+_AVERAGED_ROWS = 4000.0
 """The means are over so many rows."""
-_LEAST = 1000.0
+_LEAST_ROWS = 1000.0
 """They are believed from so many rows on: a few requests."""
-_MOST_OF_STEP = 16.0
+_MOST_ROWS_OF_STEP = 16.0
 """A step counts as so many rows at most: they have the price and the throughput in common."""
-_MOST_HOLD = 0.75
+_ENOUGH_HOLD_IT = 0.75
 _LONGEST_WAIT = 4000.0
 """A trial counts from when that share of the rows hold the drafter, or from so many rows on."""
 _MARGIN = 0.04
@@ -83,15 +83,15 @@ def note_gain(
     drafter: Record, gain: float, cost: float, tokens: float, rows: int, held: int
 ) -> None:
     """Take in a step that ran the drafter, for `held` of its rows: the means of all of them."""
-    about, weight = drafter[0], min(rows, _MOST_OF_STEP)
-    if held < _MOST_HOLD * rows and about.wait > 0:
+    about, weight = drafter[0], min(rows, _MOST_ROWS_OF_STEP)
+    if held < _ENOUGH_HOLD_IT * rows and about.wait > 0:
         about.wait -= weight
         return
-    about.rows = min(about.rows + weight, _MEMORY)
+    about.rows = min(about.rows + weight, _AVERAGED_ROWS)
     share = min(weight / about.rows, 1.0)
     about.net += share * (gain - cost - about.net)
     about.tokens += share * (tokens - about.tokens)
-    if about.rows < _LEAST:
+    if about.rows < _LEAST_ROWS:
         return
     if about.net < -_MARGIN * about.tokens:
         about.pause, about.rows, about.wait = about.next_pause, 0.0, _LONGEST_WAIT
@@ -103,4 +103,4 @@ def note_gain(
 @compiled
 def count_pause(drafter: Record, rows: int) -> None:
     """Take in a step of so many rows that ran without the drafter."""
-    drafter[0].pause = max(drafter[0].pause - min(rows, _MOST_OF_STEP), 0.0)
+    drafter[0].pause = max(drafter[0].pause - min(rows, _MOST_ROWS_OF_STEP), 0.0)

@@ -72,7 +72,7 @@ class RunningRequest:
     """Its place in the engine; -1 until it is in a batch."""
     limits: Limits = UNLIMITED
     recorded: bool = False
-    undrafted: bool = False
+    drafter_has_holes: bool = False
     """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
 
     def __post_init__(self) -> None:
@@ -156,13 +156,13 @@ class Requests:
         known = len(self._may_end) - 1
         self._may_end[[token for token in request.ends if token < known]] = True
 
-    def read_again(self, request: RunningRequest) -> bool:
+    def readmit(self, request: RunningRequest) -> bool:
         """If a request was let in before, and preempted since, take its text anew; whether so."""
         before = self._by_name.get(request.name)
         if before is None:
             return False
         before.prompt, before.output = request.prompt, request.output
-        before.undrafted = False  # the drafter reads all of its text again
+        before.drafter_has_holes = False  # the drafter reads all of its text again
         self._vacate(before)
         return True
 
@@ -203,7 +203,7 @@ class Requests:
         changed = bool(self.facts["holds_neural"][slots].any())
         self.facts["holds_neural"][slots] = False
         for row in np.flatnonzero(rows.reads).tolist():
-            self._by_name[rows.requests[row]].undrafted = True
+            self._by_name[rows.requests[row]].drafter_has_holes = True
         return changed
 
     def stop_drafting(self, rows: Rows) -> None:
@@ -211,7 +211,7 @@ class Requests:
         self.in_slot[rows.slots], self.facts["holds_neural"][rows.slots] = None, False
         for name in rows.requests:
             request = self._by_name[name]
-            request.undrafted, request.recorded = True, False
+            request.drafter_has_holes, request.recorded = True, False
 
     def limit_context(self, rows: Rows, most: int) -> bool:
         """Draft no more for requests of which too many tokens are known; whether one held it."""

@@ -2,7 +2,7 @@
 
 A step of the engine calls, in this order:
 
-    arrive, end                 requests are let in, or have ended
+    admit, end                  requests are let in, or have ended
     idle                        in a step in which nothing runs: who has ended is forgotten
     budget(running, most)       in an async engine, before the target runs: how much it verifies
     begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
@@ -159,11 +159,11 @@ class Session:
         length = self.host.length()
         return length if most is None else min(length, most // max(self._rows, 1))
 
-    def arrive(self, request: RunningRequest) -> None:
+    def admit(self, request: RunningRequest) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
         if self.requests.has_ended(request.name):  # another one of that name
             self._forget_ended()
-        if self.requests.read_again(request):
+        if self.requests.readmit(request):
             return
         options = self.serving.options
         try:
@@ -176,7 +176,7 @@ class Session:
         )
         self.requests.add(request)
         self.observers.notify(
-            "entered",
+            "admitted",
             request.name,
             request.prompt,
             request.recorded,
@@ -391,7 +391,7 @@ class Session:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = drafter and request.limits.drafter and not request.undrafted
+            holds = drafter and request.limits.drafter and not request.drafter_has_holes
             holds |= request.recorded and self.serving.record_cap > 0
             self.requests.facts["holds_neural"][request.slot] = holds
         slots = np.array([request.slot for request in entered], np.int32)

@@ -132,7 +132,7 @@ class Hooks:
         prompts = np.array(batch.num_prompt_tokens[:count], np.int32)
         for row, name in enumerate(requests):
             if name in self._resumed or not session.requests.runs(name):
-                session.arrive(self._request(name, row, int(prompts[row]), int(known[row])))
+                session.admit(self._request(name, row, int(prompts[row]), int(known[row])))
         before, self._sampled = (
             self._sampled,
             {name for name, tokens in zip(requests, sampled, strict=True) if len(tokens)},

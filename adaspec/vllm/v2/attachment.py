@@ -84,7 +84,7 @@ class Hooks:
             follow(session, scheduler_output)
             session.end(sorted(scheduler_output.finished_req_ids))
             for request in scheduler_output.scheduled_new_reqs:
-                session.arrive(_request(request, self._runner.max_model_len))
+                session.admit(_request(request, self._runner.max_model_len))
             if not scheduler_output.total_num_scheduled_tokens:
                 session.idle()
         return self._execute(scheduler_output, *args, **kwargs)

@@ -118,7 +118,7 @@ class ScriptedEngine:
             if not self.session.requests.runs(names[row]):
                 prompt = tokens[row, : prompts[row]]
                 output = texts[row][prompts[row] : known[at]]
-                self.session.arrive(
+                self.session.admit(
                     RunningRequest(names[row], prompt, output, self.params[at], None)
                 )
         slots = self.texts.slots_of(names)

@@ -143,7 +143,7 @@ def test_requests_of_one_name_are_all_kept_under_names_of_their_own(tmp_path):
     recorder = Recorder(output, None, None)
     for sample in range(3):
         name = f"{sample}_{engine_id('chat', '7')}"
-        recorder.entered(name, np.arange(4, dtype=np.int32), True, None, False)
+        recorder.admitted(name, np.arange(4, dtype=np.int32), True, None, False)
         recorder._records[name].output = [sample]
         recorder.left([name])
     recorder.close()

@@ -199,7 +199,7 @@ def test_tokens_that_the_vocabulary_lacks_are_never_proposed():
 def test_a_request_that_takes_anothers_id_is_a_new_one():
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
     session = session_of(parse_policy("fixed:ngram:4:1"), 2)
-    entered = Heard(session)["entered"]
+    entered = Heard(session)["admitted"]
     ScriptedEngine(requests[:1], session).step()
     session.end(["r0"])
     ScriptedEngine(requests[1:], session).run()
