@@ -36,19 +36,25 @@ def found(index: AnswerIndex, text: list[int], owner: int = 1, least: int = 0):
     return length, index.stored[place : place + available].tolist(), votes, occurrences
 
 
-@settings(deadline=None, max_examples=150)
-@given(st.lists(st.tuples(tokens, st.integers(1, 3)), max_size=8), tokens)
-def test_an_owner_finds_own_answers_alone(
-    answers: list[tuple[list[int], int]], text: list[int]
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(tokens, st.integers(1, 3), st.booleans()), max_size=12), tokens)
+def test_an_owner_finds_own_answers_alone_and_what_is_forgotten_hides_nothing_before_it(
+    answers: list[tuple[list[int], int, bool]], text: list[int]
 ) -> None:
     index = AnswerIndex(ROOMY)
-    for answer, owner in answers:
-        index.add(answer, owner)
-    for owner in (1, 2, 3):
-        own = [answer for answer, of in answers if of == owner and len(answer) > 2]
+    stored = [index.add(answer, owner) for answer, owner, _ in answers]
+    kept = []
+    for place, (answer, owner, forgotten) in zip(stored, answers, strict=True):
+        assert (place is None) == (len(answer) <= 2)
+        if place is not None and forgotten:
+            index.forget(place)
+            index.forget(place)  # twice is once
+        elif place is not None:
+            kept.append((answer, owner))
+    for owner in (1, 2, 3, 4):
+        own = [answer for answer, of in kept if of == owner]
         assert found(index, text, owner) == plain_search(own, text)
-    assert found(index, text, 4) is None
-    assert index.tokens == sum(len(answer) for answer, _ in answers if len(answer) > 2)
+    assert index.tokens == sum(len(answer) for answer, _ in kept)
 
 
 def test_keys_stand_for_owners() -> None:
@@ -58,23 +64,6 @@ def test_keys_stand_for_owners() -> None:
     index.add([1, 2, 3, 4], salted)
     assert found(index, [1, 2], plain) is None
     assert found(index, [1, 2], salted) == (2, [3, 4], 1, 1)
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.lists(st.tuples(tokens, st.booleans()), max_size=12), tokens)
-def test_what_is_forgotten_is_not_found_and_hides_nothing_before_it(
-    answers: list[tuple[list[int], bool]], text: list[int]
-) -> None:
-    index = AnswerIndex(ROOMY)
-    stored = [index.add(answer) for answer, _ in answers]
-    for place, (answer, forgotten) in zip(stored, answers, strict=True):
-        assert (place is None) == (len(answer) <= 2)
-        if place is not None and forgotten:
-            index.forget(place)
-            index.forget(place)  # twice is once
-    kept = [answer for answer, forgotten in answers if len(answer) > 2 and not forgotten]
-    assert found(index, text) == plain_search(kept, text)
-    assert index.tokens == sum(map(len, kept))
 
 
 def test_a_long_answer_keeps_its_end() -> None:

@@ -15,24 +15,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-for folder in (".", "../policy", "../replay", "../vllm"):
-    sys.path.append(str(Path(__file__).parent / folder))
+sys.path.append(str(Path(__file__).parents[1] / "policy"))
 
-import torch  # noqa: E402
-import triton  # noqa: E402
-from random_models import random_model  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.runtime.jit import JITFunction, compute_cache_key  # noqa: E402
+import torch
+import triton
+from random_models import random_model
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction, compute_cache_key
 
-from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
-from adaspec.kernels.batch import Batch  # noqa: E402
-from adaspec.kernels.logits import LogitsReader  # noqa: E402
-from adaspec.policy.learned import LearnedPolicy  # noqa: E402
-from adaspec.predict.tables import no_tables  # noqa: E402
-from adaspec.vllm.session import drafting  # noqa: E402
-from adaspec.vllm.session.drafting import Drafting  # noqa: E402
-from adaspec.vllm.session.memory import Memory  # noqa: E402
-from adaspec.vllm.v2 import trimming  # noqa: E402
+from adaspec.draft.answers import LEAST_BYTES, AnswerIndex
+from adaspec.kernels.batch import Batch
+from adaspec.kernels.logits import LogitsReader
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.vllm.session import drafting
+from adaspec.vllm.session.drafting import Drafting
+from adaspec.vllm.session.memory import Memory
+from adaspec.vllm.v2 import trimming
 
 SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -45,7 +43,7 @@ class Server:
     def __init__(
         self, evidence: bool, remembers: bool, cap: int = CAP, device: torch.device = CPU
     ) -> None:
-        model = random_model(3, no_tables(), evidence=evidence)
+        model = random_model(3, evidence=evidence)
         policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
         memory = Memory(AnswerIndex(LEAST_BYTES)) if remembers else None
         self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, memory)
@@ -110,19 +108,6 @@ class Server:
         )
 
 
-class _Driver:
-    """What Triton asks about the GPU before it compiles."""
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-
 def compile_all() -> None:
     run, compiled = JITFunction.run, set()
 
@@ -184,5 +169,11 @@ def run_without_values() -> None:
 
 
 if __name__ == "__main__":
-    triton.runtime.driver.set_active(_Driver())
+    # What Triton asks about the GPU before it compiles.
+    driver = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+    )
+    triton.runtime.driver.set_active(driver)
     {"keys": count_keys, "values": run_without_values}.get(sys.argv[-1], compile_all)()

@@ -22,36 +22,27 @@ class Engine:
         # A span that comes again makes matches beyond the longest that count.
         half = longest // 2
         self.tokens[::2, half : 2 * half] = self.tokens[::2, :half]
-        self.prompt = rng.integers(1, longest, slots, endpoint=True).astype(np.int32)
-        self.known = self.prompt + 1
-        self.holds = rng.random(slots) < 0.8
+        self.prompt_tokens = rng.integers(1, longest, slots, endpoint=True).astype(np.int32)
+        self.context_tokens = self.prompt_tokens + 1
+        self.holds_neural = rng.random(slots) < 0.8
         self.sampled, self.rejected = np.ones(rows, np.int32), np.zeros(rows, np.int32)
 
     @property
     def batch(self) -> Batch:
         """What the engine knows after its last step."""
+        arrays = (getattr(self, name) for name in Batch._fields)
+        return Batch(*(torch.from_numpy(each.copy()).to(self._device) for each in arrays))
 
-        def moved(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array.copy()).to(self._device)
-
-        return Batch(
-            slots=moved(self.slots),
-            tokens=moved(self.tokens),
-            context_tokens=moved(self.known),
-            prompt_tokens=moved(self.prompt),
-            holds_neural=moved(self.holds),
-            sampled=moved(self.sampled),
-            rejected=moved(self.rejected),
-        )
-
-    def draft(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """A token per row, which few drafters do not give, and its confidences."""
-        token = self._random((len(self.slots),))
-        token[(self._rng.random(len(token)) < 0.05) | ~self.holds[self.slots]] = -1
-        confidence = -self._rng.exponential(1.0, (len(token), 3)).astype(np.float32)
+    def draft(self, forwards: int, lost: float = 0.05) -> tuple[torch.Tensor, torch.Tensor]:
+        """(rows, forwards) tokens, some of them not given, and (forwards, rows, 3) confidences."""
+        rows = len(self.slots)
+        tokens = self._random((rows, forwards))
+        tokens[self._rng.random(tokens.shape) < lost] = -1
+        tokens[~self.holds_neural[self.slots]] = -1
+        confidences = -self._rng.exponential(1.0, (forwards, rows, 3)).astype(np.float32)
         for none in (np.nan, -np.inf):
-            confidence[self._rng.random(confidence.shape) < 0.05] = none
-        return torch.from_numpy(token), torch.from_numpy(confidence)
+            confidences[self._rng.random(confidences.shape) < 0.05] = none
+        return torch.from_numpy(tokens), torch.from_numpy(confidences)
 
     def verify(self, proposal: Proposal) -> None:
         """Accept some of each draft, and emit a token behind it; the rows change their order."""
@@ -60,10 +51,10 @@ class Engine:
         accepted = np.where(rng.random(rows) < 0.4, drafted, rng.integers(0, drafted + 1))
         tokens = proposal.tokens.cpu().numpy()
         for row, slot in enumerate(self.slots):
-            count, known = accepted[row], self.known[slot]
+            count, known = accepted[row], self.context_tokens[slot]
             self.tokens[slot, known : known + count] = tokens[row, :count].clip(0)
             self.tokens[slot, known + count] = rng.integers(self._alphabet)
-            self.known[slot] += count + 1
+            self.context_tokens[slot] += count + 1
         self.sampled = (accepted + 1).astype(np.int32)
         self.rejected = (drafted - accepted).astype(np.int32)
         order = rng.permutation(rows)
@@ -73,8 +64,8 @@ class Engine:
     def replace(self, row: int) -> None:
         """Another request takes the slot of a row."""
         slot = self.slots[row]
-        self.prompt[slot] = self._rng.integers(1, self.known[slot], endpoint=True)
-        self.known[slot] = self.prompt[slot] + 1
+        self.prompt_tokens[slot] = self._rng.integers(1, self.context_tokens[slot], endpoint=True)
+        self.context_tokens[slot] = self.prompt_tokens[slot] + 1
         self.tokens[slot] = self._random(self.tokens[slot].shape)
         self.sampled[row], self.rejected[row] = 1, 0
 

@@ -26,17 +26,12 @@ if DEVICE.type == "cpu" and not triton.knobs.runtime.interpret:
     pytest.skip("triton was imported for a GPU, and there is none", allow_module_level=True)
 
 
-class _Driver:
-    @staticmethod
-    def is_active() -> bool:
-        return True
-
-
 @contextmanager
 def host_tensors() -> Iterator[None]:
     """Let the interpreter take tensors of the host: it asks which backend is at work."""
     with pytest.MonkeyPatch.context() as patch:
         if DEVICE.type == "cpu":
-            backend = types.SimpleNamespace(driver=_Driver, compiler=None)
+            driver = types.SimpleNamespace(is_active=lambda: True)
+            backend = types.SimpleNamespace(driver=driver, compiler=None)
             patch.setitem(triton.backends.backends, "cpu", backend)
         yield

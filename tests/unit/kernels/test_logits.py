@@ -80,15 +80,7 @@ def test_a_whole_vocabulary_is_read_as_exactly_as_a_small_one() -> None:
     full = torch.full((2, 128_256), -INF)
     own = torch.randperm(128_256, generator=draw)[:32_000].sort().values
     full[:, own] = torch.randn((2, 32_000), generator=draw) * torch.tensor([[1.0], [12.0]])
-    compared(full.to(DEVICE))
-    reduced = full[:, own].to(DEVICE)
     offsets = (own - torch.arange(32_000)).to(DEVICE)
-    compared(reduced, 1, offsets)
     for dtype in (torch.bfloat16, torch.float32):
-        found = [torch.zeros((1, 2, 3), device=DEVICE) for _ in range(2)]
-        zero = torch.tensor(0, device=DEVICE)
-        with np.errstate(all="ignore"):
-            whole = LogitsReader(found[0]).read(full.to(DEVICE, dtype), zero)
-            alone = LogitsReader(found[1]).read(reduced.to(dtype), zero, offsets)
-        assert torch.equal(whole, alone)
-        torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+        compared(full.to(DEVICE, dtype))
+        compared(full[:, own].to(DEVICE, dtype), 1, offsets)

@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from engine import Engine
 from interpreter import DEVICE, torch
-from learned_recordings import random_recording
-from made_answers import OWNERS, empty_index, random_answers
 from random_models import random_model
-from recorded_states import Recorded, recorded_requests
+from random_recordings import random_requests, recording_of
 
-from adaspec.draft.answers import HEAD, AnswerIndex
+from adaspec.draft.answers import BYTES_PER_TOKEN, HEAD, AnswerIndex
 from adaspec.draft.match import MATCH_FIELDS
 from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
-    CONTEXT,
     EXPECTED_AT,
-    FIRST,
     LEAST_AT,
-    MATCH,
     MATCH_FACTS,
     MATCHING_TOKENS,
     NEURAL_AT,
     NGRAM_AT,
-    POSITION,
     SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
 )
 from adaspec.kernels.predictor import FusedPredictor
+from adaspec.kernels.tables import TableBuffers
 from adaspec.policy.learned import load_policy
 from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
 )
+from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.predict.model import HEADS, Model
 from adaspec.predict.network import constant_network
 from adaspec.predict.survival import Curves
-from adaspec.predict.tables import no_tables
+from adaspec.predict.tables import no_tables, packed
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import Request
 from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
+from adaspec.vllm.session.rule import RuleCurves
 
 pytestmark = pytest.mark.slow
-
+TRACES = Path(__file__).resolve().parents[3] / "eval" / "traces" / "reference-pair"
+Drafts = tuple[torch.Tensor, torch.Tensor]
+"""(rows, forwards) tokens and (forwards, rows, 3) confidences."""
 CLOSE = 1e-5
 """The host's networks compute in single precision, kernels in double."""
 
@@ -59,49 +63,46 @@ class Pair:
         cap: int,
         index: AnswerIndex | None = None,
         answers: Answers | None = None,
+        rule: StaticRule | None = None,
     ) -> None:
         self.host = HostPredictor(model, slots, cap, index)
         self._owners = answers.owners.cpu().numpy() if answers else np.zeros(slots, np.int32)
         self.enter(*range(slots))
         self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, answers=answers)
+        self._ours, self._theirs = self.host, self.fused
+        if rule is not None:
+            self._ours, self._theirs = (
+                RuleCurves(each, rule, 8) for each in (self.host, self.fused)
+            )
         self.cap, self.choices, self.other_choices = cap, 0, 0
-        self.largest = 0.0
-        """How far any number of one has been from the other's, relative to those above 1."""
 
     def enter(self, *slots: int) -> None:
         """Other requests take these slots."""
         self.host.enter(np.array(slots, np.int32), self._owners[[*slots]])
 
-    def step(
-        self,
-        batch: Batch,
-        drafts: list[tuple[torch.Tensor, torch.Tensor]],
-        price: float,
-        factors: np.ndarray,
-    ) -> Proposal:
-        """One step with these tokens and confidences of its forwards; what the host proposes."""
+    def step(self, batch: Batch, drafts: Drafts, price: float, factors: np.ndarray) -> Proposal:
+        """One step in which this is drafted; what the host proposes."""
         self.price, self.count = price, len(batch.slots)
         settings = torch.tensor([price, *factors], dtype=torch.float64)
-        ours = self.host.begin(on_cpu(batch), settings[0], settings[1:])
+        ours = self._ours.begin(Batch(*(each.cpu() for each in batch)), settings[0], settings[1:])
         settings = settings.to(DEVICE)
-        theirs = self.fused.begin(batch, settings[0], settings[1:])
+        theirs = self._theirs.begin(batch, settings[0], settings[1:])
         for name in ("context_tokens", "decides", "holds", "available", "emitted"):
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
-        self._compare_facts()
         self._compare_curves(0)
-        tokens, confidences = stacked(drafts, self.count)
-        self.host.revise(ours, tokens, confidences)
-        self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
-        for depth in range(1, len(drafts) + 1):
+        tokens, confidences = drafts
+        self._ours.revise(ours, tokens, confidences)
+        self._theirs.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
+        for depth in range(1, len(confidences) + 1):
             behind = self._facts(
                 SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, MATCH_FIELDS
             )
             self._same(
                 "match behind", behind, self.host.splice_matches[depth - 1, :, : self.count].T
             )
-        self._compare_curves(len(drafts))
+        self._compare_curves(len(confidences))
         worth = self._state.splice_value[: self.count].copy()
-        wanted, found = self.host.propose(ours), self.fused.propose(theirs)
+        wanted, found = self._ours.propose(ours), self._theirs.propose(theirs)
         same = self._compare_choice(wanted.wanted, found.wanted, worth)
         for name, lengths, proposed in zip(
             Lengths._fields, wanted.lengths, found.lengths, strict=True
@@ -122,20 +123,6 @@ class Pair:
 
     def _curves(self, first: int, columns: int) -> torch.Tensor:
         return self.fused.rows.curves[: self.count, first : first + columns]
-
-    def _compare_facts(self) -> None:
-        rows, count = self.host.planner.rows, self.count
-        match = (rows.length, rows.start, rows.votes, rows.occurrences, rows.available)
-        wanted = {
-            CONTEXT: rows.prompt_tokens + rows.position,
-            POSITION: rows.position,
-            MATCH: np.stack([*match, rows.candidate[:, 0]], 1),
-            FIRST: rows.candidate,
-        }
-        for first, columns in wanted.items():
-            columns = columns[:count].reshape(count, -1)
-            found = self._facts(first.value, columns.shape[1])
-            self._same(f"facts from {first.value} on", found, columns)
 
     def _compare_curves(self, depth: int) -> None:
         state, lanes = self._state, SPLICE_LANES.value
@@ -158,10 +145,8 @@ class Pair:
         """Which rows chose alike; the others, drafts that are worth the same up to last digits."""
         pairs, others = torch.stack(wanted, 1).numpy(), torch.stack(found, 1).cpu().numpy()
         same = (pairs == others).all(1)
-        self.choices, self.other_choices = (
-            self.choices + len(same),
-            self.other_choices + (~same).sum(),
-        )
+        self.choices += len(same)
+        self.other_choices += (~same).sum()
         for row in np.flatnonzero(~same):
             ours, theirs = (self._worth(row, *each[row], worth) for each in (pairs, others))
             assert abs(ours - theirs) < CLOSE * LONGEST_SPLICE, (pairs[row], others[row])
@@ -184,31 +169,21 @@ class Pair:
         np.testing.assert_array_equal(np.isnan(theirs), np.isnan(ours), what)
         far = np.nan_to_num(np.abs(theirs - ours) / np.maximum(np.abs(ours), 1.0)).max(initial=0.0)
         assert far < CLOSE, (what, far)
-        self.largest = max(self.largest, far)
-
-
-def stacked(
-    drafts: list[tuple[torch.Tensor, torch.Tensor]], rows: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(rows, forwards) tokens and (forwards, rows, 3) confidences of each forward's."""
-    if not drafts:
-        return torch.zeros((rows, 0), dtype=torch.int64), torch.zeros((0, rows, 3))
-    tokens, confidences = zip(*drafts, strict=True)
-    return torch.stack(tokens, 1), torch.stack(confidences)
-
-
-def on_cpu(batch: Batch) -> Batch:
-    return Batch(*(each.cpu() for each in batch))
 
 
 def random_memory(rng: np.random.Generator, slots: int) -> tuple[AnswerIndex, Answers]:
-    """Earlier answers on both sides, which came one by one."""
-    index = empty_index()
+    """Earlier answers on both sides: many begin alike, and they fill the room more than once."""
+    index, given = AnswerIndex(1_500 * BYTES_PER_TOKEN), []  # owners are 1 to 3; 0 is nobody
     answers = Answers.of(index, slots, DEVICE)
-    answers.owners.copy_(torch.from_numpy(rng.integers(0, OWNERS, slots).astype(np.int32)))
-    for answer, owner in random_answers(rng, 3):
+    answers.owners.copy_(torch.from_numpy(rng.integers(0, 4, slots).astype(np.int32)))
+    for _ in range(120):
+        answer = rng.integers(0, 3, rng.integers(1, 60)).astype(np.int32)
+        if given and rng.random() < 0.5:
+            before = given[rng.integers(len(given))]
+            answer = np.append(before[: rng.integers(1, 40)], answer[:9])
+        given.append(answer)
         head = int(index.words[HEAD])
-        stored = index.add(answer, owner)
+        stored = index.add(answer, int(rng.integers(1, 4)))
         if stored is not None:
             changed = index.changed(head, stored)
             words = torch.from_numpy(index.words[changed]).to(DEVICE)
@@ -232,11 +207,11 @@ def test_random_steps_are_those_of_the_host(
     forwards: int, evidence: bool, remembers: bool, longest: int
 ) -> None:
     rng = np.random.default_rng([forwards, evidence])
-    recording = random_recording(forwards, "tokens")
+    recording = recording_of(random_requests(forwards, 6, tokens=True))
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
     model = random_model(forwards + 5, tables, evidence=evidence)
     engine = Engine(rng, 3, longest, 3, DEVICE)
-    slots, index, answers = len(engine.known), None, None
+    slots, index, answers = len(engine.context_tokens), None, None
     if remembers:
         index, answers = random_memory(rng, slots)
         np.testing.assert_array_equal(answers.words.cpu().numpy(), index.words)
@@ -247,26 +222,78 @@ def test_random_steps_are_those_of_the_host(
             engine.replace(0)
             pair.enter(0)
         price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
-        drafts = [engine.draft() for _ in range(forwards)]
-        proposal = pair.step(engine.batch, drafts, price, rng.uniform(0.5, 1.15, 3))
+        factors = rng.uniform(0.5, 1.15, 3)
+        proposal = pair.step(engine.batch, engine.draft(forwards), price, factors)
         copied += int(proposal.from_answers.sum())
         engine.verify(proposal)
     assert remembers or not copied
     assert pair.other_choices <= pair.choices // 10
 
 
+def recorded_state(
+    requests: list[Request], rng: np.random.Generator, forwards: int
+) -> tuple[Batch, Drafts]:
+    """A batch in which each request has come somewhere, and what was drafted there."""
+    places = [int(rng.integers(1, len(each.output_tokens))) for each in requests]
+    texts = [np.concatenate((each.prompt_tokens, each.output_tokens)) for each in requests]
+    prompts = torch.tensor([len(each.prompt_tokens) for each in requests], dtype=torch.int32)
+    ones = torch.ones(len(places), dtype=torch.int32)
+    batch = Batch(
+        slots=torch.arange(len(places)),
+        tokens=torch.nn.utils.rnn.pad_sequence(list(map(torch.from_numpy, texts)), True),
+        context_tokens=prompts + torch.tensor(places, dtype=torch.int32),
+        prompt_tokens=prompts,
+        holds_neural=ones > 0,
+        sampled=ones,
+        rejected=0 * ones,
+    )
+    here = list(zip(requests, places, strict=True))
+    tokens = np.stack([each.drafted_tokens[at, :forwards] for each, at in here])
+    confidences = np.stack([each.confidences[at, :forwards] for each, at in here], axis=1)
+    drafts = torch.from_numpy(tokens), torch.from_numpy(confidences.astype(np.float32))
+    return Batch(*(each.to(DEVICE) for each in batch)), drafts
+
+
 def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
+    if not TRACES.is_dir():
+        pytest.skip(f"no recorded traces at {TRACES}")
+    requests = [each for each in TraceReader(TRACES).requests() if len(each.output_tokens) > 1]
+    some = [requests[at] for at in np.random.default_rng(8).permutation(len(requests))[:6]]
     rng = np.random.default_rng(4)
-    policy = load_policy("reference-pair-cpu")
-    recorded = Recorded(recorded_requests(6), DEVICE)
-    pair = Pair(policy.model, 6, 12)
+    pair = Pair(load_policy("reference-pair-cpu").model, 6, 12)
     for forwards in (0, 1, 2, 4):
-        batch, drafts = recorded.state(rng, forwards)
         pair.enter(*range(6))
         price = float(rng.choice([0.0, 0.05, 0.3]))
-        pair.step(batch, drafts, price, rng.uniform(0.7, 1.15, 3))
+        pair.step(*recorded_state(some, rng, forwards), price, rng.uniform(0.7, 1.15, 3))
     assert pair.other_choices == 0
-    print(f"{pair.choices} rows chose alike; largest difference {pair.largest:.1e}")  # pytest -s
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "none",
+        "fixed:ngram:5:2",
+        "fixed:neural:3",
+        "hybrid:3:6:2",
+        "hybrid-splice:3:8:2:1:5",
+        "hybrid-agree:1:8:2:1:4",
+        "hybrid-until:4:8:3:40:1:4",
+    ],
+)
+def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec: str) -> None:
+    rng, policy = np.random.default_rng(len(spec)), parse_policy(spec)
+    assert isinstance(policy, StaticPolicy)
+    engine = Engine(rng, 4, 60, 3, DEVICE)
+    model = random_model(5, evidence=True)
+    pair, drafted = Pair(model, len(engine.context_tokens), 12, rule=policy.rule), 0
+    for _ in range(8):
+        drafts = engine.draft(policy.rule.neural_len, lost=0.0)
+        proposal = pair.step(engine.batch, drafts, 0.0, np.ones(3))
+        assert torch.equal(proposal.survival, (proposal.tokens >= 0).to(proposal.survival))
+        drafted += int(sum(proposal.lengths).sum())
+        engine.verify(proposal)
+    assert pair.other_choices == 0
+    assert (drafted > 0) == (spec != "none")
 
 
 def _a_power_of_two(head: str) -> float:
@@ -290,9 +317,16 @@ def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
     )
     rng = np.random.default_rng(6)
     engine = Engine(rng, 3, 40, 2, DEVICE)
-    pair = Pair(model, len(engine.known), 9)
+    pair = Pair(model, len(engine.context_tokens), 9)
     for price in (0.5, 0.125, 0.0625, 0.0, 1.0):
-        drafts = [engine.draft() for _ in range(3)]
-        proposal = pair.step(engine.batch, drafts, price, np.ones(3))
+        proposal = pair.step(engine.batch, engine.draft(3), price, np.ones(3))
         engine.verify(proposal)
     assert pair.other_choices == 0
+
+
+def test_a_key_at_the_end_of_a_long_run_of_full_slots_is_reached() -> None:
+    # Hashes whose first choices are the same slot: the last of them lies as many slots on.
+    keys = (np.arange(1, 60, dtype=np.uint64) << np.uint64(20)) | np.uint64(0x3FF)
+    means = np.linspace(0, 1, len(keys)).astype(np.float32)
+    tables = packed(keys, means, means, means, (0, 0, 0, 0), 1)
+    assert TableBuffers.of(tables, torch.device("cpu")).probes.value == 64

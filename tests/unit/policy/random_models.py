@@ -16,9 +16,10 @@ from adaspec.policy.planner.state import (
 from adaspec.predict.model import FEATURE_NAMES, HEADS, PROBABILITIES, Model
 from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
 from adaspec.predict.survival import Curves
-from adaspec.predict.tables import Tables
+from adaspec.predict.tables import Tables, no_tables
 
 Floats = NDArray[np.float32]
+NO_TABLES = no_tables()
 
 
 @lru_cache(maxsize=64)
@@ -57,7 +58,7 @@ def random_curves(rng: np.random.Generator, longest: int) -> Curves:
     return Curves(edges, np.minimum.accumulate(shapes, axis=1))
 
 
-def random_model(seed: int, tables: Tables, *, evidence: bool) -> Model:
+def random_model(seed: int, tables: Tables = NO_TABLES, *, evidence: bool) -> Model:
     rng = np.random.default_rng([seed, 1])
     groups = ("before", "splice", "evidence") if evidence else ("before", "splice")
     return Model(

@@ -14,8 +14,9 @@ import pytest
 from refusals import refusal
 
 from adaspec.errors import PolicyError
-from adaspec.policy import artifact
+from adaspec.policy import artifact, shipped
 from adaspec.policy.artifact import load_artifact
+from adaspec.policy.shipped import find_policy, shipped_policies
 
 
 @pytest.fixture
@@ -23,14 +24,8 @@ def folder(tmp_path):
     return fakes.written(tmp_path / "mine")
 
 
-def refused(path, fingerprint=None):
-    return refusal(PolicyError, load_artifact, path, fingerprint)
-
-
-def refused_with(folder, name, content):
-    """What is said of the folder when this file has this content and the checksums vouch for it."""
-    fakes.laid(folder, fakes.resigned({**fakes.contents(folder), name: content}))
-    return refused(folder)
+def refused(path):
+    return refusal(PolicyError, load_artifact, path)
 
 
 def npz(compression=zipfile.ZIP_STORED, **members):
@@ -95,15 +90,20 @@ def test_a_file_too_large_is_refused_unread(folder, name):
     assert f"{1 << 40} bytes are more than" in refused(folder)
 
 
-def test_what_would_not_be_read_again_is_not_written(tmp_path):
-    with pytest.raises(PolicyError, match="more than the 20000000"):
-        fakes.written(tmp_path / "big", tables={"means": np.zeros(3_000_000)})
-    assert list(tmp_path.iterdir()) == []
-
-
 class Bomb:
     def __reduce__(self):
         return (os.abort, ())
+
+
+ARMED = np.array([Bomb()], dtype=object)
+
+
+def test_what_would_not_be_read_again_is_not_written(tmp_path):
+    with pytest.raises(PolicyError, match="more than the 20000000"):
+        fakes.written(tmp_path / "big", tables={"means": np.zeros(3_000_000)})
+    with pytest.raises(PolicyError, match="array 'a' is of object"):
+        fakes.written(tmp_path / "armed", networks={"a": ARMED})
+    assert list(tmp_path.iterdir()) == []
 
 
 def overlapping():
@@ -134,19 +134,35 @@ CRAFTED = {
     "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "network.npz: damaged"),
     "code": (headed("__import__('os').abort()", "(1,)"), "network.npz: damaged"),
     "brackets": (headed("(" * 3000, "(1,)"), "network.npz: damaged"),
+    "objects": (npz(a=npy(ARMED)), "network.npz: damaged"),
+    "pickled": (pickle.dumps(Bomb()), "network.npz: damaged"),
 }
 
 
 @pytest.mark.parametrize("case", CRAFTED)
 def test_a_crafted_archive_is_refused_unread_and_unevaluated(folder, case):
     content, said = CRAFTED[case]
-    assert said in refused_with(folder, "network.npz", content)
+    fakes.laid(folder, fakes.resigned({**fakes.contents(folder), "network.npz": content}))
+    assert said in refused(folder)
 
 
-def test_an_array_of_objects_is_refused_and_runs_nothing(folder):
-    armed = np.array([Bomb()], dtype=object)
-    assert "damaged" in refused_with(folder, "network.npz", npz(a=npy(armed)))
-    fakes.written(folder, force=True)
-    assert "damaged" in refused_with(folder, "tables.npz", pickle.dumps(Bomb()))
-    with pytest.raises(PolicyError, match="array 'a' is of object"):
-        fakes.written(folder, networks={"a": armed}, force=True)
+def test_a_policy_is_a_folder_or_the_name_of_a_shipped_one(tmp_path, monkeypatch):
+    wheel = tmp_path / "wheel"
+    monkeypatch.setattr(shipped, "_IN_WHEEL", wheel)
+    monkeypatch.setattr(shipped, "_IN_CHECKOUT", tmp_path / "policies")
+    assert shipped_policies() == {}
+    with pytest.raises(PolicyError, match="none is shipped with this build"):
+        find_policy("llama-8b")
+    policy = fakes.written(wheel / "llama-8b")
+    assert shipped_policies() == {"llama-8b": policy}
+    assert find_policy("llama-8b") == policy
+    for name, said in (
+        ("lama-8b", "did you mean 'llama-8b'"),
+        ("nowhere/at/all", "shipped are llama-8b"),
+        (policy / "CARD.md", "is a file"),
+    ):
+        with pytest.raises(PolicyError, match=said):
+            find_policy(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llama-8b").mkdir()
+    assert find_policy("llama-8b").resolve() == tmp_path / "llama-8b", "a folder comes first"

@@ -22,10 +22,6 @@ def refused(record):
     return said
 
 
-def test_a_policy_of_another_schema_is_to_be_trained_again():
-    assert "train the policy again" in refused(record(schema=2))
-
-
 def test_the_cost_model_comes_along_and_is_the_one_that_is_named():
     own = dataclasses.replace(H100_LLAMA_3_1_8B, name="mine")
     manifest = fakes.manifest(cost="mine", step_costs=cost_document(own))
@@ -35,7 +31,8 @@ def test_the_cost_model_comes_along_and_is_the_one_that_is_named():
     assert "are of 'mine'" in refused(record(step_costs=cost_document(own)))
 
 
-def test_all_keys_are_known_and_there():
+def test_all_keys_are_known_and_there_and_the_schema_is_ours():
+    assert "train the policy again" in refused(record(schema=2))
     assert "unknown key 'sede'; did you mean 'seed'?" in refused(record(sede=1))
     newer = refused(record(schema=SCHEMA + 1, new_key=1))
     assert f"schema {SCHEMA + 1} is newer than the {SCHEMA}" in newer

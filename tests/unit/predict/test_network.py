@@ -8,7 +8,6 @@ from adaspec.errors import PolicyError
 from adaspec.predict.features import PRE_DRAFT_FEATURES
 from adaspec.predict.model import BEFORE_HEADS, model_from
 from adaspec.predict.network import BLOCK, PROBABILITY, network_from, predict
-from adaspec.predict.tables import no_tables
 
 FEATURES, HEADS = len(PRE_DRAFT_FEATURES), len(BEFORE_HEADS)
 
@@ -68,7 +67,7 @@ def test_a_damaged_network_is_refused_in_one_line_or_predicts_by_its_definition(
         arrays = {name: array.copy() for name, array in arrays.items()}
         name = str(random.choice(list(arrays)))
         array = arrays[name]
-        match int(random.integers(0, 8)):
+        match int(random.integers(0, 6)):
             case 0:
                 raw = bytearray(array.tobytes())
                 raw[random.integers(len(raw))] ^= 1 << int(random.integers(8))
@@ -84,10 +83,6 @@ def test_a_damaged_network_is_refused_in_one_line_or_predicts_by_its_definition(
                 array.flat[random.integers(array.size)] = random.integers(-3, 40)
             case 5 if array.dtype == np.float32:
                 array.flat[random.integers(array.size)] = random.choice([np.nan, np.inf, 1e30])
-            case 6:
-                del arrays[name]
-            case _:
-                arrays["more"] = array
         try:
             network = network_from("before", arrays, FEATURES, HEADS)
         except PolicyError as error:
@@ -114,7 +109,7 @@ def test_a_network_of_too_many_units_is_refused():
 
 
 def test_a_model_that_lacks_any_array_or_has_one_too_many_is_refused():
-    model = random_model(5, no_tables(), evidence=True)
+    model = random_model(5, evidence=True)
     arrays, tables = model.network_arrays(), model.table_arrays()
     assert model_from(arrays, tables).network_arrays().keys() == arrays.keys()
     for name in arrays:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from learned_recordings import random_recording
 from random_models import random_policy
 from random_recordings import random_cost, random_requests, recording_of
 
@@ -21,7 +20,9 @@ SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
 @pytest.mark.parametrize("kind", ["bare", "tokens", "confidences"])
 def test_only_the_member_of_a_request_decides_for_it(kind: str) -> None:
     rng = np.random.default_rng(7)
-    recording, cost = random_recording(7, kind), random_cost(rng)
+    requests = random_requests(7, 6, tokens=kind != "bare")
+    recording = recording_of(requests, seed=7 if kind == "confidences" else None)
+    cost = random_cost(rng)
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
     first, second = (
         random_policy(rng, tables, evidence=kind != "bare", cap=48, neural_cap=5) for _ in range(2)

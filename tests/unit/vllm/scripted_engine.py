@@ -4,13 +4,19 @@ import types
 
 import numpy as np
 import torch
-from random_recordings import NEURAL_CAP, random_requests
+from heard import Heard
+from random_models import NO_TABLES, random_policy
+from random_recordings import NEURAL_CAP
+from reference import Request, common
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
+from adaspec.policy.spec import parse_policy
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Target
+from adaspec.vllm.metrics import Counters, MetricsObserver
 from adaspec.vllm.options import Options
+from adaspec.vllm.session.report import StepReport
 from adaspec.vllm.session.requests import Rows, RunningRequest
 from adaspec.vllm.session.served import Serving
 from adaspec.vllm.session.session import Session
@@ -21,29 +27,42 @@ COST = H100_LLAMA_3_1_8B.without_deciding()
 CAP = 12
 
 
-def session_of(policy, rows, mode="serve", stop_if_slow=False, vocabulary=1000, **more):
+def policy_of(name, seed=3):
+    """A static rule, or one that is `learned`, from nothing."""
+    if name == "learned":
+        rng = np.random.default_rng(seed)
+        return random_policy(rng, NO_TABLES, evidence=True, cap=CAP, neural_cap=NEURAL_CAP)
+    return parse_policy(name)
+
+
+def engine_of(
+    policy, requests, rows=None, recording=None, vocabulary=1000, stop_if_slow=False, **more
+):
+    """An engine of these requests, with a session of its own, which may have room for more."""
+    policy = policy_of(policy) if isinstance(policy, str) else policy
+    rows = rows or len(requests)
     setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
-    options = Options(mode=mode, num_speculative_tokens=NEURAL_CAP, **more)
+    options = Options(num_speculative_tokens=NEURAL_CAP, **more)
     serving = Serving(policy, options, setup, Target("t", vocabulary, 64, "t"))
-    return Session(serving, torch.device("cpu"), None, stop_if_slow)
+    session = Session(serving, torch.device("cpu"), None, stop_if_slow)
+    return ScriptedEngine(requests, session, recording)
 
 
 class ScriptedEngine:
-    """Verifies drafts against recorded texts; drafts what the recording drafted."""
+    """Verifies drafts against recorded texts; drafts what the recording drafted.
 
-    def __init__(
-        self, requests, session, shortest=None, can_draft=lambda step: True, recording=None
-    ):
-        """`shortest`: a draft may not reach that output token of any request.
+    What its session tells is `heard` and counted.
+    """
 
-        How sure the drafter is says the `recording` of the requests, where there is one.
-        """
-        self.evidence = {}
-        if recording is not None:
-            offset, sure = recording.columns.offset, recording.arrays.confidences
-            self.evidence = {at: sure[offset[at] :] for at in range(len(requests))}
-        self.requests, self.session, self.shortest = requests, session, shortest
-        self.can_draft = can_draft
+    shortest = None
+    """A draft may not reach that output token of any request."""
+
+    def __init__(self, requests, session, recording=None):
+        """How sure the drafter is says the `recording` of the requests, where there is one."""
+        self.requests, self.session, self.recording = requests, session, recording
+        self.heard, self.counters = Heard(session), Counters(None, {})
+        session.observers.add(MetricsObserver(self.counters))
+        self.can_draft = lambda step: True
         self.running = list(range(len(requests)))
         self.names = [f"r{at}" for at in self.running]
         self.position = dict.fromkeys(self.running, 0)
@@ -61,31 +80,27 @@ class ScriptedEngine:
     def step(self):
         """Verify, end those whose output is whole, and draft for all others."""
         self.steps += 1
-        sampled, verified = {}, {}
+        came = {}
         for at in self.running:
-            output, here = self.requests[at].output, self.position[at]
-            taken = 0
-            for token in self.drafts[at]:
-                if here + taken >= len(output) or output[here + taken] != token:
-                    break
-                taken += 1
-            sampled[at], verified[at] = output[here : here + taken + 1], len(self.drafts[at])
-        leaving, self.ended = self.ended, []
-        self.session.end(leaving)
-        self.texts.leave(leaving)
-        known = {at: len(self.requests[at].prompt) + self.position[at] for at in self.running}
-        for at in self.running:
-            self.position[at] += len(sampled[at])
+            request, here = self.requests[at], self.position[at]
+            taken = common(self.drafts[at], request.output[here:])
+            sampled = request.output[here : here + taken + 1]
+            came[at] = len(request.prompt) + here, sampled, len(self.drafts[at])
+            self.position[at] += len(sampled)
+        self.session.end(self.ended)
+        self.texts.leave(self.ended)
         whole = [at for at in self.running if self.position[at] >= len(self.requests[at].output)]
         self.running = [at for at in self.running if at not in whole]
         self.ended = [self.names[at] for at in whole]
         if self.running:
-            self.draft(sampled, verified, known)
+            self.draft(self.rows([came[at] for at in self.running]))
 
-    def draft(self, sampled, verified, known):
+    def draft(self, rows):
+        def batch(holds):
+            return self.texts.batch(rows.slots, holds, rows.outcome)
+
         session, count = self.session, len(self.running)
-        rows = self.rows(sampled, verified, known)
-        forwards = session.begin(rows, self.batch_of(rows)) or 0
+        forwards = session.begin(rows, batch) or 0
         if not self.can_draft(self.steps):
             forwards = 0
         drafted = torch.zeros((count, forwards), dtype=torch.int64)
@@ -93,31 +108,29 @@ class ScriptedEngine:
         for row, at in enumerate(self.running):
             request, here = self.requests[at], self.position[at]
             drafted[row] = torch.tensor(request.drafted[here][:forwards])
-            sure = self.evidence.get(at)
-            if sure is not None:
-                confidences[:, row] = torch.from_numpy(sure[here][:forwards])
+            if self.recording is not None:
+                sure = self.recording.arrays.confidences[self.recording.columns.offset[at] + here]
+                confidences[:, row] = torch.from_numpy(sure[:forwards])
         session.finish(drafted, confidences)
         for at, tokens in zip(self.running, session.proposed(), strict=True):
             self.drafts[at] = tokens
         session.tell()
 
-    def batch_of(self, rows):
-        return lambda holds: self.texts.batch(rows.slots, holds, rows.outcome)
-
-    def rows(self, sampled, verified, known):
+    def rows(self, came):
+        """The batch, by what was known of each request, what came, and how much it verified."""
+        known, sampled, verified = zip(*came, strict=True)
         names = [self.names[at] for at in self.running]
         texts = [self.requests[at].prompt + self.requests[at].output for at in self.running]
         tokens = np.full((len(texts), max(map(len, texts))), -7, np.int32)
         for row, text in enumerate(texts):
             tokens[row, : len(text)] = text
         prompts = np.array([len(self.requests[at].prompt) for at in self.running], np.int32)
-        before = np.array([known[at] for at in self.running], np.int32)
-        drafted = np.array([verified[at] for at in self.running], np.int32)
-        outcome = outcome_of(before, [sampled[at] for at in self.running], drafted)
+        drafted = np.array(verified, np.int32)
+        outcome = outcome_of(np.array(known, np.int32), sampled, drafted)
         for row, at in enumerate(self.running):
             if not self.session.requests.runs(names[row]):
                 prompt = tokens[row, : prompts[row]]
-                output = texts[row][prompts[row] : known[at]]
+                output = texts[row][prompts[row] : known[row]]
                 self.session.admit(
                     RunningRequest(names[row], prompt, output, self.params[at], None)
                 )
@@ -152,10 +165,30 @@ def params_of(temperature=1.0, **extra_args):
 
 def repetitive(count, tokens=60):
     """Requests whose text repeats, and whose drafter is always right."""
-    requests = random_requests(7, count, tokens=True, output_tokens=(tokens, tokens + 1))
-    for request in requests:
-        text = [at % 5 for at in range(400)]
-        request.prompt[:], request.output[:] = text[:20], text[20 : 20 + tokens]
-        for at in range(len(request.drafted)):
-            request.drafted[at] = text[20 + at : 20 + at + NEURAL_CAP]
-    return requests
+    text = [at % 5 for at in range(20 + tokens + NEURAL_CAP)]
+    right = [NEURAL_CAP] * tokens
+    drafted = [text[20 + at : 20 + at + NEURAL_CAP] for at in range(tokens)]
+    return [Request(text[:20], text[20 : 20 + tokens], right, drafted) for _ in range(count)]
+
+
+def report_of(survival, neural):
+    """A report of drafts with these chances, of which so many tokens are the neural drafter's."""
+    survival = np.array(survival, np.float64)
+    rows, cap = survival.shape
+    length = (survival > 0).sum(axis=1).astype(np.int32)
+    ones = np.ones(rows, np.int32)
+    return StepReport(
+        context=20 * ones,
+        sampled=ones,
+        rejected=0 * ones,
+        neural=np.array(neural, np.int32),
+        length=length,
+        available=length,
+        remembered=0 * ones,
+        neural_gain=np.zeros(rows),
+        emitted=np.ones((rows, cap + 1), np.int32),
+        tokens=np.ones((rows, cap), np.int32),
+        survival=survival,
+        drafted=np.zeros((rows, 0), np.int32),
+        confidences=np.zeros((rows, 0, 3), np.float32),
+    )

@@ -12,13 +12,9 @@ PATH = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "adaspec.json"
 SERIES = {f"{PREFIX}policy_info": POLICY_LABELS}
 """Every series that /metrics shows, with its labels."""
 for metric in METRICS:
+    SERIES |= {PREFIX + sample: labels for sample, labels, _ in metric.samples.values()}
     if metric.bounds:
-        SERIES |= {
-            f"{PREFIX}{metric.name}_{part}": ("le",) * (part == "bucket")
-            for part in ("bucket", "sum", "count")
-        }
-    else:
-        SERIES[f"{PREFIX}{metric.name}{'' if metric.is_gauge else '_total'}"] = metric.labels
+        SERIES[f"{PREFIX}{metric.name}_count"] = ()
 
 
 @pytest.fixture(scope="module")

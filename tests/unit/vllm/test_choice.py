@@ -1,6 +1,7 @@
 """A policy fits a server by the tokens of both, whatever their folders are called."""
 
 import dataclasses
+import os
 
 import pytest
 from policy_fakes import manifest, written
@@ -9,19 +10,18 @@ from refusals import refusal
 
 from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, save_cost
-from adaspec.errors import PolicyError, ServingError
+from adaspec.errors import ServingError
 from adaspec.policy.shipped import GENERAL
 from adaspec.predict.fingerprint import feature_fingerprint
-from adaspec.predict.tables import no_tables
 from adaspec.vllm import choice
 from adaspec.vllm.choice import (
     Target,
     check_made_for,
-    check_named,
     choose,
     named_policy,
     runner_of,
 )
+from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import V2_VARIABLE
 
@@ -38,54 +38,35 @@ def made_for(name, vocabulary_hash=None):
     return manifest(tokenizer=name, target=name, vocabulary_hash=vocabulary_hash)
 
 
-def test_a_policy_of_the_same_vocabulary_serves_a_folder_of_another_name():
-    assert check_made_for("mine", made_for("org/model", MINE), target("elsewhere/copy", MINE)) == ""
-
-
 @pytest.mark.parametrize("name", ["org/model", "elsewhere/model"])
-def test_a_policy_of_another_vocabulary_is_refused_by_whatever_name(name):
-    asked = "mine", made_for(name, OTHER), target("org/model", MINE)
+@pytest.mark.parametrize(("theirs", "size"), [(OTHER, "49,152"), ("128256", "128,256")])
+def test_a_policy_of_another_vocabulary_is_refused_by_whatever_name(name, theirs, size):
+    asked = "mine", made_for(name, theirs), target("org/model", MINE)
     line = refusal(ServingError, check_made_for, *asked)
-    assert f"49,152 tokens of tokenizer '{name}' ({OTHER})" in line
+    assert f"{size} tokens of tokenizer '{name}' ({theirs})" in line
     assert f"128 tokens of 'org/model' ({MINE})" in line
 
 
 @pytest.mark.parametrize(
     ("theirs", "ours", "says"),
     [
-        (None, MINE, "manifest holds none"),
-        (None, None, "manifest holds none"),
-        (MINE, None, "is not known"),
+        (MINE, MINE, ""),
+        (None, MINE, "could not be compared (the policy's manifest holds none)"),
+        (None, None, "could not be compared (the policy's manifest holds none)"),
+        (MINE, None, "could not be compared (this server's is not known)"),
+        ("128", MINE, "could be compared by their size alone, 128 tokens each"),
     ],
 )
-def test_a_vocabulary_that_is_not_known_is_a_doubt_and_no_refusal(theirs, ours, says):
+def test_a_vocabulary_that_is_not_wholly_known_is_a_doubt_where_names_differ(theirs, ours, says):
     doubt = check_made_for("mine", made_for("org/model", theirs), target("elsewhere/copy", ours))
-    assert "could not be compared" in doubt
     assert says in doubt
-    assert doubt.isprintable()
-    for name in ("org/model", "a/folder/model"):
-        assert check_made_for("mine", made_for("org/model", theirs), target(name, ours)) == ""
-    assert check_made_for("mine", made_for(None, theirs), target("org/model", ours)) == ""
-
-
-def test_a_vocabulary_of_which_the_size_alone_is_known_must_be_of_that_size():
-    with pytest.raises(ServingError, match=r"128,256 tokens .* \(128256\), this server's has 128"):
-        check_made_for("mine", made_for("org/model", "128256"), target("org/model", MINE))
-    doubt = check_made_for("mine", made_for("org/model", "128"), target("elsewhere/copy", MINE))
-    assert "compared by their size alone, 128 tokens each" in doubt
-    assert check_made_for("mine", made_for("org/model", "128"), target("org/model", MINE)) == ""
-
-
-@pytest.mark.parametrize("policy", ["policies/mine", "./mine", "/mine"])
-def test_a_policys_folder_that_does_not_exist_is_named(policy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for check in (check_named, named_policy):
-        with pytest.raises(PolicyError, match=f"{policy}: neither a folder nor a shipped policy"):
-            check(policy)
+    assert bool(says) == bool(doubt)
+    for made, name in (("org/model", "org/model"), ("org/model", "a/model"), (None, "org/model")):
+        assert check_made_for("mine", made_for(made, theirs), target(name, ours)) == ""
 
 
 def test_a_shipped_policy_of_another_vocabulary_is_no_default(tmp_path, monkeypatch):
-    model = random_model(0, no_tables(), evidence=False)
+    model = random_model(0, evidence=False)
     arrays = {"networks": model.network_arrays(), "tables": model.table_arrays()}
     trained = {"cap": 24, "evidence": (), "fingerprint": feature_fingerprint()}
     for vocabulary_hash, is_default in ((MINE, True), (None, True), (OTHER, False)):
@@ -176,3 +157,29 @@ def test_which_model_runner_serves_is_said_or_refused(
     found, why = runner_of(on_cpu, why_v1)
     assert found == runner
     assert says in why and bool(says) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("made_on", "here", "same"),
+    [
+        ("1x NVIDIA H100", "NVIDIA H100 80GB HBM3", True),
+        ("1x NVIDIA H100", "NVIDIA H200", False),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", True),
+        ("CPU AMD EPYC, 2 cores", "CPU AMD EPYC, 2 cores", True),
+        ("CPU AMD EPYC, 2 cores", "CPU AMD EPYC, 4 cores", False),
+        ("1x NVIDIA H100", "CPU AMD EPYC, 2 cores", False),
+    ],
+)
+def test_hardware_is_the_same_where_its_words_are(made_on, here, same):
+    assert same_hardware(made_on, here) is same
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")
+def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
+    free, before = os.sched_getaffinity(0), hardware()
+    assert same_hardware(before, before)
+    try:
+        os.sched_setaffinity(0, {min(free)})
+        assert hardware() == before
+    finally:
+        os.sched_setaffinity(0, free)

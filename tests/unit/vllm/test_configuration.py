@@ -61,15 +61,11 @@ def test_the_scheduler_is_ours_where_it_has_something_to_say(options, takes_v2, 
 
 
 @pytest.mark.parametrize("options", [GUARDED, Options(runner="V2")])
-def test_another_scheduler_stays_and_has_no_guard(options, caplog):
+def test_another_scheduler_stays_and_has_neither_a_guard_nor_a_mode_file(options, caplog):
     assert made(options, scheduler_cls="their.own") == "their.own"
     assert ("no guard" in caplog.text) == options.is_guarded
-
-
-@pytest.mark.parametrize("runner", ["V1", "V2"])
-def test_a_mode_file_does_not_go_with_another_scheduler(runner):
     with pytest.raises(ServingError, match="mode_file does not go with --scheduler-cls"):
-        made(Options(runner=runner, mode_file="x"), scheduler_cls="their.own")
+        made(replace(options, mode_file="x"), scheduler_cls="their.own")
 
 
 @pytest.mark.parametrize(

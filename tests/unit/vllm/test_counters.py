@@ -15,13 +15,6 @@ client = pytest.importorskip("prometheus_client", reason="prometheus_client is n
 multiprocess = pytest.importorskip("prometheus_client.multiprocess")
 
 
-def announced():
-    """The folder that another server, started as a command from here, counts in."""
-    code = "from adaspec.vllm.exposition import announce_folder; print(announce_folder(), end='')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def announce_into(queue):
     queue.put(str(announce_folder()))
 
@@ -29,7 +22,11 @@ def announce_into(queue):
 def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     folder = announce_folder()
-    assert announced() != str(folder)
+    code = "from adaspec.vllm.exposition import announce_folder; print(announce_folder(), end='')"
+    server = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert server.stdout != str(folder)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     worker = context.Process(target=announce_into, args=(queue,))

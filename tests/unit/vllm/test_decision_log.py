@@ -6,22 +6,11 @@ import logging
 
 import numpy as np
 import pytest
-from session_fakes import no_tables, report_of
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from heard import Heard
-from random_models import random_model
-from scripted_engine import (
-    CAP,
-    ScriptedEngine,
-    params_of,
-    repetitive,
-    session_of,
-)
+from scripted_engine import engine_of, params_of, repetitive, report_of
 
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.spec import parse_policy
 from adaspec.vllm.decision_log import MAX_ROWS, PREFIX, DecisionLog, document_of
 
 
@@ -38,15 +27,11 @@ def lines(caplog):
 
 
 def test_a_line_tells_of_every_request_why_it_was_decided_so(lines):
-    model = random_model(5, no_tables(), evidence=True)
-    session = session_of(LearnedPolicy("random", model, CAP, 4), 3)
-    session.observers.add(DecisionLog(1e9))
-    events = Heard(session)["proposed"]
-    engine = ScriptedEngine(repetitive(3), session)
-    for _ in range(4):
-        engine.step()
+    engine = engine_of("learned", repetitive(3))
+    engine.session.observers.add(DecisionLog(1e9))
+    engine.run(4)
     assert len(lines()) == 4
-    for line, event in zip(lines(), events, strict=True):
+    for line, event in zip(lines(), engine.heard["proposed"], strict=True):
         assert line["running"] == 3
         assert line["price"] >= 0
         assert line["proposes"] is True
@@ -59,27 +44,26 @@ def test_a_line_tells_of_every_request_why_it_was_decided_so(lines):
             assert curve == sorted(curve, reverse=True)
             assert all(0 <= chance <= 1 for chance in curve)
             assert each["expected_accepted"] >= 0
-    assert not session.breaker.counts
+    assert not engine.session.breaker.counts
 
 
 def test_few_steps_are_logged_and_few_requests_of_each(lines):
-    session = session_of(parse_policy("hybrid-splice:2:8:3:1:5"), 12)
-    session.observers.add(DecisionLog(1e-3))
-    ScriptedEngine(repetitive(12), session).run()
+    engine = engine_of("hybrid-splice:2:8:3:1:5", repetitive(12))
+    engine.session.observers.add(DecisionLog(1e-3))
+    engine.run()
     (line,) = lines()
     assert line["running"] == 12
     assert len(line["requests"]) == MAX_ROWS
 
 
 def test_a_request_for_which_nothing_is_drafted_has_the_reason():
-    session = session_of(parse_policy("none"), 3)
-    events = Heard(session)["proposed"]
-    engine = ScriptedEngine(repetitive(3), session)
+    engine = engine_of("none", repetitive(3))
     engine.params[0] = params_of(adaspec="off")
     engine.step()
+    (drafted,) = engine.heard["proposed"]
 
     def reasons(**changes):
-        event = dataclasses.replace(events[0], recorded=np.array([False, True, False]), **changes)
+        event = dataclasses.replace(drafted, recorded=np.array([False, True, False]), **changes)
         return [each["reason"] for each in document_of(event)["requests"]]
 
     assert reasons() == ["limited", "recorded", "policy"]

@@ -15,17 +15,19 @@ from adaspec.vllm.source import parameters_in_source
 
 
 @pytest.fixture
-def bare(monkeypatch):
-    """An environment without vLLM and torch."""
-    for name in ("vllm", "torch"):
-        monkeypatch.setitem(sys.modules, name, None)
+def no_vllm(monkeypatch):
+    """An environment without vLLM; transformers, once it has seen torch, cannot do without it."""
+    monkeypatch.setitem(sys.modules, "vllm", None)
 
 
 def found(**asked):
     return {each.part: each for each in doctor.examine(**asked)}
 
 
-def test_without_vllm_the_exit_code_is_2_and_every_part_says_what_to_do(bare, capsys):
+def test_without_vllm_the_exit_code_is_2_and_every_part_says_what_to_do(
+    no_vllm, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "torch", None)
     assert run(["doctor", "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
@@ -51,41 +53,31 @@ def test_an_adaspec_that_is_not_whole_is_named_and_nobody_else_is_blamed():
     assert parts["policy"] == (False, "not looked at: mend 'adaspec' first")
 
 
-def test_a_policy_that_cannot_be_read_is_named(bare):
+def test_a_policy_that_cannot_be_read_is_named(no_vllm):
     assert "polcy" in found(policy="polcy")["policy"].found
     assert "for replays alone" in found(policy="ema")["policy"].found
     assert not found(policy="fixed:neurl:3")["policy"].ok
     assert found(policy="fixed:neural:3")["policy"].ok
 
 
-@pytest.mark.parametrize(
-    ("forced", "cpu", "expected"),
-    [
-        (None, False, "V2, asynchronous"),
-        (None, True, "V1, synchronous: vLLM has V2 on accelerators alone"),
-        ("0", False, "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"),
-        ("no", False, "set it to 0 or 1"),
-    ],
-)
-def test_the_runner_is_named_with_the_reason(bare, monkeypatch, forced, cpu, expected):
-    monkeypatch.setattr(doctor, "_on_cpu", lambda: cpu)
+def test_the_runner_is_named_with_the_reason(no_vllm, monkeypatch):
     lacks = []
-    monkeypatch.setattr(
-        "adaspec.vllm.compatibility.signature_problems", lambda *_, **__: iter(lacks)
-    )
-    if forced is None:
-        monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
-    else:
-        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", forced)
-    assert expected in found()["runner"].found
-    if expected.startswith("V2"):
-        lacks.append("propose is missing")
-        finding = found()["runner"]
-        assert "propose is missing" in finding.found
-        assert "VLLM_USE_V2_MODEL_RUNNER=0" in finding.advice
+    problems = "adaspec.vllm.compatibility.signature_problems"
+    monkeypatch.setattr(problems, lambda *_, **__: iter(lacks))
+    monkeypatch.setattr(doctor, "_on_cpu", lambda: False)
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    assert found()["runner"].found.startswith("V2, asynchronous")
+    lacks.append("propose is missing")
+    finding = found()["runner"]
+    assert "propose is missing" in finding.found
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in finding.advice
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    assert found()["runner"].found == "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "no")
+    assert not found()["runner"].ok
 
 
-def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):
+def test_plugins_that_leave_adaspec_out_are_named(no_vllm, monkeypatch):
     point = importlib.metadata.EntryPoint(
         "adaspec", "adaspec.vllm.plugin:register", "vllm.general_plugins"
     )
@@ -95,12 +87,6 @@ def test_plugins_that_leave_adaspec_out_are_named(bare, monkeypatch):
     assert "VLLM_PLUGINS=other" in found()["plug-in"].found
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
     assert "pip install" in found()["plug-in"].advice
-
-
-@pytest.fixture
-def no_vllm(monkeypatch):
-    """An environment without vLLM; transformers, once it has seen torch, cannot do without it."""
-    monkeypatch.setitem(sys.modules, "vllm", None)
 
 
 @pytest.fixture
@@ -129,23 +115,23 @@ def test_a_model_is_looked_at_and_the_policy_that_would_serve_it_is_named(no_vll
 def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "empty").mkdir()
-    for missing in (str(tmp_path / "nowhere"), str(tmp_path / "empty")):
-        finding = found(model=missing)["model"]
+
+    def said(of):
+        finding = found(model=str(of))["model"]
         assert not finding.ok
-        assert missing in finding.found
         assert finding.advice
+        return finding.found
+
+    for missing in (tmp_path / "nowhere", tmp_path / "empty"):
+        assert str(missing) in said(missing)
     config = json.loads((model / "config.json").read_text())
     other = {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
     (model / "config.json").write_text(json.dumps(config | other))
-    finding = found(model=str(model))["model"]
-    assert not finding.ok
-    assert "T5ForConditionalGeneration" in finding.found
+    assert "T5ForConditionalGeneration" in said(model)
     (model / "config.json").write_text(json.dumps(config))
     for file in model.glob("tokenizer*"):
         file.write_text("{")
-    finding = found(model=str(model))["model"]
-    assert not finding.ok
-    assert f"tokenizer '{model}' cannot be read" in finding.found
+    assert f"tokenizer '{model}' cannot be read" in said(model)
 
 
 def test_a_policy_whose_vocabulary_has_only_the_models_size_is_a_warning(
@@ -168,17 +154,14 @@ def test_a_policy_whose_vocabulary_has_only_the_models_size_is_a_warning(
 
 def test_a_package_is_read_and_not_imported(tmp_path, monkeypatch):
     (tmp_path / "read_pack" / "deep").mkdir(parents=True)
-    (tmp_path / "read_pack" / "__init__.py").write_text("raise SystemExit('imported')")
-    (tmp_path / "read_pack" / "deep" / "__init__.py").write_text(
-        "from ..base import Base as Base\n"
-    )
-    (tmp_path / "read_pack" / "base.py").write_text(
-        "class Base:\n    one: int\n    def run(self, batch, *, warm=True): ...\n"
-    )
-    (tmp_path / "read_pack" / "mine.py").write_text(
-        "try:\n    from read_pack.deep import Base\nexcept ImportError:\n    pass\n"
-        "class Mine(Base):\n    two: int = 0\n"
-    )
+    for name, source in {
+        "__init__": "raise SystemExit('imported')",
+        "deep/__init__": "from ..base import Base as Base\n",
+        "base": "class Base:\n    one: int\n    def run(self, batch, *, warm=True): ...\n",
+        "mine": "try:\n    from read_pack.deep import Base\nexcept ImportError:\n    pass\n"
+        "class Mine(Base):\n    two: int = 0\n",
+    }.items():
+        (tmp_path / "read_pack" / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     needed = {
         "read_pack.mine:Mine.__init__": ("one", "two", "three"),

@@ -42,27 +42,27 @@ def test_a_folder_that_does_not_exist_is_named_and_a_hub_id_is_none(tmp_path, mo
         check_there("drafter", model)
 
 
-def write_header(path, names):
+def write_names(path, names):
+    """Write a file of weights that has these, or an index of them."""
+    if path.suffix == ".json":
+        path.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "one")}))
+        return
     header = {name: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for name in names}
     content = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     path.write_bytes(len(content).to_bytes(8, "little") + content)
 
 
-def write_index(path, names):
-    path.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "one")}))
-
-
-WEIGHTS = [
-    (EAGLE, "eagle"),
-    ([f"model.{name}" for name in EAGLE], "eagle"),
-    (["fc.qweight", "fc.scales", *LAYER], "eagle"),
-    (EAGLE3, "eagle3"),
-    (["model.fc.weight", "model.layers.0.hidden_norm.weight", *LAYER], "eagle3"),
-    (LLAMA, "draft_model"),
-]
-
-
-@pytest.mark.parametrize(("names", "method"), WEIGHTS)
+@pytest.mark.parametrize(
+    ("names", "method"),
+    [
+        (EAGLE, "eagle"),
+        ([f"model.{name}" for name in EAGLE], "eagle"),
+        (["fc.qweight", "fc.scales", *LAYER], "eagle"),
+        (EAGLE3, "eagle3"),
+        (["model.fc.weight", "model.layers.0.hidden_norm.weight", *LAYER], "eagle3"),
+        (LLAMA, "draft_model"),
+    ],
+)
 @pytest.mark.parametrize(
     "file",
     ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin.index.json"],
@@ -74,13 +74,13 @@ def test_a_head_is_known_by_its_weights_names_and_no_weights_are_opened(
     monkeypatch.setitem(sys.modules, "torch", None)
     (folder / "model.safetensors").write_bytes(b"not safetensors")
     (folder / "pytorch_model.bin").write_bytes(b"not a pickle")
-    (write_index if file.endswith("json") else write_header)(folder / file, names)
+    write_names(folder / file, names)
     assert drafter_method(str(folder), TARGET) == method
 
 
 def test_a_head_in_the_hubs_own_cache_is_known_by_its_weights(folder, monkeypatch):
     pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    write_header(folder / "model.safetensors", EAGLE)
+    write_names(folder / "model.safetensors", EAGLE)
     assert weight_names(str(folder)) == frozenset(EAGLE)
     monkeypatch.setattr(
         "huggingface_hub.try_to_load_from_cache",

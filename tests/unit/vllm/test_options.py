@@ -1,7 +1,10 @@
+"""What operators and requests may ask of adaspec, and what is said of anything else."""
+
 import dataclasses
 import pickle
 import subprocess
 import sys
+import types
 
 import pytest
 from refusals import refusal
@@ -9,7 +12,10 @@ from refusals import refusal
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
+from adaspec.vllm import plugin
+from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, limits_of
 from adaspec.vllm.options import read_options
+from adaspec.vllm.patching import ATTRIBUTE, SAMPLING_PARAMS
 
 
 def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_handed_on():
@@ -21,38 +27,30 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
-        ("mode", "sreve", "did you mean 'serve'"),
-        ("num_speculative_tokens", 129, "from 1 to 128"),
-        ("num_speculative_tokens", True, "from 1"),
-        ("policy", 7, "policy is 7"),
-        ("draft_method", "egale", "did you mean 'eagle'? (known: eagle, eagle3, mtp, draft_model"),
-        ("draft_method", "eagle", "a model as well"),
-        ("parallel_drafting", True, "does not go with"),
-        ("Trace-Dir", "x", "did you mean 'trace_dir'"),
-        ("modle", "x", "did you mean 'model'"),
-        ("", 1, "unknown key '' for method 'adaspec'. Known:"),
-        ("x" * 5000, 1, "xxx"),
-        (5, 1, "5 is no key"),
-        ("trace_dir", "a\0b", "one line"),
-        ("record_fraction", float("nan"), "0 to 1"),
-        ("max_trace_bytes", 1 << 63, "max_trace_bytes is"),
-        ("sampling", {"temperature": float("nan")}, "JSON"),
-        ("guard", "on", "true or false"),
-        ("max_drafted_tokens", 2.5, "from 1"),
-        ("log_decisions_per_s", -1, "0 to 1000"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(key, value, says):
-    said = refusal(ServingError, read_options, {"method": "adaspec", key: value})
-    assert says in said
-    assert len(said) < 600
-
-
-@pytest.mark.parametrize(
     ("config", "says"),
     [
+        ({"mode": "sreve"}, "did you mean 'serve'"),
+        ({"num_speculative_tokens": 129}, "from 1 to 128"),
+        ({"num_speculative_tokens": True}, "from 1"),
+        ({"policy": 7}, "policy is 7"),
+        (
+            {"draft_method": "egale"},
+            "did you mean 'eagle'? (known: eagle, eagle3, mtp, draft_model",
+        ),
+        ({"draft_method": "eagle"}, "a model as well"),
+        ({"parallel_drafting": True}, "does not go with"),
+        ({"Trace-Dir": "x"}, "did you mean 'trace_dir'"),
+        ({"modle": "x"}, "did you mean 'model'"),
+        ({"": 1}, "unknown key '' for method 'adaspec'. Known:"),
+        ({"x" * 5000: 1}, "xxx"),
+        ({5: 1}, "5 is no key"),
+        ({"trace_dir": "a\0b"}, "one line"),
+        ({"record_fraction": float("nan")}, "0 to 1"),
+        ({"max_trace_bytes": 1 << 63}, "max_trace_bytes is"),
+        ({"sampling": {"temperature": float("nan")}}, "JSON"),
+        ({"guard": "on"}, "true or false"),
+        ({"max_drafted_tokens": 2.5}, "from 1"),
+        ({"log_decisions_per_s": -1}, "0 to 1000"),
         ({"mode": "record"}, "trace_dir"),
         ({"record_fraction": 0.1}, "trace_dir"),
         ({"mode": "record", "trace_dir": "x", "record_fraction": 0}, "nothing is recorded"),
@@ -63,8 +61,10 @@ def test_what_is_wrong_is_said_in_one_line(key, value, says):
         ({"replicas": 2}, "unknown key 'replicas'"),
     ],
 )
-def test_what_does_not_go_together_is_refused(config, says):
-    assert says in refusal(ServingError, read_options, {"method": "adaspec", **config})
+def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says):
+    said = refusal(ServingError, read_options, {"method": "adaspec", **config})
+    assert says in said
+    assert len(said) < 600
 
 
 def test_a_worker_that_unpickles_options_imports_nothing_heavy():
@@ -78,3 +78,51 @@ def test_a_worker_that_unpickles_options_imports_nothing_heavy():
         "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], input=pickle.dumps(options), check=True)
+
+
+def asking(**extra_args):
+    return types.SimpleNamespace(extra_args=extra_args)
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "says"),
+    [
+        ({"adaspec": "of"}, "adaspec is 'of': give one of serve, off"),
+        ({"adaspec": ["off"]}, "give one of serve, off"),
+        ({"adaspec_cap": -1}, "give a whole number from 0 to 128"),
+        ({"adaspec_cap": 4.0}, "whole number"),
+        ({"adaspec_source": "splice"}, "give one of ngram, neural"),
+        ({"adaspec_soruce": "ngram"}, "did you mean 'adaspec_source'"),
+    ],
+)
+def test_what_a_request_asks_for_wrongly_is_said_in_one_line(extra_args, says):
+    assert says in refusal(ServingError, limits_of, "r", asking(**extra_args), 1.0)
+
+
+def test_a_fraction_of_the_requests_that_do_not_say_is_served():
+    served = [limits_of(f"r{at}", None, 0.25) is UNLIMITED for at in range(4000)]
+    assert served == [limits_of(f"r{at}", None, 0.25) is UNLIMITED for at in range(4000)]
+    assert 900 < sum(served) < 1100
+    assert limits_of("r", None, 0.0) is NOTHING
+    assert limits_of("r", asking(adaspec="serve"), 0.0) is UNLIMITED
+    assert limits_of("r", asking(adaspec="off"), 1.0) is NOTHING
+
+
+def test_wrong_arguments_are_refused_where_adaspec_serves_and_there_alone():
+    class Params:
+        def __init__(self, **extra_args):
+            self.extra_args = extra_args
+
+        def verify(self, model_config, speculative_config, tokenizer=None):
+            if model_config is None:
+                raise ValueError("vLLM's own")
+
+    plugin.patch(SAMPLING_PARAMS, types.SimpleNamespace(SamplingParams=Params))
+    ours = types.SimpleNamespace(**{ATTRIBUTE: object()})
+    Params(adaspec="off", other=3).verify("model", ours)
+    Params(adaspec="of").verify("model", object(), tokenizer=None)
+    for configs, named in ((("model", ours), {}), (("model",), {"speculative_config": ours})):
+        with pytest.raises(Exception, match="adaspec is 'of'"):
+            Params(adaspec="of").verify(*configs, **named)
+    with pytest.raises(ValueError, match="vLLM's own"):
+        Params(adaspec="of").verify(None, ours)

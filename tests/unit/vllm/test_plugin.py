@@ -1,18 +1,24 @@
-"""The plug-in's own module: standard library alone, and harmless where nobody asks for it."""
+"""The plug-in's own module: standard library alone, and harmless where nobody asks for it.
+
+Whatever of vLLM is patched, called or read is looked at before anything is served.
+"""
 
 import os
 import sys
 import types
 
 import pytest
+from refusals import refusal
 
 from adaspec.errors import ServingError
-from adaspec.vllm import plugin
+from adaspec.vllm import compatibility, plugin
+from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.patching import (
     ATTRIBUTE,
     ENGINE_ARGS,
     FORCED_VARIABLE,
     RUNNER,
+    RUNNER_V2,
     SERVE_COMMAND,
     V2_VARIABLE,
 )
@@ -40,7 +46,9 @@ def test_a_module_is_patched_as_it_is_imported_and_not_before(module):
     assert seen == ["old", sys.modules[module]]
 
 
-def fake_vllm(config):
+def patched(config):
+    """A module of vLLM's, patched, whose engines have this config."""
+
     class EngineArgs:
         def __init__(self):
             self.speculative_config = config
@@ -48,15 +56,19 @@ def fake_vllm(config):
         def create_speculative_config(self, target_model_config, target_parallel_config):
             return "vLLM's own"
 
-    return types.SimpleNamespace(EngineArgs=EngineArgs)
+    module = types.SimpleNamespace(EngineArgs=EngineArgs)
+    plugin.patch(ENGINE_ARGS, module)
+    return module
 
 
 @pytest.mark.parametrize("config", [None, {"method": "ngram"}, {"model": "x"}])
-def test_a_vllm_that_does_not_ask_is_left_alone_even_if_adaspec_is_broken(config, monkeypatch):
+def test_an_adaspec_that_is_broken_is_loud_where_it_is_asked_for_alone(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "adaspec.vllm.configuration", None)
-    module = fake_vllm(config)
-    plugin.patch(ENGINE_ARGS, module)
-    assert module.EngineArgs().create_speculative_config(None, None) == "vLLM's own"
+    made = patched(config).EngineArgs()
+    assert made.create_speculative_config(None, None) == "vLLM's own"
+    made.speculative_config = {"method": "adaspec"}
+    with pytest.raises(ImportError, match=r"method 'adaspec' was asked for.*adaspec doctor"):
+        made.create_speculative_config(None, None)
 
 
 @pytest.mark.parametrize(
@@ -69,23 +81,13 @@ def test_a_vllm_that_does_not_ask_is_left_alone_even_if_adaspec_is_broken(config
     ],
 )
 def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, monkeypatch):
-    for name in (V2_VARIABLE, FORCED_VARIABLE):
+    names = (V2_VARIABLE, FORCED_VARIABLE)
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
-    module = fake_vllm(None)
-    plugin.patch(ENGINE_ARGS, module)
-    module.EngineArgs().create_speculative_config(None, None)
-    names = (V2_VARIABLE, FORCED_VARIABLE)
+    patched(None).EngineArgs().create_speculative_config(None, None)
     assert {name: os.environ[name] for name in names if name in os.environ} == after
-
-
-def test_a_broken_adaspec_that_is_asked_for_is_loud(monkeypatch):
-    monkeypatch.setitem(sys.modules, "adaspec.vllm.configuration", None)
-    module = fake_vllm({"method": "adaspec"})
-    plugin.patch(ENGINE_ARGS, module)
-    with pytest.raises(ImportError, match=r"method 'adaspec' was asked for.*adaspec doctor"):
-        module.EngineArgs().create_speculative_config(None, None)
 
 
 def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
@@ -102,8 +104,7 @@ def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
 
 
 def test_nothing_is_patched_twice_and_what_is_not_there_not_at_all():
-    module = fake_vllm(None)
-    plugin.patch(ENGINE_ARGS, module)
+    module = patched(None)
     once = module.EngineArgs.create_speculative_config
     plugin.patch(ENGINE_ARGS, module)
     assert module.EngineArgs.create_speculative_config is once
@@ -141,7 +142,50 @@ def test_vllm_serve_ends_in_one_line_where_adaspec_refuses(capsys, tmp_path, mon
 
     assert "did you mean 'model'" in line(method="adaspec", modle="x")
     assert "model './gone': there is no such folder" in line("./gone", method="adaspec")
+    assert "./gone: neither a folder nor a shipped" in line(method="adaspec", policy="./gone")
     assert not started
     assert line("late", method="adaspec") == "adaspec: error: refused later\n"
     ServeSubcommand().cmd(types.SimpleNamespace(model="./gone", speculative_config=None))
     assert len(started) == 2
+
+
+MADE = types.SimpleNamespace(input_batch=types.SimpleNamespace(req_ids=[]))
+DRAFTER = types.SimpleNamespace(max_model_len=100)
+
+
+def test_whatever_is_patched_is_looked_at():
+    looked_at = {
+        *compatibility.FUNCTIONS_V1,
+        *compatibility.FUNCTIONS_V2,
+        *compatibility.FUNCTIONS_OF_SERVERS,
+    }
+    patched = {f"{module}:{name}" for module, names in plugin.PATCHES.items() for name in names}
+    manager = f"{RUNNER_V2}:maybe_create_adaptive_verification_manager"
+    assert manager in patched  # it is looked at where it is defined
+    assert patched - looked_at == {manager}
+
+
+@pytest.mark.parametrize(
+    ("functions", "runner", "drafter", "says"),
+    [
+        ({"json:dumps": ("obj", "indent"), "json:JSONEncoder.encode": ()}, MADE, DRAFTER, None),
+        ({}, MADE, None, None),
+        ({"json:dumps": ("obj", "gap")}, MADE, None, "json.dumps lacks the parameter gap"),
+        ({"json:JSONEncoder.gone": ()}, MADE, None, "json.JSONEncoder.gone is missing"),
+        ({"json.gone:dumps": ()}, MADE, None, "json.gone.dumps is missing"),
+        ({}, object(), None, "object has no 'input_batch.req_ids'"),
+        ({}, MADE, object(), "object has no 'max_model_len'"),
+    ],
+)
+def test_what_is_otherwise_is_named_as_the_server_starts(
+    monkeypatch, functions, runner, drafter, says
+):
+    monkeypatch.setattr(compatibility, "installed_version", lambda: "0.40.0")
+    monkeypatch.setattr(compatibility, "RUNNER_ATTRIBUTES", ("input_batch.req_ids",))
+    monkeypatch.setattr(compatibility, "DRAFTER_ATTRIBUTES", ("max_model_len",))
+    monkeypatch.setattr(compatibility, "FUNCTIONS_V1", functions)
+    if says is None:
+        check_runner(runner, drafter)
+        return
+    line = refusal(ServingError, check_runner, runner, drafter)
+    assert line.startswith(f"vLLM 0.40.0 is not as adaspec knows it: {says}")

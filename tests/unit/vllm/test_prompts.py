@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 from refusals import refusal
@@ -14,13 +15,10 @@ def written(tmp_path, *records):
 
 
 def test_text_messages_and_tokens_are_prompts(tmp_path):
-    class Tokenizer:
-        def encode(self, text, add_special_tokens=True):
-            return [1] * add_special_tokens + [len(text)]
-
-        def apply_chat_template(self, messages, **_):
-            return "".join(each["content"] for each in messages)
-
+    tokenizer = SimpleNamespace(
+        encode=lambda text, add_special_tokens=True: [1] * add_special_tokens + [len(text)],
+        apply_chat_template=lambda messages, **_: "".join(each["content"] for each in messages),
+    )
     chat = [{"role": "user", "content": "hello"}]
     prompts = read_prompts(
         written(
@@ -31,7 +29,7 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
         )
     )
     assert [each.key for each in prompts] == [("mine", "0"), ("chat", "a"), ("mine", "1")]
-    assert [each.tokens(Tokenizer()) for each in prompts] == [[1, 3], [5], [4, 5]]
+    assert [each.tokens(tokenizer) for each in prompts] == [[1, 3], [5], [4, 5]]
     assert prompts[2].max_tokens == 7
 
 
@@ -46,14 +44,11 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
         ({"messages": ["a"]}, "not a list of objects"),
         ({"text": "a", "max_tokens": 0}, "max_tokens is 0"),
         ({"text": "a", "id": ""}, "'id' is ''"),
+        ({"text": "b", "id": "x"}, "mine.jsonl line 1"),  # which has the same name
     ],
 )
 def test_what_is_no_prompt_is_named_by_its_line(tmp_path, record, says):
-    said = refusal(TraceError, read_prompts, written(tmp_path, {"text": "fine"}, record))
+    path = written(tmp_path, {"text": "fine", "id": "x"}, record)
+    said = refusal(TraceError, read_prompts, path)
     assert says in said
     assert "mine.jsonl line 2" in said
-
-
-def test_two_prompts_of_one_name_are_refused(tmp_path):
-    with pytest.raises(TraceError, match=r"stands already in .*line 1"):
-        read_prompts(written(tmp_path, {"text": "a", "id": "x"}, {"text": "b", "id": "x"}))

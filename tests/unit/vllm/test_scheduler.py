@@ -1,31 +1,174 @@
-"""How long the drafts are that an engine on V2 schedules."""
+"""The scheduler times its steps, says how long drafts are, and sends along the guard's state and
+the mode that a file names while the engine serves.
+"""
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
 
 from adaspec.policy.guard import HOLD, PLAN
-from adaspec.vllm.guarding import ATTRIBUTE, Guarded
-from adaspec.vllm.scheduler import LENGTH, following
+from adaspec.vllm import mode_file
+from adaspec.vllm.events import Fault
+from adaspec.vllm.guarding import ATTRIBUTE, Guarded, TimedSteps, state_of
+from adaspec.vllm.mode_file import WORDS, ModeFile, Told
+from adaspec.vllm.options import MODES
+from adaspec.vllm.scheduler import LENGTH, follow, following
 
 LONGEST = 48
 
 
 class Scheduler:
-    """As much of vLLM's as is followed."""
+    """As much of vLLM's as is followed, with steps of a number of requests that decode."""
 
     max_num_scheduled_tokens = 8192
+
+    def __init__(self, rows=4):
+        self.requests = {f"r{at}": SimpleNamespace(num_computed_tokens=100) for at in range(rows)}
+        self.unfinished = True
+
+    def schedule(self, drafted=0, prompt=0):
+        tokens = dict.fromkeys(self.requests, 1 + drafted)
+        if prompt:
+            tokens["r0"] = prompt
+        step = SimpleNamespace(
+            num_scheduled_tokens=tokens,
+            total_num_scheduled_tokens=sum(tokens.values()),
+            scheduled_spec_decode_tokens={name: [7] * drafted for name in tokens if drafted},
+            num_spec_tokens_to_schedule=5,
+        )
+        self._update_after_schedule(step)
+        return step
 
     def _update_after_schedule(self, scheduler_output):
         pass
 
     def update_from_output(self, scheduler_output, model_runner_output):
-        pass
+        return "updated"
+
+    def has_unfinished_requests(self):
+        return self.unfinished
+
+
+class Hearing:
+    """A guard that notes what it is told."""
+
+    switches = 0
+
+    def __init__(self):
+        self.decided, self.noted, self.interrupted, self.state = [], [], 0, "plan"
+
+    def decide(self, rows, context_tokens, prompt_tokens):
+        self.decided.append((rows, context_tokens, prompt_tokens))
+        return SimpleNamespace(state=self.state, number=len(self.decided))
+
+    def note(self, decision, seconds, tokens, emitting):
+        self.noted.append((decision.number, seconds, tokens, emitting))
+
+    def rates(self, decision):
+        return 2.0, 1.0
+
+    def interrupt(self):
+        self.interrupted += 1
+
+
+def output_of(*counts):
+    return SimpleNamespace(sampled_token_ids=[[1] * count for count in counts])
+
+
+@pytest.fixture
+def made():
+    """A guarded scheduler, its guard, and what its clock says."""
+    scheduler, guard = following(Scheduler)(), Hearing()
+    clock = SimpleNamespace(now_s=0.0, serves=True)
+    scheduler.adaspec_timed = TimedSteps(
+        scheduler, guard, lambda: clock.serves, lambda: clock.now_s
+    )
+    return scheduler, guard, clock
+
+
+def test_a_step_takes_from_the_output_before_its_own_to_its_own(made):
+    scheduler, guard, clock = made
+    for _ in range(3):
+        step = scheduler.schedule(drafted=2)
+        clock.now_s += 2.0
+        assert scheduler.update_from_output(step, output_of(1, 3, 2, 1)) == "updated"
+        clock.now_s += 0.5  # what the host does between steps
+    assert guard.noted == [(1, 2.0, 7, 4), (2, 2.5, 7, 4), (3, 2.5, 7, 4)]
+    assert guard.decided == [(4, 400, 0)] * 3
+
+
+def test_a_pause_without_requests_is_nobodys_time(made):
+    scheduler, guard, clock = made
+    step = scheduler.schedule()
+    clock.now_s += 1.0
+    scheduler.unfinished = False
+    scheduler.update_from_output(step, output_of(1))
+    clock.now_s += 1000.0
+    scheduler.unfinished = True
+    step = scheduler.schedule()
+    clock.now_s += 1.0
+    scheduler.update_from_output(step, output_of(1))
+    assert [seconds for _, seconds, *_ in guard.noted] == [1.0, 1.0]
+
+
+def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
+    scheduler, guard, clock = made
+    step = scheduler.schedule(drafted=3, prompt=50)
+    scheduler.schedule(drafted=3)
+    scheduler.update_from_output(step, output_of(0, 4, 1, 2))
+    assert guard.noted == [(1, 0.0, 7, 3)]
+    clock.serves = False
+    assert getattr(scheduler.schedule(), ATTRIBUTE) is None
+    assert guard.interrupted == 1
+    clock.serves = True
+    assert [prompt for *_, prompt in guard.decided] == [46, 0]
+    guard.state = "hold"
+    step = pickle.loads(pickle.dumps(scheduler.schedule()))
+    assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
+    assert state_of(getattr(step, ATTRIBUTE)) == "hold"
+    assert state_of(None) == "plan"
+
+
+def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
+    scheduler, guard, _ = made
+    guard.note = None
+    scheduler.update_from_output(scheduler.schedule(), output_of(1))
+    steps, faults = [], []
+    observers = SimpleNamespace(
+        notify=lambda name, *facts: faults.extend(facts if name == "fault" else ())
+    )
+    session = SimpleNamespace(
+        observers=observers,
+        drift=SimpleNamespace(step=lambda: None),
+        breaker=SimpleNamespace(off=False),
+    )
+    for _ in range(3):
+        steps.append(scheduler.schedule())
+        scheduler.update_from_output(steps[-1], output_of(1))
+        follow(session, steps[-1])
+        assert session.guard_state == "plan"
+    assert "not callable" in getattr(steps[0], ATTRIBUTE).problem
+    assert faults == [Fault("guard", False)]
+    assert caplog.text.count("the guard failed") == 1
+
+
+def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have_ended(made):
+    scheduler, guard, clock = made
+    flying = [scheduler.schedule()]
+    for _ in range(3):
+        flying.append(scheduler.schedule())
+        clock.now_s += 2.0
+        scheduler.update_from_output(flying.pop(0), output_of(1, 1, 1, 1))
+    assert guard.noted == [(1, 2.0, 4, 4), (2, 2.0, 4, 4), (3, 2.0, 4, 4)]
+    for _ in range(100):  # outputs that never come are forgotten
+        scheduler.schedule()
+    assert len(scheduler.adaspec_timed._in_flight) <= 16
 
 
 @pytest.fixture
 def scheduled():
-    """Schedules a step of so many requests by the guard's state; how long its drafts are."""
+    """Schedules a step of so many requests on V2 by the guard's state; how long its drafts are."""
     scheduler = following(Scheduler)()
     scheduler.adaspec_sets_length = True
 
@@ -41,15 +184,59 @@ def scheduled():
     return schedule
 
 
-def test_drafts_leave_half_of_a_step_to_prompts(scheduled):
+def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_says(scheduled):
     for running, length in ((0, LONGEST), (1, LONGEST), (64, LONGEST), (128, 31), (256, 15)):
         assert scheduled(running) == length
         assert running * (1 + length) <= 4096
     assert scheduled(5000) == 0
-
-
-def test_they_are_as_long_as_the_worker_says_unless_speculation_is_held_off(scheduled):
     assert scheduled(4, told=6) == 6
     assert scheduled(4) == 6
     assert scheduled(256, told=30) == 15
     assert scheduled(4, HOLD) == 0
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(mode_file, "PERIOD_S", 0.0)
+    return tmp_path / "mode"
+
+
+def test_what_the_file_says_holds_from_the_next_look_on(path, monkeypatch):
+    assert set(WORDS) < set(MODES)
+    path.write_text("shadow\n")
+    file = ModeFile(str(path), "serve")
+    assert file.read() == Told("shadow", "")
+    for word in ("off", " serve ", "shadow"):
+        path.write_text(word)
+        assert file.read() == Told(word.strip(), "")
+        assert file.read() == Told(word.strip(), "")
+    monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
+    file.read()
+    path.write_text("off")
+    assert file.read().mode == "shadow"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        *((word, "write serve, shadow, off") for word in ("", "sha", "SERVE", "record", "\0")),
+        *((word, "write serve, shadow, off") for word in ("serve\noff", "x" * 5000)),
+        (None, "No such file"),
+    ],
+)
+def test_what_says_no_mode_keeps_the_mode_and_is_told_once(path, caplog, content, says):
+    path.write_text("shadow")
+    file = ModeFile(str(path), "serve")
+    file.read()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    told = file.read()
+    assert told.mode == "shadow"
+    assert told.problem.isprintable()
+    assert says in told.problem
+    assert file.read() == Told("shadow", "")
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    path.write_text("off")
+    assert file.read() == Told("off", "")

@@ -1,4 +1,6 @@
-"""Whatever the disk does, nothing is raised and every row is counted."""
+"""What a server records: whatever the disk does, nothing is raised and every row is counted; which
+trace is gone on with; and what becomes of a request's drafts and its name.
+"""
 
 import os
 import shutil
@@ -8,12 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from adaspec.errors import ServingError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
+from adaspec.trace.soundness import check_request
+from adaspec.trace.writer import TraceWriter
+from adaspec.vllm.request_record import SERVED, RequestRecord, engine_id, trace_key
 from adaspec.vllm.trace_output import TraceOutput, folder_bytes
+from adaspec.vllm.tracing import check_can_continue
 
 LOGGED = Manifest(kind="logged")
+MANIFEST = Manifest(kind="dense", target="models/target")
+CAP = 3
+PROMPT = np.array([1, 2], np.int32)
+OUTPUT = np.array([5, 6, 7, 8], np.int32)
 
 
 def step(at):
@@ -71,3 +82,75 @@ def test_the_limit_holds_whatever_lay_there_before(tmp_path, kind):
     kept = len(list(reader.requests() if kind == "dense" else reader.steps()))
     assert 0 < kept < 400
     assert lost == {"limit": 400 - kept}
+
+
+def write_trace(folder):
+    with TraceWriter(folder, MANIFEST) as writer:
+        tokens = np.arange(4, dtype=np.int32)
+        writer.add(Request("chat", "0", prompt_tokens=tokens, output_tokens=tokens))
+
+
+def test_a_trace_of_the_same_making_is_gone_on_with(tmp_path):
+    check_can_continue(tmp_path / "none yet", MANIFEST)
+    check_can_continue(tmp_path, MANIFEST)
+    write_trace(tmp_path / "trace")
+    check_can_continue(tmp_path / "trace", MANIFEST)
+    with TraceWriter(tmp_path / "trace", MANIFEST, append=True):
+        pass
+
+
+def test_what_a_killed_writer_left_in_an_empty_folder_is_in_nobodys_way(tmp_path):
+    (tmp_path / ".manifest.json.0a1b2c3d.unfinished").write_text("{")
+    check_can_continue(tmp_path, MANIFEST)
+    write_trace(tmp_path)
+    assert TraceReader(tmp_path).warnings == []
+
+
+def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
+    write_trace(tmp_path / "trace")
+    with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
+        check_can_continue(tmp_path / "trace", replace(MANIFEST, target="other"))
+    with (
+        TraceWriter(tmp_path / "trace", MANIFEST, append=True),
+        pytest.raises(ServingError, match="another process is recording into it"),
+    ):
+        check_can_continue(tmp_path / "trace", MANIFEST)
+    with pytest.raises(ServingError, match="give an empty folder"):
+        check_can_continue(tmp_path, MANIFEST)
+
+
+def drafted(*drafts):
+    """The record of a request with these drafts at positions 1, 2, .."""
+    made = RequestRecord("w", "7", PROMPT, recorded=True, max_tokens=4)
+    for position, draft in enumerate(drafts, 1):
+        tokens = np.array(draft, np.int32)
+        made.drafts[position] = tokens, np.zeros((len(tokens), 3), np.float32)
+    return made
+
+
+def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
+    drafts = [[6, 7, 8], [7, 9, 8], [9, 9, 9], [1, 2, 3]]
+    made = drafted(*drafts).dense_row(OUTPUT, CAP)
+    assert made.neural_accepted.tolist() == [-1, 3, 1, 0]
+    assert made.output_tokens.tolist() == OUTPUT.tolist()
+    assert made.drafted_tokens[1:].tolist() == drafts[:3]
+    assert made.is_cut_off
+    manifest = Manifest(kind="dense", neural_cap=CAP, draft_cap=CAP, confidences=CONFIDENCES)
+    check_request(made, manifest, "here")
+
+
+@pytest.mark.parametrize("drafts", [[[6, 7, 8]] * 2, [[6, 7, 8], [7], [8, 9, 9]]])
+def test_a_missed_position_or_a_draft_that_ended_early_makes_no_dense_row(drafts):
+    assert drafted(*drafts).dense_row(OUTPUT, CAP) is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "id"), [("chat", "7"), ("a:b", "c/d e"), ("ü%", "::"), ("x", "1_2")]
+)
+@pytest.mark.parametrize("around", ["{}", "{}-1a2b3c4d", "cmpl-{}-0-1a2b3c4d", "2_{}-1a2b"])
+def test_a_name_survives_what_an_engine_puts_around_it(workload, id, around):
+    assert trace_key(around.format(engine_id(workload, id))) == (workload, id)
+
+
+def test_a_request_without_a_name_goes_by_the_engines():
+    assert trace_key("cmpl-1a2b-0") == (SERVED, "cmpl-1a2b-0")

@@ -1,4 +1,9 @@
-"""What is drafted and verified, against exhaustive search, on curves that are given."""
+"""What the planner computes.
+
+What is drafted and verified, against exhaustive search, on curves that are given; how predictions
+are recalibrated, slowly by few drafts, whatever their length, and by many; and whether the neural
+drafter runs, by the table, and by what its drafts are worth.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +28,26 @@ from adaspec.policy.planner.budget import (
     ranked_budget,
 )
 from adaspec.policy.planner.choose import extended, offer, wanted
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, State
-from adaspec.predict.tables import no_tables
+from adaspec.policy.planner.forwards import (
+    count_pause,
+    forwards_at,
+    forwards_table,
+    new_drafter,
+    note_gain,
+)
+from adaspec.policy.planner.learning import factor_of, update_record
+from adaspec.policy.planner.state import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    NEURAL,
+    NGRAM,
+    State,
+    new_state,
+)
 
 CAP = 6
-MODEL = random_model(0, no_tables(), evidence=False)
+MODEL = random_model(0, evidence=False)
 SEEDS = st.integers(0, 1 << 32)
 
 
@@ -74,7 +94,9 @@ def drafts(pinned: Pinned, row: int, count: int) -> list[tuple[int, int]]:
 
 @settings(max_examples=200, deadline=None)
 @given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
-def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, price):
+def test_every_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_source_does(
+    seed, count, price
+):
     pinned, state = filled(np.random.default_rng(seed), 3, price)
     neural, ngram = np.zeros((2, 3), np.int32)
     wanted(pinned.address, count, neural, ngram)
@@ -85,14 +107,6 @@ def test_every_row_takes_the_draft_that_is_worth_most_at_a_price(seed, count, pr
 
         best = max(worth(draft) for draft in drafts(pinned, row, count))
         assert worth((int(neural[row]), int(ngram[row]))) == pytest.approx(best, abs=1e-12)
-
-
-@settings(max_examples=100, deadline=None)
-@given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
-def test_a_draft_goes_as_far_as_its_source_and_no_likely_token_is_left_out(seed, count, price):
-    pinned, state = filled(np.random.default_rng(seed), 3, price)
-    neural, ngram = np.zeros((2, 3), np.int32)
-    wanted(pinned.address, count, neural, ngram)
     before = np.stack([neural, ngram], 1).copy()
     extended(pinned.address, count, neural, ngram)
     offer(pinned.address, neural, ngram)
@@ -116,9 +130,11 @@ def offers(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]
     return table, lengths
 
 
-@settings(max_examples=200, deadline=None)
-@given(SEEDS, st.integers(1, 3), st.floats(0.01, 5), st.integers(0, 30))
-def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, rate, reading):
+@settings(max_examples=300, deadline=None)
+@given(SEEDS, st.integers(1, 3), st.floats(0.01, 5), st.integers(0, 30), st.integers(0, 19))
+def test_the_likeliest_tokens_fit_a_budget_and_the_best_of_all_prefixes_fit_the_best_one(
+    seed, rows, rate, reading, any_room
+):
     rng = np.random.default_rng(seed)
     costs = random_cost(rng).constants()
     table, lengths = offers(rng, rows)
@@ -131,29 +147,24 @@ def test_the_budget_and_what_fits_it_are_the_best_of_all_prefixes(seed, rows, ra
     best = max(
         worth(chosen) for chosen in itertools.product(*(range(length + 1) for length in lengths))
     )
-    rank(batch_state, table, lengths)
-    room = ranked_budget(batch_state, costs, rate, rows + reading)
-    cut = lengths.copy()
-    keep_likeliest(batch_state, table, cut, room)
-    assert cut.sum() == room
-    assert worth(cut) == pytest.approx(best, abs=1e-9)
 
+    def cut_to(room):
+        cut = lengths.copy()
+        keep_likeliest(batch_state, table, cut, room)
+        assert cut.sum() == min(room, lengths.sum())
+        return cut
 
-@settings(max_examples=200, deadline=None)
-@given(SEEDS, st.integers(1, 4), st.integers(0, 25))
-def test_the_likeliest_tokens_fit_a_budget_and_the_last_of_them_is_the_price(seed, rows, room):
-    rng = np.random.default_rng(seed)
-    table, lengths = offers(rng, rows)
-    batch_state = new_batch_state(rows, CAP)
     rank(batch_state, table, lengths)
-    cut = lengths.copy()
-    keep_likeliest(batch_state, table, cut, room)
-    assert cut.sum() == min(room, lengths.sum())
+    best_room = ranked_budget(batch_state, costs, rate, rows + reading)
+    assert best_room <= lengths.sum()
+    assert worth(cut_to(best_room)) == pytest.approx(best, abs=1e-9)
+    cut = cut_to(any_room)
     kept = np.concatenate([table[row, : cut[row]] for row in range(rows)])
     out = np.concatenate([table[row, cut[row] : lengths[row]] for row in range(rows)])
     assert kept.min(initial=np.inf) >= out.max(initial=0.0)
+    # The price is the last of them.
     price = float(batch_state.step["price"][0])
-    assert price == (0.0 if not len(out) else kept.min() if room else out.max())
+    assert price == (0.0 if not len(out) else kept.min() if any_room else out.max())
 
 
 def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> None:
@@ -182,3 +193,97 @@ def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
         assert best_budget(costs, rate, 2, few, 3, 2.0) == best_budget(
             costs, rate, 2, doubled, 6, 1.0
         )
+
+
+@pytest.fixture
+def state() -> State:
+    made = new_state([MODEL], 4)
+    made.record["factor"] = 1.0
+    return made
+
+
+def test_one_long_draft_that_fails_does_not_end_copying_and_many_halve_it(state: State) -> None:
+    update_record(state, NGRAM, 6.0, 0.0, 1)
+    assert factor_of(state, NGRAM) > 0.8
+    assert factor_of(state, NEURAL) == 1.0
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        update_record(state, NGRAM, 4.0, float(rng.choice([0.0, 4.0])), 2)
+    assert factor_of(state, NGRAM) == pytest.approx(0.52, abs=0.06)
+
+
+def test_a_source_that_brings_more_than_was_expected_gains_little(state: State) -> None:
+    for _ in range(200):
+        update_record(state, NEURAL, 1.0, 2.0, 2)
+    assert factor_of(state, NEURAL) == pytest.approx(1.15)
+
+
+def test_a_source_that_rests_for_days_is_taken_at_its_word_again(state: State) -> None:
+    update_record(state, NGRAM, 60.0, 0.0, 40)
+    assert factor_of(state, NGRAM) < 0.5
+    # What is left of its record fades below the least number that there is.
+    state.record["expected"] *= 1e-290
+    state.record["drafts"] *= 1e-290
+    for _ in range(90_000):
+        update_record(state, NGRAM, 0.0, 0.0, 0)
+    assert state.record["expected"][NGRAM] < 1e-300
+    assert factor_of(state, NGRAM) == 1.0
+
+
+ROWS, TOKENS, COST = 8, 2.0, 0.25
+
+
+def run(drafter, gain, steps):
+    """Take in steps in which a row gains so much; how many of them ran the drafter."""
+    ran = 0
+    for _ in range(steps):
+        if drafter["pause"][0] > 0:
+            count_pause(drafter, ROWS)
+            continue
+        ran += 1
+        note_gain(drafter, gain, COST, TOKENS, ROWS, ROWS)
+    return ran
+
+
+def test_forwards_between_two_loads_of_the_table_are_interpolated():
+    table = forwards_table({1: 4, 16: 2, 64: 0})
+    assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]
+
+
+def test_a_drafter_that_pays_is_never_paused_nor_is_one_in_doubt():
+    for gain in (2 * COST, COST, COST - 0.03 * TOKENS):
+        drafter = new_drafter()
+        assert run(drafter, gain, 5000) == 5000
+
+
+def test_a_drafter_that_never_pays_is_hardly_ever_run():
+    drafter = new_drafter()
+    early, later = run(drafter, 0.0, 4000), run(drafter, 0.0, 40_000)
+    assert early / 4000 < 0.15
+    assert 0 < later / 40_000 < 0.02
+
+
+def test_a_drafter_that_pays_again_runs_on_after_the_next_trial_and_pauses_are_short_again():
+    drafter = new_drafter()
+    first = drafter["next_pause"][0]
+    run(drafter, 0.0, 30_000)
+    assert drafter["next_pause"][0] > first
+    run(drafter, 2 * COST, 12_000)
+    assert drafter["next_pause"][0] == first
+    assert run(drafter, 2 * COST, 1000) == 1000
+
+
+def test_a_few_bad_steps_pause_nothing():
+    drafter = new_drafter()
+    rng = np.random.default_rng(0)
+    for gain in rng.choice([0.0, 4 * COST], 5000):  # twice what it takes on average
+        note_gain(drafter, gain, COST, TOKENS, 1, 1)
+    assert drafter["pause"][0] == 0
+
+
+def test_a_drafter_that_few_hold_is_judged_once_they_stay_few():
+    drafter, steps = new_drafter(), 0
+    while drafter["pause"][0] == 0:
+        note_gain(drafter, 0.1 * COST, COST, TOKENS, ROWS, 1)
+        steps += 1
+    assert 500 < steps < 2000  # most of them while more might have taken it
