@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stand_in import write_stand_in
 
 COMPARE = Path(__file__).parents[2] / "eval" / "servers" / "compare.py"
 STAND_IN = """
@@ -60,11 +61,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def compare(tmp_path):
     """Runs a comparison of `none` and `mine` at two loads, where vLLM is a stand-in."""
-    cli = tmp_path / "stand-in" / "vllm" / "entrypoints" / "cli" / "main.py"
-    cli.parent.mkdir(parents=True)
-    for folder in list(cli.parents)[:3]:
-        (folder / "__init__.py").touch()
-    cli.write_text(STAND_IN)
+    write_stand_in(tmp_path / "stand-in", STAND_IN)
     for name, text in (("transformers", TRANSFORMERS), ("pandas", "")):
         (tmp_path / "stand-in" / f"{name}.py").write_text(text)
     metadata = tmp_path / "stand-in" / "vllm-0.32.0.dist-info" / "METADATA"
