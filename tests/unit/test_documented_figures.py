@@ -130,9 +130,3 @@ def test_a_measured_number_is_seen_and_a_count_is_none():
         assert list(numbers(f"It is {text} here.")) == [text]
     for text in ("24 tokens", "section 1.", "1 to 32 tokens", "8 such steps"):
         assert list(numbers(f"It is {text} here.")) == []
-
-
-def test_a_wrong_number_is_noticed():
-    document = {"rows": [{"policy": "a", "batch": 8, "lift": 0.0761}]}
-    assert as_written(follow(document, ["rows", "a", "lift"]), "+7.6%") == "+7.6%"
-    assert as_written(follow(document, ["rows", "8", "lift"]), "+7.7%") != "+7.7%"
