@@ -37,11 +37,6 @@ def shipped(place):
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def metadata(wheel):
-    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
-    return wheel.read(name).decode()
-
-
 def test_the_package_and_its_policies_are_in_the_wheel_whole_and_nothing_else(wheel):
     names = set(wheel.namelist())
     patterns = ("adaspec/**/*.py", "adaspec/**/*.html", "adaspec/**/*.js")
@@ -68,9 +63,10 @@ def test_the_wheel_carries_its_licence_and_the_command_and_asks_for_neither_vllm
     assert any(name.endswith("LICENSE") for name in wheel.namelist())
     (points,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     assert "adaspec = adaspec.cli.main:main" in wheel.read(points).decode()
+    (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     core = [
         line.removeprefix("Requires-Dist: ").lower()
-        for line in metadata(wheel).splitlines()
+        for line in wheel.read(metadata).decode().splitlines()
         if line.startswith("Requires-Dist:") and "extra ==" not in line
     ]
     assert core
