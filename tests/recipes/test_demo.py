@@ -1,48 +1,24 @@
 """The demo's last part and vLLM's installation, run where something is lacking."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need, path_with, run_python
 from stand_in import write_stand_in
 
 from adaspec.trace.schema import LoggedStep
 
-CHECKOUT = Path(__file__).parents[2]
-SERVE = CHECKOUT / "eval" / "serve_demo.py"
-READY = "serve_demo.check_engine = serve_demo.check_room = lambda _: None"
-"""As if vLLM were installed, and room for it there."""
-
-pytestmark = pytest.mark.skipif(
-    not SERVE.is_file(), reason="needs eval/, which a source distribution leaves out"
-)
+need("eval")
 
 
-def start(folder, setting, *more):
+def serve(folder, setting, *more):
+    """Run the last part of the demo where `setting` was run before."""
     words = ["--policy", folder / "policy", "--cost", folder / "cost.json"]
     words += ["--target", folder / "models" / "target", "--log", folder / "server.log", *more]
     code = f"import sys, serve_demo\n{setting}\nsys.exit(serve_demo.main())"
-    known = (folder / "stand-in", CHECKOUT, SERVE.parent, os.environ.get("PYTHONPATH", ""))
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, known))},
-        # Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-def serve(*words):
-    process = start(*words)
-    said = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, *said)
+    path = path_with(folder / "stand-in", CHECKOUT / "eval")
+    return run_python("-c", code, *words, PYTHONPATH=path).stdout
 
 
 WITHOUT_VLLM = "sys.modules['vllm'] = None"
@@ -61,9 +37,8 @@ FULL = "serve_demo.check_engine = lambda _: None; serve_demo.MEMORY_BYTES = 0; "
 def test_what_stands_in_the_way_is_said_in_the_last_line_and_leaves_nothing(
     tmp_path, setting, said, words
 ):
-    done = serve(tmp_path, setting, "--said", said, "--meanwhile", "echo judged")
-    assert done.returncode == 0, done.stderr
-    first, *_, last = done.stdout.splitlines()
+    out = serve(tmp_path, setting, "--said", said, "--meanwhile", "echo judged")
+    first, *_, last = out.splitlines()
     assert first == "judged"
     assert all(word in last for word in words), last
     assert not (tmp_path / "models").exists()
@@ -101,14 +76,6 @@ HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-@pytest.fixture
-def stand_in(tmp_path):
-    """Makes a vLLM whose server runs some code; the target is there."""
-    (tmp_path / "models" / "target").mkdir(parents=True)
-    begins = "import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n"
-    return lambda code: write_stand_in(tmp_path / "stand-in", begins + code)
-
-
 def is_over(log):
     """Whether the server with this log has ended."""
     try:
@@ -118,13 +85,14 @@ def is_over(log):
     return False
 
 
-def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path, stand_in):
+def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path):
+    begins = "import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n"
+    write_stand_in(tmp_path / "stand-in", begins + ANSWERS)
+    (tmp_path / "models" / "target").mkdir(parents=True)
+    ready = "serve_demo.check_engine = serve_demo.check_room = lambda _: None"
     judge = f"cat {tmp_path / 'server.log'} >{tmp_path / 'seen'}; echo judged"
-    stand_in(ANSWERS)
-    done = serve(tmp_path, READY, "--meanwhile", judge)
-    assert done.returncode == 0, done.stderr
+    said = serve(tmp_path, ready, "--meanwhile", judge)
     assert (tmp_path / "seen").is_file()  # so there was a server's log by then
-    said = done.stdout
     assert said.index("Starting vLLM") < said.index("judged") < said.index("25 tokens")
     assert said.count(": 25 tokens") == 3
     assert "[line] 7\n... (12 lines more)" in said
@@ -142,7 +110,7 @@ def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path,
 
 
 def test_steps_are_shown_as_text_that_adds_up_to_the_answer(monkeypatch):
-    monkeypatch.syspath_prepend(SERVE.parent)
+    monkeypatch.syspath_prepend(CHECKOUT / "eval")
     from serve_demo import step_rows
 
     key = {"workload": "shown", "id": "talk"}
@@ -156,24 +124,3 @@ def test_steps_are_shown_as_text_that_adds_up_to_the_answer(monkeypatch):
         ["head 1 + copy 3", "1↵3", "9", "4"],
         ["-", "", "", "56"],
     ]
-
-
-def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):
-    stand_in("print('loading')\nraise RuntimeError('no such head')\n")
-    done = serve(tmp_path, READY)
-    assert done.returncode == 1
-    assert "RuntimeError: no such head" in done.stderr.splitlines()[0]
-    assert "loading" in done.stderr
-
-
-def test_who_is_interrupted_ends_its_server(tmp_path, stand_in):
-    stand_in("import time; time.sleep(600)\n")
-    process = start(tmp_path, READY)
-    log = tmp_path / "server.log"
-    while not (log.is_file() and log.read_text().endswith("\n")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert is_over(log)
