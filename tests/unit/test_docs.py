@@ -3,14 +3,13 @@
 import re
 import runpy
 import shlex
-from pathlib import Path
 
 import click
 import pytest
+from checkout import CHECKOUT, need
 
 from adaspec.cli.main import COMMANDS, adaspec
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 REFERENCE = CHECKOUT / "docs" / "commands.md"
 
@@ -88,22 +87,17 @@ def test_a_command_line_of_the_makefile_parses_and_its_files_are_there(words):
     command, context, rest = resolved(words)
     made = command.make_context(context.info_name, list(rest), parent=context.parent).params
     named = [path for path in (*made.get("traces", ()), made.get("cost")) if path is not None]
-    if named and not (CHECKOUT / "eval" / "traces").is_dir():
-        pytest.skip("eval/traces is not here: a source distribution leaves it out")
+    if named:
+        need("eval")
     for path in named:
         assert (CHECKOUT / path).exists(), path
 
 
-def sections():
-    """The page of commands by heading."""
-    if not REFERENCE.is_file():
-        pytest.skip("docs/ is not here: a source distribution leaves it out")
-    text = REFERENCE.read_text(encoding="utf-8")
-    return dict(re.findall(r"^## (adaspec.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-
-
 def test_every_command_and_flag_is_on_the_page_of_commands_and_no_other():
-    written = sections()
+    need("docs")
+    text = REFERENCE.read_text(encoding="utf-8")
+    headed = re.findall(r"^## (adaspec.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    written = dict(headed)
     commands = runpy.run_path(str(REFERENCE.with_suffix(".py")))["commands"]
     root = click.Context(adaspec, info_name="adaspec", **adaspec.context_settings)
     found = {context.command_path: command for context, command in commands(root, adaspec)}

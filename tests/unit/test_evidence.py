@@ -2,19 +2,15 @@
 
 import runpy
 import shlex
-from pathlib import Path
 
-import pytest
+from checkout import CHECKOUT, need
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-SCRIPT = CHECKOUT / "eval" / "evidence.py"
 REPORTS = CHECKOUT / "eval" / "reports"
 
 
 def test_every_report_has_a_command_that_writes_it_from_what_is_there_or_a_reason():
-    if not SCRIPT.exists():
-        pytest.skip("eval/ is not here: a source distribution leaves it out")
-    evidence = runpy.run_path(str(SCRIPT))
+    need("eval")
+    evidence = runpy.run_path(str(CHECKOUT / "eval" / "evidence.py"))
     folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
     commands = evidence["reports"]()
     assert folders == {name.partition("/")[0] for name in commands} | set(evidence["BY_HAND"])

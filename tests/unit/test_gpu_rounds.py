@@ -2,15 +2,12 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 
-FOLDER = Path(__file__).resolve().parents[2] / "eval" / "gpu"
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="needs eval/, which a source distribution leaves out"
-)
+need("eval")
 SERVED = """
 import json, os, sys
 settings = json.loads(open(sys.argv[1]).read())
@@ -26,7 +23,7 @@ for line in sys.stdin:
 @pytest.fixture(autouse=True)
 def path(monkeypatch):
     pytest.importorskip("torch", reason="an engine's stages need torch")
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(CHECKOUT / "eval" / "gpu"), *sys.path])
 
 
 def test_every_method_is_warmed_up_and_then_measured_in_rounds_that_another_one_begins(

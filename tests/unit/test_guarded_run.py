@@ -2,14 +2,10 @@
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "eval" / "guard"))
-
-from guarded_run import GuardedRun
+from checkout import CHECKOUT, need
 from random_recordings import random_requests, recording_of
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
@@ -18,6 +14,11 @@ from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard
 from adaspec.policy.learned import load_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.player import Player
+
+need("eval")
+sys.path.append(str(CHECKOUT / "eval" / "guard"))
+
+from guarded_run import GuardedRun  # noqa: E402
 
 CAP, LOAD = 20, 4
 RULE = "hybrid-splice:2:8:3:2:4"

@@ -2,13 +2,10 @@
 
 import ast
 import graphlib
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from checkout import CHECKOUT, run_python
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "adaspec"
 
 LAYERS = [
@@ -137,6 +134,5 @@ LIGHT = {
 
 @pytest.mark.parametrize(("code", "heavy"), LIGHT.items(), ids=LIGHT)
 def test_what_must_start_fast_loads_nothing_heavy(code, heavy):
-    command = [sys.executable, "-c", f"import sys; {code}; print('modules', *sys.modules)"]
-    done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    done = run_python("-c", f"import sys; {code}; print('modules', *sys.modules)")
     assert heavy.isdisjoint(done.stdout.splitlines()[-1].split()[1:])
