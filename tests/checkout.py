@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,18 @@ def path_with(*folders):
     return os.pathsep.join([*map(str, folders), str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
 
 
-def run_python(*words, code=0, cwd=CHECKOUT, **variables):
-    """What Python does with these words, by which it ends with this exit code."""
+def run(*words, code=0, cwd=CHECKOUT, timeout=None, **variables):
+    """What a command says that finds this checkout; it has to end with this exit code."""
     done = subprocess.run(
-        [sys.executable, *map(str, words)],
+        [*map(str, words)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": path_with(), **variables},
+        timeout=timeout,
         capture_output=True,
         text=True,
     )
     assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
     return done
+
+
+run_python = partial(run, sys.executable)

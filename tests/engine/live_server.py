@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
+from checkout import path_with
 
 from adaspec.vllm.patching import FORCED_VARIABLE, V2_VARIABLE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600
 """A bound for what hangs; starved machines take minutes to start a server."""
 
@@ -33,18 +32,15 @@ def environment_with_entry_point(folder, exist_ok=False):
     if environment.pop(FORCED_VARIABLE, None) and environment.get(V2_VARIABLE) == "0":
         del environment[V2_VARIABLE]
     points = importlib.metadata.entry_points(group="vllm.general_plugins")
-    path = [str(CHECKOUT)]
-    if not any(point.name == "adaspec" for point in points):
+    is_installed = any(point.name == "adaspec" for point in points)
+    if not is_installed:
         info = folder / "adaspec-0.dist-info"
         info.mkdir(exist_ok=exist_ok)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
         (info / "entry_points.txt").write_text(
             "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
         )
-        path.append(str(folder))
-    if environment.get("PYTHONPATH"):
-        path.append(environment["PYTHONPATH"])
-    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
+    return {**environment, "PYTHONPATH": path_with(*([] if is_installed else [folder]))}
 
 
 class Server:

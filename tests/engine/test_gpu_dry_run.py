@@ -1,37 +1,23 @@
 """eval/gpu on a CPU: what it measures runs on tiny models, and its results are what they say."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
-from live_server import CHECKOUT
+from checkout import CHECKOUT, need, run, run_python
 
+need("eval")
 FOLDER = CHECKOUT / "eval" / "gpu"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not FOLDER.is_dir(), reason="needs eval/, which this checkout lacks"),
-]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
-
-
-def run(*words, **variables):
-    environment = {**ENVIRONMENT, **variables}
-    command = [*map(str, words)]
-    return subprocess.run(command, env=environment, cwd=CHECKOUT, capture_output=True, text=True)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory, request):
     """What comes back of the call that measures, as on a machine with a GPU."""
     out, kit = tmp_path_factory.mktemp("out"), request.config.cache.mkdir("engine") / "gpu"
-    kept = {"OUT": str(out), "KIT": str(kit), "PYTHON": sys.executable}
-    done = run(
-        "bash", FOLDER / "short_run.sh", "measure", "--dry-run", "--rounds", "1", "--groups", "A",
-        **kept,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    kept = {"OUT": str(out), "KIT": str(kit), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+    words = ["measure", "--dry-run", "--rounds", "1", "--groups", "A"]
+    run("bash", FOLDER / "short_run.sh", *words, **kept)
     return out
 
 
@@ -83,8 +69,7 @@ def test_forced_acceptance_is_that_of_the_recordings(measured, monkeypatch):
 
 def test_a_report_has_the_replay_of_the_same_requests(measured, tmp_path):
     (tmp_path / "rounds-A.jsonl").write_bytes((measured / "rounds-A.jsonl").read_bytes())
-    done = run(sys.executable, FOLDER / "replay.py", tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_python(FOLDER / "replay.py", tmp_path, OMP_NUM_THREADS="1")
     report = json.loads((tmp_path / "report.json").read_text())
     assert {row["method"] for row in report["replay"]} == {"none", "eagle3-3", "adaspec"}
     assert all(set(each["over"]) == {"adaspec"} for each in report["headline"])

@@ -10,18 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_server import CHECKOUT, PATIENCE_S, environment_with_entry_point
+from checkout import CHECKOUT
+from live_engine import ENGINE
+from live_server import PATIENCE_S, environment_with_entry_point
 
 from adaspec.trace.reader import TraceReader
 
-ENGINE = {
-    "dtype": "float32",
-    "max_model_len": 384,
-    "max_num_seqs": 4,
-    "enforce_eager": True,
-    "gpu_memory_utilization": 0.4,
-    "num_gpu_blocks_override": 512,
-}
 PROGRAM = "from adaspec.cli.main import main; main()"
 ON_V2 = f"import sys; sys.path[:0] = [{str(Path(__file__).parent / 'v2')!r}]; import interpreter"
 
