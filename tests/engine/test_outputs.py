@@ -10,15 +10,13 @@ from wandering import Wanderer, check_sound
 THOROUGH = pytest.mark.thorough
 CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32, "enable_prefix_caching": True}
 CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
-NGRAM_POLICIES = ("none", "fixed:ngram:8:2", "fixed:ngram:40:1", "general", "hybrid:4:16:0")
-POLICIES = (
-    *NGRAM_POLICIES[:-1],
-    "fixed:neural:4",
-    "hybrid:4:16:3",
-    "hybrid-splice:4:20:3:2:5",
-    "hybrid-agree:3:12:2:2:5",
-    "hybrid-until:2:8:4:40:1:5",
-)
+POLICIES = [
+    *((None, each) for each in ("general", "fixed:ngram:40:1", "hybrid:4:16:0")),
+    *(("eagle", each) for each in ("general", "fixed:neural:4", "hybrid:4:16:3")),
+    ("eagle", "hybrid-splice:4:20:3:2:5"),
+    ("eagle", "hybrid-agree:3:12:2:2:5"),
+    ("eagle", "hybrid-until:2:8:4:40:1:5"),
+]
 
 
 def wandering(serve, head, **changes):
@@ -38,10 +36,7 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(serve, prompts, truth, 
         assert min(wanderer.taken.values()) > 0, wanderer.taken
 
 
-@pytest.mark.parametrize(
-    ("head", "policy"),
-    [*(("eagle", each) for each in POLICIES), *((None, each) for each in NGRAM_POLICIES)],
-)
+@pytest.mark.parametrize(("head", "policy"), POLICIES)
 def test_rules_and_adaptive_policies_leave_the_output_as_it_was(
     serve, prompts, truth, head, policy
 ):
