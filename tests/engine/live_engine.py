@@ -45,18 +45,13 @@ def models_in(cache):
         making.mkdir(parents=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, str(source), str(making)], check=True, env=environment)
-        settle(making, folder)
+        try:
+            making.rename(folder)
+        except OSError:  # another process was there first
+            if not folder.exists():
+                raise
+            shutil.rmtree(making)
     return folder
-
-
-def settle(made, folder):
-    """Give what was made its place, unless another process was there first."""
-    try:
-        made.rename(folder)
-    except OSError:
-        if not folder.exists():
-            raise
-        shutil.rmtree(made)
 
 
 def sampling(tokens, temperature=0, ignore_eos=True, **more):

@@ -45,7 +45,7 @@ def test_engines_side_by_side_measure_every_method_and_what_comes_back_is_small(
 
 
 def test_forced_acceptance_is_that_of_the_recordings(measured, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    monkeypatch.syspath_prepend(FOLDER)
     from workload import draw, recorded
 
     head = json.loads((measured / "rounds-A.jsonl").read_text().splitlines()[0])

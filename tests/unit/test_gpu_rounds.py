@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from checkout import CHECKOUT, need
 
+from adaspec.cost.load import load_cost
+
 need("eval")
+pytest.importorskip("torch", reason="an engine's stages need torch")
+sys.path.append(str(CHECKOUT / "eval" / "gpu"))
+
+import rounds  # noqa: E402
+from figures import headline_of, rows  # noqa: E402
+from lossless import compared, verdict  # noqa: E402
+from steps import COLUMNS  # noqa: E402
+from workload import draw  # noqa: E402
+
+COST = load_cost("h100-llama-3.1-8b")
 SERVED = """
 import json, os, sys
 settings = json.loads(open(sys.argv[1]).read())
@@ -20,17 +32,9 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(autouse=True)
-def path(monkeypatch):
-    pytest.importorskip("torch", reason="an engine's stages need torch")
-    monkeypatch.setattr(sys, "path", [str(CHECKOUT / "eval" / "gpu"), *sys.path])
-
-
 def test_every_method_is_warmed_up_and_then_measured_in_rounds_that_another_one_begins(
     tmp_path, monkeypatch
 ):
-    import rounds
-
     (tmp_path / "served.py").write_text(SERVED)
     monkeypatch.setattr(rounds, "HERE", tmp_path)
     monkeypatch.setattr(rounds.signal, "signal", lambda *_: None)  # this process ends as it did
@@ -54,8 +58,6 @@ def test_every_method_is_warmed_up_and_then_measured_in_rounds_that_another_one_
 
 
 def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
-    from workload import draw
-
     outputs = [100 + at for at in range(30)]
     order = draw(outputs, 32, 1, 16, 4)
     assert len(order.ramp) == 32
@@ -70,8 +72,6 @@ def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
 
 
 def ran(method, number, speed, load=8, steps=(), workload="llama"):
-    from steps import COLUMNS
-
     usual = dict.fromkeys(COLUMNS, 0) | {"ms": 10.0, "rows": load, "answers": load}
     usual |= {"word": None, "head_mode": None}
     usual |= {"tokens": load, "mode": "FULL", "context": 100 * load, "emitted": load}
@@ -90,21 +90,12 @@ def ran(method, number, speed, load=8, steps=(), workload="llama"):
     }
 
 
-@pytest.fixture
-def cost():
-    from adaspec.cost.load import load_cost
-
-    return load_cost("h100-llama-3.1-8b")
-
-
-def test_a_row_is_the_median_of_its_rounds_and_keeps_each(cost):
-    from figures import headline_of, rows
-
+def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
     runs = [ran("none", at, speed) for at, speed in enumerate((10.0, 20.0, 40.0), 1)]
     runs += [ran("eagle3-2", at, speed) for at, speed in enumerate((30.0, 20.0, 100.0), 1)]
     runs += [ran("adaspec", at, speed) for at, speed in enumerate((30.0, 60.0), 1)]
     runs += [ran("none", 1, 5.0, load=1)]
-    alone, ours, eagle, none = rows(runs, cost)
+    alone, ours, eagle, none = rows(runs, COST)
     assert (alone["load"], alone["tokens_per_s"], alone["by_round"]) == (1, 5.0, [5.0])
     assert (none["tokens_per_s"], eagle["tokens_per_s"], ours["tokens_per_s"]) == (20, 30, 45)
     line = headline_of([ours, eagle, none])
@@ -115,9 +106,7 @@ def test_a_row_is_the_median_of_its_rounds_and_keeps_each(cost):
     assert headline_of([ours])["over"]["adaspec"] == {"none": None, "eagle3": None, "vllm": None}
 
 
-def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile(cost):
-    from figures import rows
-
+def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile():
     outside = {"mode": "NONE", "ms": 24.0}
     steps = [
         {},
@@ -128,7 +117,7 @@ def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_
         outside | {"tokens": 40, "drafted": 32},
         {"forwards": 1, "ms": 11.0, "word": "hold", "switches": 1},
     ]
-    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], cost)
+    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], COST)
     assert row["graphs"] == {"FULL": 4, "NONE": 3}
     assert row["outside"] == {
         "prompts are too long": 1,
@@ -147,8 +136,6 @@ def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_
 
 
 def test_only_nearly_tied_tokens_may_differ():
-    from lossless import compared
-
     likely = [{1: -0.1, 2: -3.0}, {5: -0.7, 6: -0.7001}, {3: -0.1}]
     expected = [([1, 5, 3], likely)] * 4
     found = [([1, 5, 3], []), ([1, 6, 9], []), ([2, 5, 3], []), ([1, 5], [])]
@@ -158,8 +145,6 @@ def test_only_nearly_tied_tokens_may_differ():
 
 
 def test_a_check_that_saw_nothing_is_no_success():
-    from lossless import verdict
-
     taken = {"ngram": 3, "neural": 3, "splice": 3}
     good = {"seed": 1, "equal": 9, "near_tie": 0, "different": 0, "taken": taken, "faults": {}}
     assert verdict([good])["problems"] == []

@@ -41,11 +41,11 @@ def dotted(path):
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def imported(path):
-    """(line, dotted name) of every import in a file, those inside functions included."""
+def imported(path, nodes=ast.walk):
+    """(line, dotted name) of every import in a file, or of those among some nodes of its tree."""
     tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     package = dotted(path) if path.name == "__init__.py" else dotted(path)[:-1]
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -89,25 +89,16 @@ def test_no_modules_import_each_other():
     assert set(order) == set(names)
 
 
-def needed_to_load(path):
-    """What a module imports as it loads, by dotted names."""
-    return [
-        getattr(node, "module", None) or node.names[0].name
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-
-
 def test_only_tensors_and_vllm_need_torch_and_only_kernels_triton_as_a_module_loads():
     torch, triton = set(), set()
     for path in modules():
-        for name in needed_to_load(path):
-            root = name.split(".")[0]
+        for _, name in imported(path, lambda tree: tree.body):
+            root, folder = name.split(".")[0], path.relative_to(PACKAGE).parts[0]
             if root == "torch" or name.startswith("adaspec.kernels"):
-                torch.add(path.relative_to(PACKAGE).parts[0])
-            launches = name.startswith("adaspec.kernels") and name != "adaspec.kernels.batch"
-            if root == "triton" or launches:
-                triton.add(path.relative_to(PACKAGE).parts[0])
+                torch.add(folder)
+            batch_alone = name.startswith("adaspec.kernels.batch")
+            if root == "triton" or (name.startswith("adaspec.kernels") and not batch_alone):
+                triton.add(folder)
     assert torch == {"kernels", "vllm"}
     assert triton == {"kernels"}
 
