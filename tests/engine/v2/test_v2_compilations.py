@@ -14,7 +14,7 @@ class Compilations:
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import KernelParam, create_function_from_signature
 
-        self.new, known = {}, set()
+        self.new, known = [], set()
         binders, run = {}, InterpretedFunction.run
         backend = CUDABackend(GPUTarget("cuda", 90, 32))
 
@@ -33,12 +33,11 @@ class Compilations:
             return binders[kernel]
 
         def note(kernel, *args, grid, warmup, **kwargs):
-            named, specialization, options = binder_of(kernel)(*args, **kwargs)
-            key = f"{kernel.fn.__module__}.{kernel.fn.__name__}"
-            whole = f"{key} {specialization} {options}"
-            if whole not in known:
-                known.add(whole)
-                self.new.setdefault(key, []).append(dict(zip(named, specialization, strict=True)))
+            _, specialization, options = binder_of(kernel)(*args, **kwargs)
+            compiled = kernel.fn.__module__, kernel.fn.__name__, f"{specialization} {options}"
+            if compiled not in known:
+                known.add(compiled)
+                self.new.append(compiled)
             return run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
         patch.setattr(InterpretedFunction, "run", note)
@@ -61,9 +60,7 @@ def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
     runner._dummy_run(24)
     warmup_kernels(runner, runner.execute_model, runner.sample_tokens)
     wanderer = Wanderer(engine)
-    assert {"read", "trim", "scan", "pack"} <= {
-        name.rpartition(".")[2] for name in compilations.new
-    }
+    assert {"read", "trim", "scan", "pack"} <= {name for _, name, _ in compilations.new}
     compilations.new.clear()
     assert engine.greedy(prompts[:4], 10) == expected[:4]
     assert engine.greedy(prompts[:1], 6) == alone[:1]

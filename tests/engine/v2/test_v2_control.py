@@ -3,6 +3,7 @@
 from collections import defaultdict
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from heard import Heard
 from live_engine import sampling
@@ -15,16 +16,6 @@ def watched(engine, **changes):
     """A session that decides at random, and what is heard of it."""
     session = Wanderer(engine, **changes).session
     return session, Heard(session)
-
-
-def drafts_of_requests(heard):
-    """The neural and the copied tokens of each request's drafts, request by request."""
-    of = defaultdict(list)
-    for event in heard["proposed"]:
-        rows = zip(event.requests, event.neural_len, event.ngram_len, strict=True)
-        for name, neural, ngram in rows:
-            of[int(name.split("-")[0])].append((int(neural), int(ngram)))
-    return [of[name] for name in sorted(of)]
 
 
 @pytest.mark.parametrize("trims", [False, True])
@@ -71,13 +62,18 @@ def test_requests_say_what_is_drafted_for_them_alone(served, truth, prompts):
     ]
     found = engine.outputs(prompts, [sampling(TOKENS, extra_args=each) for each in asked])
     assert [one[0] for one in found] == truth(TOKENS)
-    of = drafts_of_requests(heard)
-    assert len(of) == len(asked)
-    assert max(neural + ngram for neural, ngram in of[0] + of[5]) > 2
-    assert not any(neural + ngram for neural, ngram in of[1])
-    assert max(neural + ngram for neural, ngram in of[2]) <= 2
-    assert not any(neural for neural, _ in of[3])
-    assert not any(ngram for _, ngram in of[4])
+    longest = defaultdict(lambda: np.zeros(3, int))  # by request: neural, copied, both
+    for event in heard["proposed"]:
+        rows = zip(event.requests, event.neural_len, event.ngram_len, strict=True)
+        for name, neural, copied in rows:
+            of = longest[int(name.split("-")[0])]
+            of[:] = np.maximum(of, [neural, copied, neural + copied])
+    free, off, capped, copying, drafting, also_free = (longest[name] for name in sorted(longest))
+    assert max(free[2], also_free[2]) > 2
+    assert off[2] == 0
+    assert capped[2] <= 2
+    assert copying[0] == 0
+    assert drafting[1] == 0
     check_sound(session)
 
 
