@@ -114,20 +114,14 @@ def test_preemption_and_resumption_leave_the_output_as_it_was(engines, prompts, 
 
 def test_aborted_requests_leave_the_others_as_they_were(serve, prompts, truth):
     engine, wanderer = wandering(serve, "eagle")
-    session, core = wanderer.session, engine.llm.llm_engine
-    names = [f"abort{at}" for at in range(len(prompts))]
-    for name, prompt in zip(names, prompts, strict=True):
-        core.add_request(name, {"prompt_token_ids": prompt}, sampling(48))
-    found, steps = {}, 0
+    core, found = engine.llm.llm_engine, {}
+    for at, prompt in enumerate(prompts[6:]):
+        core.add_request(f"kept-{at}", {"prompt_token_ids": prompt}, sampling(48))
+    engine.abort(prompts[:6], 48, steps=3)
     while core.has_unfinished_requests():
-        steps += 1
-        if steps in (3, 6):
-            core.abort_request(names[steps // 3 - 1 :: 4])
-        for out in core.step():
-            if out.finished:
-                found[out.request_id] = list(out.outputs[0].token_ids)
-    kept = [at for at in range(len(prompts)) if at % 4 > 1]
-    assert [found[names[at]] for at in kept] == [truth()[at] for at in kept]
+        ended = [out for out in core.step() if out.finished]
+        found |= {out.request_id: list(out.outputs[0].token_ids) for out in ended}
+    assert [found[f"kept-{at}"] for at in range(6)] == truth()[6:]
     engine.greedy(prompts[:1], 4)  # whoever left is noticed in the next step
-    assert len(session._requests) <= 1
-    check_sound(session)
+    assert len(wanderer.session._requests) <= 1
+    check_sound(wanderer.session)

@@ -12,8 +12,7 @@ from wandering import written_policy
 
 from adaspec.trace.reader import TraceReader
 
-DETAILED = ("--per-request-spec-decode-metrics", "detailed")
-TWO = ("--data-parallel-size", "2")
+DETAILED = {"per_request_spec_decode_metrics": "detailed"}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def served(models, expected, tmp_path_factory):
         "trace_dir": str(folder / "traces"),
         "log_decisions_per_s": 100,
     }
-    with Server(models, folder, config, *DETAILED) as server:
+    with Server(models, folder, config, **DETAILED) as server:
         yield server, folder
 
 
@@ -161,7 +160,8 @@ def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
 @pytest.mark.thorough
 def test_figures_of_two_replicas_behind_two_api_servers_add_up(models, prompts, expected, tmp_path):
     config = {"method": "adaspec", "model": str(models / "eagle")}
-    with Server(models, tmp_path, config, *DETAILED, *TWO, "--api-server-count", "2") as server:
+    two = {"data_parallel_size": 2, "api_server_count": 2}
+    with Server(models, tmp_path, config, **DETAILED, **two) as server:
         texts, judged = answers(server, prompts)
         assert texts == expected
         drafted, accepted = totals(judged)
@@ -176,7 +176,7 @@ def test_two_replicas_record_side_by_side(models, prompts, tmp_path):
     folder = tmp_path / "traces"
     config = {"method": "adaspec", "model": str(models / "eagle"), "mode": "record"}
     config |= {"trace_dir": str(folder), "num_speculative_tokens": 4}
-    with Server(models, tmp_path, config, *TWO, "--shutdown-timeout", "30") as server:
+    with Server(models, tmp_path, config, data_parallel_size=2, shutdown_timeout=30) as server:
         for prompt in [*range(0, len(prompts), 4)] * 2:
             server.complete(prompts[prompt : prompt + 4], 48)
     parts = sorted(folder.iterdir())

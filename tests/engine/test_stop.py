@@ -45,8 +45,8 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
             time.sleep(1)
         assert len(answers_in(tmp_path / "memory" / "answers.jsonl")) == 6
         ask(prompts[6:])
-        server.process.terminate()
-        server.process.wait(PATIENCE_S)
+        server._process.terminate()
+        server._process.wait(PATIENCE_S)
     said = server.log.read_text()
     assert "--shutdown-timeout SECONDS lets them end first" in said
     assert "force killing" not in said

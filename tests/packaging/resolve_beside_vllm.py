@@ -23,7 +23,8 @@ def main(versions: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         wheel = build_wheel(root)
-        python = fresh_environment(root)
+        venv.create(root / "venv", with_pip=True)
+        python = root / "venv" / "bin" / "python"
         failed = [each for each in versions if not resolves(python, wheel, each)]
     return int(bool(failed))
 
@@ -33,14 +34,6 @@ def build_wheel(root: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(root / "dist")]
     subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
     return next((root / "dist").glob("*.whl"))
-
-
-def fresh_environment(root: Path) -> Path:
-    """The Python of an empty environment whose pip can write reports."""
-    venv.create(root / "venv", with_pip=True)
-    python = root / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "-U", "pip>=24"], check=True)
-    return python
 
 
 def resolves(python: Path, wheel: Path, version: str) -> bool:
