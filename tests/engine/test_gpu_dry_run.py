@@ -22,18 +22,24 @@ def measured(tmp_path_factory, request):
 
 
 def cells_in(path):
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [line["cell"] for line in lines[1:] if line["cell"].get("round")]
+    cells = [json.loads(line)["cell"] for line in path.read_text().splitlines()[1:]]
+    return [cell for cell in cells if "load" in cell]
+
+
+def test_every_method_is_warmed_up_and_then_measured_in_a_round_that_another_one_begins(measured):
+    cells = cells_in(measured / "rounds-A.jsonl")
+    turns = [[cell["method"] for cell in cells[at : at + 3]] for at in range(0, 12, 3)]
+    warm, counted = ["none", "eagle3-3", "adaspec"], ["eagle3-3", "adaspec", "none"]
+    assert turns == [warm, warm, counted, counted]
+    assert [cell["load"] for cell in cells] == [1, 1, 1, 2, 2, 2] * 2
+    # What is run for warmth is of no round, and of other requests.
+    assert [(cell["round"], cell["seed"]) for cell in cells] == [(0, 0)] * 6 + [(1, 1)] * 6
 
 
 def test_engines_side_by_side_measure_every_method_and_what_comes_back_is_small(measured):
     names = sorted(path.name for path in measured.rglob("*") if path.is_file())
     assert names == ["rounds-A.jsonl", "rounds-A.log"]
-    cells = cells_in(measured / "rounds-A.jsonl")
-    assert {(cell["method"], cell["load"]) for cell in cells} == {
-        (method, load) for method in ("none", "eagle3-3", "adaspec") for load in (1, 2)
-    }
-    for cell in cells:
+    for cell in cells_in(measured / "rounds-A.jsonl"):
         assert cell["faults"] == {}
         steps = cell["steps"]
         assert len({len(column) for column in steps.values()}) == 1
@@ -53,7 +59,7 @@ def test_forced_acceptance_is_that_of_the_recordings(measured, monkeypatch):
     (cell,) = (
         each
         for each in cells_in(measured / "rounds-A.jsonl")
-        if (each["method"], each["load"]) == ("eagle3-3", 1)
+        if (each["method"], each["load"], each["round"]) == ("eagle3-3", 1, 1)
     )
     lengths = [len(each.output_tokens) for each in requests]
     expected = []

@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+from itertools import takewhile
 
 import click
 import pytest
@@ -62,14 +63,6 @@ def make_lines():
         yield shlex.split(re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], line))
 
 
-def redirected(words):
-    """The words before a shell's redirection or pipe."""
-    for at, word in enumerate(words):
-        if word in {">", "2>", "|", "&&"}:
-            return words[:at]
-    return words
-
-
 @pytest.mark.parametrize(
     "words",
     [pytest.param(words, id=" ".join([page, *words])) for page, words in command_lines()],
@@ -77,7 +70,8 @@ def redirected(words):
 def test_a_documented_command_line_parses(words, monkeypatch):
     # What the README's paths name need not exist here.
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
-    command, context, rest = resolved(redirected(words))
+    ours = takewhile(lambda word: word not in {">", "2>", "|", "&&"}, words)
+    command, context, rest = resolved(list(ours))
     if rest and rest != ["--help"]:  # else only a command is named, which is there
         command.make_context(context.info_name, list(rest), parent=context.parent)
 

@@ -1,6 +1,5 @@
-"""eval/gpu: methods take turns, and what is made of their rounds."""
+"""eval/gpu: which requests are run, and what is made of the rounds."""
 
-import json
 import sys
 
 import numpy as np
@@ -13,48 +12,12 @@ need("eval")
 pytest.importorskip("torch", reason="an engine's stages need torch")
 sys.path.append(str(CHECKOUT / "eval" / "gpu"))
 
-import rounds  # noqa: E402
 from figures import headline_of, rows  # noqa: E402
 from lossless import compared, verdict  # noqa: E402
 from steps import COLUMNS  # noqa: E402
 from workload import draw  # noqa: E402
 
 COST = load_cost("h100-llama-3.1-8b")
-SERVED = """
-import json, os, sys
-settings = json.loads(open(sys.argv[1]).read())
-name = os.path.basename(sys.argv[1]).removesuffix(".json")
-outputs = dict.fromkeys(settings["workloads"], [5, 7])
-print(json.dumps({"ready": {}, "outputs": outputs}), flush=True)
-for line in sys.stdin:
-    cell = {"tokens_per_s": 1e6, "told": [name, json.loads(line)]}
-    print(json.dumps({"cell": cell}), flush=True)
-"""
-
-
-def test_every_method_is_warmed_up_and_then_measured_in_rounds_that_another_one_begins(
-    tmp_path, monkeypatch
-):
-    (tmp_path / "served.py").write_text(SERVED)
-    monkeypatch.setattr(rounds, "HERE", tmp_path)
-    monkeypatch.setattr(rounds.signal, "signal", lambda *_: None)  # this process ends as it did
-    words = ["rounds", "--out", str(tmp_path), "--dry-run", "--rounds", "3"]
-    monkeypatch.setattr(sys, "argv", words)
-    assert rounds.main() == 0
-    lines = (tmp_path / "rounds-A.jsonl").read_text().splitlines()[1:]
-    cells = [cell for line in lines if "told" in (cell := json.loads(line)["cell"])]
-    assert len(cells) == 4 * 2 * 3
-    turns = [[cell["told"][0] for cell in cells[at : at + 3]] for at in range(0, 24, 6)]
-    assert {tuple(sorted(each)) for each in turns} == {("adaspec", "eagle3-3", "none")}
-    assert [each[0] for each in turns] == ["none", "eagle3-3", "adaspec", "none"]
-    assert [cell["load"] for cell in cells[:6]] == [1] * 3 + [2] * 3
-    # Each round has the same requests; what is run for warmth is of no round.
-    assert [cell["seed"] for cell in cells] == [0] * 6 + [1] * 18
-    assert [cell["round"] for cell in cells] == [at // 6 for at in range(24)]
-    for cell in cells:
-        name, asked = cell["told"]
-        assert name == cell["method"]
-        assert asked.items() <= {**cell, "length": asked["length"]}.items()
 
 
 def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
