@@ -131,13 +131,11 @@ def test_mode_off_is_no_speculation(models):
     assert speculative(models, mode="off") is None
 
 
-def test_vllm_has_what_is_patched_and_verifies_drafts_as_long():
+def test_vllm_verifies_drafts_as_long_as_adaspec_makes_them():
     from vllm.v1.sample.rejection_sampler import MAX_SPEC_LEN
 
-    from adaspec.vllm.compatibility import signature_problems
     from adaspec.vllm.options import MAX_VERIFIED
 
-    assert list(signature_problems()) == []
     assert MAX_VERIFIED <= MAX_SPEC_LEN
 
 

@@ -156,7 +156,6 @@ WRONG = {
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
-    "evaluate with a misspelt option": evaluated(workloads="edits"),
     "train with a misspelt option": trained(order=1),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
 }

@@ -2,31 +2,16 @@
 
 import ast
 import graphlib
+import re
 
 import pytest
 from checkout import CHECKOUT, run_python
 
 PACKAGE = CHECKOUT / "adaspec"
 
-LAYERS = [
-    "cli",
-    "api",
-    "bench",
-    "vllm",
-    "train",
-    "evaluate",
-    "replay",
-    "kernels",
-    "policy",
-    "predict",
-    "draft",
-    "cost",
-    "trace",
-    "jit",
-    "files",
-    "documents",
-    "errors",
-]
+TEXT = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+(ORDER,) = re.findall(r"^    (cli > .*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
+LAYERS = re.findall(r"\w+", ORDER)
 """Top to bottom; a module may import its own layer and those below."""
 
 NO_CODE = {"training", "policies", "eval", "tests"}

@@ -30,9 +30,9 @@ def take_any_mask():
     from triton.runtime.interpreter import InterpreterBuilder
 
     def taking_any(access, place):
-        def masked(self, *args):
+        def masked(self, *args, **named):
             args[place].data = args[place].data.astype(bool)
-            return access(self, *args)
+            return access(self, *args, **named)
 
         return masked
 
