@@ -21,7 +21,7 @@ PATIENCE_S = 600
 """A bound for what hangs."""
 
 
-def environment_with_entry_point(folder, exist_ok=False):
+def environment_with_entry_point(folder):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
@@ -32,7 +32,7 @@ def environment_with_entry_point(folder, exist_ok=False):
     is_installed = any(point.name == "adaspec" for point in points)
     if not is_installed:
         info = folder / "adaspec-0.dist-info"
-        info.mkdir(exist_ok=exist_ok)
+        info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
         (info / "entry_points.txt").write_text(
             "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"

@@ -42,8 +42,7 @@ def begin(models, folder):
         words = ["--model", models / "target", "--draft", models / "eagle3", "--k", 3, "--json"]
         words += ["--prompts", folder / f"{name}.jsonl", "-o", folder / name]
         words += ["--max-tokens", tokens, "--engine", json.dumps(ENGINE | arguments)]
-        (folder / "entry").mkdir(exist_ok=True)
-        environment = environment_with_entry_point(folder / "entry", exist_ok=True)
+        environment = environment_with_entry_point(folder / "entry")
         # Only in this process is V2 what the code makes of it.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if code else "1"
         return subprocess.Popen(

@@ -54,7 +54,7 @@ def verified(server):
 
 
 def answers(server, prompts):
-    """What every prompt is answered; and of each, drafted and accepted tokens by its drafts."""
+    """The texts; drafted and accepted tokens by request and draft, and of all requests together."""
     texts, judged = [], []
     for at, prompt in enumerate(prompts):
         answer = server.answer([prompt], 48, {"X-Request-Id": f"adaspec:chat:{at}:"})
@@ -62,12 +62,7 @@ def answers(server, prompts):
         said = answer["metrics"]["speculative_decoding"] or {}
         columns = (said.get(f"per_step_{name}", []) for name in ("drafted", "accepted"))
         judged.append([step for step in zip(*columns, strict=True) if step[0]])
-    return texts, judged
-
-
-def totals(judged):
-    """Drafted and accepted tokens of all requests."""
-    return np.sum([step for one in judged for step in one], axis=0).tolist()
+    return texts, judged, np.sum([step for one in judged for step in one], axis=0).tolist()
 
 
 def steps_in(folder, drafted):
@@ -84,9 +79,8 @@ def steps_in(folder, drafted):
 
 def test_metrics_of_a_server_equal_its_responses_and_its_trace(served, prompts, expected):
     server, folder = served
-    texts, judged = answers(server, prompts)
+    texts, judged, (drafted, accepted) = answers(server, prompts)
     assert texts == expected
-    drafted, accepted = totals(judged)
     assert 0 < accepted < drafted
     assert "adaspec: policy" in server.log.read_text()
     shown = server.metrics()
@@ -162,9 +156,8 @@ def test_figures_of_two_replicas_behind_two_api_servers_add_up(models, prompts, 
     config = {"method": "adaspec", "model": str(models / "eagle")}
     two = {"data_parallel_size": 2, "api_server_count": 2}
     with Server(models, tmp_path, config, **DETAILED, **two) as server:
-        texts, judged = answers(server, prompts)
+        texts, _, (drafted, accepted) = answers(server, prompts)
         assert texts == expected
-        drafted, accepted = totals(judged)
         shown = server.metrics()
         assert total(shown, "policy_info") == 2
         assert total(shown, "drafted_tokens_total") == drafted > 0

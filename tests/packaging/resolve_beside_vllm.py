@@ -22,18 +22,13 @@ def main(versions: list[str]) -> int:
     """Print one line per version and return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        wheel = build_wheel(root)
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+        (wheel,) = root.glob("*.whl")
         venv.create(root / "venv", with_pip=True)
         python = root / "venv" / "bin" / "python"
         failed = [each for each in versions if not resolves(python, wheel, each)]
     return int(bool(failed))
-
-
-def build_wheel(root: Path) -> Path:
-    """adaspec's wheel, built from the checkout."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(root / "dist")]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
-    return next((root / "dist").glob("*.whl"))
 
 
 def resolves(python: Path, wheel: Path, version: str) -> bool:

@@ -12,18 +12,13 @@ from wandering import CAP, Wanderer, check_sound
 TOKENS = 24
 
 
-def watched(engine, **changes):
-    """A session that decides at random, and what is heard of it."""
-    session = Wanderer(engine, **changes).session
-    return session, Heard(session)
-
-
 @pytest.mark.parametrize("trims", [False, True])
 def test_the_mode_changes_within_a_step_and_outputs_do_not(
     served, truth, prompts, mode_path, monkeypatch, trims
 ):
     engine = served("eagle3", trims=trims)
-    session, heard = watched(engine)
+    session = Wanderer(engine).session
+    heard = Heard(session)
     execute, schedule = engine.runner.execute_model, engine.scheduler.schedule
     words, scheduled, seen = ("serve", "off", "serve", "shadow", "serve"), [0], []
 
@@ -51,7 +46,8 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(
 
 def test_requests_say_what_is_drafted_for_them_alone(served, truth, prompts):
     engine = served("eagle3")
-    session, heard = watched(engine)
+    session = Wanderer(engine).session
+    heard = Heard(session)
     asked = [
         {},
         {"adaspec": "off"},
@@ -80,7 +76,9 @@ def test_requests_say_what_is_drafted_for_them_alone(served, truth, prompts):
 def test_an_operator_limits_contexts_and_all_drafts_of_a_step(served, truth, prompts):
     engine = served("eagle3")
     longest = max(map(len, prompts)) + TOKENS // 2
-    session, heard = watched(engine, max_drafted_tokens=5, max_context_tokens=longest)
+    limits = {"max_drafted_tokens": 5, "max_context_tokens": longest}
+    session = Wanderer(engine, **limits).session
+    heard = Heard(session)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     steps = [
         (event.drafts.context, event.neural_len + event.ngram_len) for event in heard["proposed"]

@@ -3,8 +3,6 @@
 import pytest
 from wandering import Wanderer, breaking
 
-from adaspec.vllm.breaker import MAX_IN_A_ROW
-
 PLACES = [
     ("host", "holds_drafter"),
     ("host", "decide"),
@@ -26,13 +24,3 @@ def test_a_fault_now_and_then_costs_only_its_step(served, prompts, truth, monkey
     assert failed
     assert sum(session.breaker.counts.values()) >= len(failed)
     assert not session.breaker.off
-
-
-def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, truth, monkeypatch):
-    engine = served("eagle3")
-    session = Wanderer(engine).session
-    breaking(monkeypatch, session.drafting, "finish", 1)
-    for _ in range(2):
-        assert engine.greedy(prompts, 24) == truth(24)
-        assert session.breaker.off
-        assert sum(session.breaker.counts.values()) == MAX_IN_A_ROW
