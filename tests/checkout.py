@@ -20,7 +20,8 @@ def need(folder):
 
 def path_with(*folders):
     """A PYTHONPATH of these folders, the checkout and what is on it now."""
-    return os.pathsep.join([*map(str, folders), str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+    path = [*map(str, folders), str(CHECKOUT), os.environ.get("PYTHONPATH")]
+    return os.pathsep.join(filter(None, path))
 
 
 def run(*words, code=0, cwd=CHECKOUT, timeout=None, **variables):
