@@ -137,14 +137,13 @@ class Engine:
         return [one[0] for one in self.outputs(prompts, sampling(tokens), **named)]
 
     def abort(self, prompts, tokens, steps):
-        """Begin requests for these prompts, and abort them after so many steps; their names."""
+        """Begin requests for these prompts, and abort them after so many steps."""
         core, names = self.llm.llm_engine, [f"cut-{at}" for at in range(len(prompts))]
         for name, prompt in zip(names, prompts, strict=True):
             core.add_request(name, {"prompt_token_ids": prompt}, sampling(tokens))
         for _ in range(steps):
             core.step()
         core.abort_request(names)
-        return names
 
     def close(self):
         self.llm.llm_engine.engine_core.shutdown()
