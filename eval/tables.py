@@ -31,7 +31,14 @@ from table_cells import (
 
 def headline_table(found: dict[str, Any]) -> list[list[str]]:
     """The README's table of replays."""
-    heads = ["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight closed"]
+    heads = [
+        "recordings",
+        AT_ONCE,
+        OVER_NONE,
+        OVER_VLLM,
+        OVER_STATIC,
+        "of the gap to foresight closed",
+    ]
     rows = [[*heads, f"without training: {OVER_VLLM}"]]
     for name, models in REPLAYS.items():
         untrained = without_training(name)
@@ -80,7 +87,9 @@ def replays_table(found: dict[str, Any]) -> list[list[str]]:
 
 def paper_table() -> list[list[str]]:
     """Replays of a sync engine at the published costs."""
-    rows = [["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight closed"]]
+    rows = [
+        ["recordings", AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC, "of the gap to foresight closed"]
+    ]
     for name, models in PAPER.items():
         for row in lead_rows(name):
             rows.append([

@@ -74,9 +74,8 @@ def engines(models):
 
     def make(speculative_config=None, **arguments):
         config = dict(speculative_config) if speculative_config else None
-        for name in ("eagle", "eagle3", "draft", "mtp"):
-            if config and config.get("model") == name:
-                config["model"] = str(models / name)
+        if config and config.get("model") in ("eagle", "eagle3", "draft", "mtp"):
+            config["model"] = str(models / config["model"])
         key = repr((config, sorted(arguments.items())))
         if key in opened:
             opened[key] = opened.pop(key)
@@ -135,12 +134,10 @@ def longest_output():
 @pytest.fixture(scope="session")
 def truth(engines, prompts, longest_output):
     """What the target says without speculation: the first tokens of outputs computed once."""
-    known = []
+    known = engines().greedy(prompts, longest_output)
 
     def outputs(tokens=48):
         assert tokens <= longest_output
-        if not known:
-            known.extend(engines().greedy(prompts, longest_output))
         return [one[:tokens] for one in known]
 
     return outputs

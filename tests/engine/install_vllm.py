@@ -23,7 +23,7 @@ DOWNLOADED_BYTES = 2e9
 
 
 def main():
-    if works():
+    if importlib.util.find_spec("vllm") is not None and why_not() is None:
         print("vLLM is installed")
         return
     said = no_room()
@@ -78,10 +78,6 @@ def mend():
         folder.mkdir(exist_ok=True)
         metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n"
         (folder / "METADATA").write_text(metadata)
-
-
-def works():
-    return importlib.util.find_spec("vllm") is not None and why_not() is None
 
 
 def why_not():

@@ -45,18 +45,13 @@ def models_in(cache):
         making.mkdir(parents=True)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, str(source), str(making)], check=True, env=environment)
-        settle(making, folder)
+        try:
+            making.rename(folder)
+        except OSError:  # another process was there first
+            if not folder.exists():
+                raise
+            shutil.rmtree(making)
     return folder
-
-
-def settle(made, folder):
-    """Give what was made its place, unless another process was there first."""
-    try:
-        made.rename(folder)
-    except OSError:
-        if not folder.exists():
-            raise
-        shutil.rmtree(made)
 
 
 def sampling(tokens, temperature=0, ignore_eos=True, **more):
@@ -142,14 +137,13 @@ class Engine:
         return [one[0] for one in self.outputs(prompts, sampling(tokens), **named)]
 
     def abort(self, prompts, tokens, steps):
-        """Begin requests for these prompts, and abort them after so many steps; their names."""
+        """Begin requests for these prompts, and abort them after so many steps."""
         core, names = self.llm.llm_engine, [f"cut-{at}" for at in range(len(prompts))]
         for name, prompt in zip(names, prompts, strict=True):
             core.add_request(name, {"prompt_token_ids": prompt}, sampling(tokens))
         for _ in range(steps):
             core.step()
         core.abort_request(names)
-        return names
 
     def close(self):
         self.llm.llm_engine.engine_core.shutdown()

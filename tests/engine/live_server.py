@@ -3,29 +3,25 @@
 import importlib.metadata
 import json
 import os
-import socket
-import subprocess
 import sys
-import time
 import urllib.request
-from pathlib import Path
+from contextlib import chdir
+from unittest.mock import patch
 
-import pytest
+from checkout import CHECKOUT, need, path_with
 
 from adaspec.vllm.patching import FORCED_VARIABLE, V2_VARIABLE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+need("eval")
+sys.path.append(str(CHECKOUT / "eval"))
+
+import vllm_server  # noqa: E402
+
 PATIENCE_S = 600
-"""A bound for what hangs; starved machines take minutes to start a server."""
+"""A bound for what hangs."""
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def environment_with_entry_point(folder, exist_ok=False):
+def environment_with_entry_point(folder):
     """Environment variables under which adaspec's entry point is found, installed or not."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
@@ -33,42 +29,29 @@ def environment_with_entry_point(folder, exist_ok=False):
     if environment.pop(FORCED_VARIABLE, None) and environment.get(V2_VARIABLE) == "0":
         del environment[V2_VARIABLE]
     points = importlib.metadata.entry_points(group="vllm.general_plugins")
-    path = [str(CHECKOUT)]
-    if not any(point.name == "adaspec" for point in points):
+    is_installed = any(point.name == "adaspec" for point in points)
+    if not is_installed:
         info = folder / "adaspec-0.dist-info"
-        info.mkdir(exist_ok=exist_ok)
+        info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
         (info / "entry_points.txt").write_text(
             "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
         )
-        path.append(str(folder))
-    if environment.get("PYTHONPATH"):
-        path.append(environment["PYTHONPATH"])
-    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
+    return {**environment, "PYTHONPATH": path_with(*([] if is_installed else [folder]))}
 
 
-class Server:
+class Server(vllm_server.Server):
     """A server of the tiny target; as a context it has started, and is ended."""
 
-    def __init__(self, models, folder, speculative_config, *more, environment=None):
-        self.port = free_port()
-        self.log = folder / "server.log"
-        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
-        command += [str(models / "target"), "--served-model-name", "target", *more]
-        command += ["--port", str(self.port), "--host", "127.0.0.1", "--dtype", "float32"]
-        command += ["--max-model-len", "384", "--max-num-seqs", "8", "--enforce-eager"]
-        command += ["--gpu-memory-utilization", "0.4"]
-        if speculative_config:
-            if speculative_config["method"] == "adaspec":  # as in live_engine.Engine
-                speculative_config = {"guard": False, **speculative_config}
-            command += ["--speculative-config", json.dumps(speculative_config)]
-        self.process = subprocess.Popen(
-            command,
-            env=environment or environment_with_entry_point(folder),
-            stdout=self.log.open("w"),
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-        )
+    def __init__(self, models, folder, speculative_config, environment=None, **more):
+        engine = {"dtype": "float32", "max_model_len": 384, "max_num_seqs": 8}
+        engine |= {"enforce_eager": True, "gpu_memory_utilization": 0.4, **more}
+        if speculative_config:  # as in live_engine.Engine
+            speculative_config = {"guard": False, **speculative_config}
+        environment = environment or environment_with_entry_point(folder)
+        with patch.dict(os.environ, environment, clear=True), chdir(folder):
+            target, log = str(models / "target"), folder / "server.log"
+            super().__init__(target, engine, speculative_config, log)
 
     def __enter__(self):
         try:
@@ -81,18 +64,6 @@ class Server:
     def __exit__(self, *error):
         self.stop()
 
-    def wait(self):
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                break
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=2)
-                return
-            except OSError:
-                time.sleep(1)
-        pytest.fail(f"the server did not start:\n{self.log.read_text()[-3000:]}")
-
     def complete(self, prompts, tokens):
         """The text that every prompt is answered with."""
         choices = self.answer(prompts, tokens)["choices"]
@@ -101,7 +72,7 @@ class Server:
     def answer(self, prompts, tokens, headers=(), **more):
         """The whole answer; `more` goes into the request's body."""
         body = {
-            "model": "target",
+            "model": vllm_server.SERVED_NAME,
             "prompt": prompts,
             "max_tokens": tokens,
             "temperature": 0,
@@ -109,7 +80,7 @@ class Server:
             **more,
         }
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/v1/completions",
+            f"{self.address}/v1/completions",
             json.dumps(body).encode(),
             {"Content-Type": "application/json", **dict(headers)},
         )
@@ -119,18 +90,9 @@ class Server:
         """Every sample that the server shows, by name and labels."""
         from prometheus_client.parser import text_string_to_metric_families
 
-        address = f"http://127.0.0.1:{self.port}/metrics"
-        text = urllib.request.urlopen(address, timeout=60).read().decode()
+        text = urllib.request.urlopen(f"{self.address}/metrics", timeout=60).read().decode()
         return {
             (sample.name, *sorted(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()

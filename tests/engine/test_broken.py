@@ -1,10 +1,8 @@
 """A plug-in that is broken leaves vLLM as it is: a real server starts beside it."""
 
-import subprocess
-import sys
-
 import pytest
-from live_server import CHECKOUT, PATIENCE_S, Server, environment_with_entry_point
+from checkout import CHECKOUT, run_python
+from live_server import PATIENCE_S, Server, environment_with_entry_point
 
 SAID = "cannot be imported whole (ModuleNotFoundError: No module named 'numba')"
 
@@ -31,15 +29,9 @@ def test_a_plain_server_answers_and_whoever_asks_for_a_broken_adaspec_is_told(
     expected = AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
     with Server(models, tmp_path, None, environment=environment) as server:
         assert server.complete(prompts, 48) == expected
-    words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(models / "target")]
-    done = subprocess.run(
-        [*words, "--dtype", "float32", "--speculative-config", '{"method": "adaspec"}'],
-        env=environment,
-        cwd=tmp_path,  # `python -m` looks there first: in the checkout it would find a whole one
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode != 0
+    words = ["-m", "vllm.entrypoints.cli.main", "serve", models / "target", "--dtype", "float32"]
+    words += ["--speculative-config", '{"method": "adaspec"}']
+    # `python -m` looks into the working folder first: in the checkout it would find a whole one.
+    done = run_python(*words, code=1, cwd=tmp_path, timeout=PATIENCE_S, **environment)
     lines = [line for line in (done.stderr + done.stdout).splitlines() if SAID in line]
     assert len(lines) == 1, done.stderr[-2000:]

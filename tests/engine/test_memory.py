@@ -30,16 +30,6 @@ def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth
     assert accepted > 10
 
 
-def test_aborted_answers_and_many_requests_are_no_harm(remembering, truth, prompts):
-    answers = remembering.session.memory.index
-    before = answers.tokens
-    names = remembering.abort(prompts, 48, steps=6)
-    outputs, *_ = run(remembering, prompts)
-    assert outputs == truth()
-    assert before < answers.tokens < answers.capacity
-    assert not remembering.session.requests.runs(names[0])
-
-
 def test_a_restarted_server_begins_with_what_was_answered(
     remembering, truth, prompts, tmp_path, monkeypatch
 ):

@@ -1,37 +1,22 @@
 """`adaspec profile` on the tiny models: forced plans are what the engine runs."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-from live_server import CHECKOUT, PATIENCE_S
+from checkout import run_python
+from live_engine import ENGINE
+from live_server import PATIENCE_S
 
 from adaspec.cost.load import read_cost
 from adaspec.vllm.machine import hardware
 
-ENGINE = {
-    "dtype": "float32",
-    "max_model_len": 256,
-    "enforce_eager": True,
-    "gpu_memory_utilization": 0.4,
-}
-
 
 @pytest.mark.thorough
 def test_an_engine_is_started_and_measured(models, tmp_path):
-    words = [sys.executable, "-m", "adaspec", "profile", "--model", str(models / "target")]
-    words += ["--draft", str(models / "eagle"), "-o", str(tmp_path / "cost.json"), "--json"]
+    words = ["-m", "adaspec", "profile", "--model", models / "target", "--draft", models / "eagle"]
+    words += ["-o", tmp_path / "cost.json", "--json"]
     words += ["--minutes", "0.1", "--engine", json.dumps(ENGINE)]
-    done = subprocess.run(
-        words,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_python(*words, timeout=PATIENCE_S)
     document = json.loads(done.stdout)
     assert document["runner"] == "V1"
     steps = document["steps"]

@@ -10,18 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from live_server import CHECKOUT, PATIENCE_S, environment_with_entry_point
+from checkout import CHECKOUT
+from live_engine import ENGINE
+from live_server import PATIENCE_S, environment_with_entry_point
 
 from adaspec.trace.reader import TraceReader
 
-ENGINE = {
-    "dtype": "float32",
-    "max_model_len": 384,
-    "max_num_seqs": 4,
-    "enforce_eager": True,
-    "gpu_memory_utilization": 0.4,
-    "num_gpu_blocks_override": 512,
-}
 PROGRAM = "from adaspec.cli.main import main; main()"
 ON_V2 = f"import sys; sys.path[:0] = [{str(Path(__file__).parent / 'v2')!r}]; import interpreter"
 
@@ -48,8 +42,7 @@ def begin(models, folder):
         words = ["--model", models / "target", "--draft", models / "eagle3", "--k", 3, "--json"]
         words += ["--prompts", folder / f"{name}.jsonl", "-o", folder / name]
         words += ["--max-tokens", tokens, "--engine", json.dumps(ENGINE | arguments)]
-        (folder / "entry").mkdir(exist_ok=True)
-        environment = environment_with_entry_point(folder / "entry", exist_ok=True)
+        environment = environment_with_entry_point(folder / "entry")
         # Only in this process is V2 what the code makes of it.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if code else "1"
         return subprocess.Popen(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from live_engine import sampling
 from test_accepts import judged
+from test_outputs import CRAMPED
 
 from adaspec.trace.reader import TraceReader
 
@@ -14,10 +15,10 @@ def finished(engine):
     engine.session.observers.close()
 
 
-def recorded(engines, folder, head, cap=8, arguments=None, **more):
+def recorded(engines, folder, head, arguments=None, **more):
     config = {"method": "adaspec", "mode": "record", "trace_dir": str(folder), **more}
     if head:
-        config |= {"model": head, "num_speculative_tokens": cap}
+        config |= {"model": head, "num_speculative_tokens": 8}
     return engines(config, **(arguments or {}))
 
 
@@ -25,17 +26,6 @@ def requests_in(folder, outputs):
     """The recorded requests in the order of the outputs, found by their engine's numbers."""
     found = {int(each.id.split("-")[0]): each for each in TraceReader(folder).requests()}
     return [found[at] for at in sorted(found)[: len(outputs)]]
-
-
-def check_dense(reader, cap):
-    """Every position has confidences."""
-    assert reader.warnings == []
-    assert reader.manifest.neural_cap == reader.manifest.draft_cap == cap
-    for request in reader.requests():
-        sure = request.confidences[1:]
-        assert np.isfinite(sure).all()
-        assert (sure[..., 0] <= 0).all()
-        assert (sure[..., 1:] >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -51,8 +41,14 @@ def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(
     assert not engine.judged
     finished(engine)
     reader, requests = TraceReader(tmp_path / "dense"), requests_in(tmp_path / "dense", outputs)
+    assert reader.warnings == []
     assert reader.manifest.sampling == {"temperature": 0}
-    check_dense(reader, cap=8)
+    assert reader.manifest.neural_cap == reader.manifest.draft_cap == 8
+    for request in requests:
+        sure = request.confidences[1:]
+        assert np.isfinite(sure).all()
+        assert (sure[..., 0] <= 0).all()
+        assert (sure[..., 1:] >= 0).all()
     assert [each.output_tokens.tolist() for each in requests] == outputs
     assert [each.prompt_tokens.tolist() for each in requests] == prompts
     outputs_live, steps = judged(serve(head, "fixed:neural:8")[0], prompts)
@@ -77,11 +73,9 @@ def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(
 @pytest.mark.thorough
 @pytest.mark.parametrize("what", ["n-gram alone", "sampled", "preempted"])
 def test_what_is_recorded_is_what_came(engines, prompts, tmp_path, what):
-    cramped = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
-    head, arguments = "eagle", cramped if what == "preempted" else {}
-    if what == "n-gram alone":
-        head = None
-    engine = recorded(engines, tmp_path / "dense", head, arguments=arguments)
+    head = None if what == "n-gram alone" else "eagle"
+    arguments = CRAMPED if what == "preempted" else {}
+    engine = recorded(engines, tmp_path / "dense", head, arguments)
     params = sampling(96, temperature=0.9 if what == "sampled" else 0)
     outputs = [one[0] for one in engine.outputs(prompts, params)]
     assert (engine.preempted > 0) == (what == "preempted")

@@ -12,8 +12,7 @@ from wandering import written_policy
 
 from adaspec.trace.reader import TraceReader
 
-DETAILED = ("--per-request-spec-decode-metrics", "detailed")
-TWO = ("--data-parallel-size", "2")
+DETAILED = {"per_request_spec_decode_metrics": "detailed"}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def served(models, expected, tmp_path_factory):
         "trace_dir": str(folder / "traces"),
         "log_decisions_per_s": 100,
     }
-    with Server(models, folder, config, *DETAILED) as server:
+    with Server(models, folder, config, **DETAILED) as server:
         yield server, folder
 
 
@@ -55,7 +54,7 @@ def verified(server):
 
 
 def answers(server, prompts):
-    """What every prompt is answered; and of each, drafted and accepted tokens by its drafts."""
+    """The texts; drafted and accepted tokens by request and draft, and of all requests together."""
     texts, judged = [], []
     for at, prompt in enumerate(prompts):
         answer = server.answer([prompt], 48, {"X-Request-Id": f"adaspec:chat:{at}:"})
@@ -63,12 +62,7 @@ def answers(server, prompts):
         said = answer["metrics"]["speculative_decoding"] or {}
         columns = (said.get(f"per_step_{name}", []) for name in ("drafted", "accepted"))
         judged.append([step for step in zip(*columns, strict=True) if step[0]])
-    return texts, judged
-
-
-def totals(judged):
-    """Drafted and accepted tokens of all requests."""
-    return np.sum([step for one in judged for step in one], axis=0).tolist()
+    return texts, judged, np.sum([step for one in judged for step in one], axis=0).tolist()
 
 
 def steps_in(folder, drafted):
@@ -85,9 +79,8 @@ def steps_in(folder, drafted):
 
 def test_metrics_of_a_server_equal_its_responses_and_its_trace(served, prompts, expected):
     server, folder = served
-    texts, judged = answers(server, prompts)
+    texts, judged, (drafted, accepted) = answers(server, prompts)
     assert texts == expected
-    drafted, accepted = totals(judged)
     assert 0 < accepted < drafted
     assert "adaspec: policy" in server.log.read_text()
     shown = server.metrics()
@@ -161,10 +154,10 @@ def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
 @pytest.mark.thorough
 def test_figures_of_two_replicas_behind_two_api_servers_add_up(models, prompts, expected, tmp_path):
     config = {"method": "adaspec", "model": str(models / "eagle")}
-    with Server(models, tmp_path, config, *DETAILED, *TWO, "--api-server-count", "2") as server:
-        texts, judged = answers(server, prompts)
+    two = {"data_parallel_size": 2, "api_server_count": 2}
+    with Server(models, tmp_path, config, **DETAILED, **two) as server:
+        texts, _, (drafted, accepted) = answers(server, prompts)
         assert texts == expected
-        drafted, accepted = totals(judged)
         shown = server.metrics()
         assert total(shown, "policy_info") == 2
         assert total(shown, "drafted_tokens_total") == drafted > 0
@@ -176,7 +169,7 @@ def test_two_replicas_record_side_by_side(models, prompts, tmp_path):
     folder = tmp_path / "traces"
     config = {"method": "adaspec", "model": str(models / "eagle"), "mode": "record"}
     config |= {"trace_dir": str(folder), "num_speculative_tokens": 4}
-    with Server(models, tmp_path, config, *TWO, "--shutdown-timeout", "30") as server:
+    with Server(models, tmp_path, config, data_parallel_size=2, shutdown_timeout=30) as server:
         for prompt in [*range(0, len(prompts), 4)] * 2:
             server.complete(prompts[prompt : prompt + 4], 48)
     parts = sorted(folder.iterdir())

@@ -15,12 +15,6 @@ def recorded_in(folder):
     return {key for reader in readers for key, _ in reader.request_keys()}
 
 
-def answers_in(path):
-    """The tokens of the answers that are kept, whoever's they are."""
-    lines = path.read_text().split("\n") if path.exists() else []
-    return sorted(json.loads(line)["tokens"] for line in lines if line)
-
-
 @pytest.mark.slow
 def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     config = {
@@ -31,7 +25,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
         "record_fraction": 0.5,
         "memory_dir": str(tmp_path / "memory"),
     }
-    expected = []
+    expected, kept_in = [], tmp_path / "memory" / "answers.jsonl"
 
     def ask(some):
         choices = server.answer(some, 24, return_token_ids=True)["choices"]
@@ -43,10 +37,10 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
         deadline = time.monotonic() + PATIENCE_S
         while len(recorded_in(tmp_path / "traces")) < 6 and time.monotonic() < deadline:
             time.sleep(1)
-        assert len(answers_in(tmp_path / "memory" / "answers.jsonl")) == 6
+        assert len(kept_in.read_text().splitlines()) == 6
         ask(prompts[6:])
-        server.process.terminate()
-        server.process.wait(PATIENCE_S)
+        server._process.terminate()
+        server._process.wait(PATIENCE_S)
     said = server.log.read_text()
     assert "--shutdown-timeout SECONDS lets them end first" in said
     assert "force killing" not in said
@@ -54,7 +48,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     assert sorted(each.manifest.kind for each in traces) == ["dense", "logged"]
     assert [each.warnings for each in traces] == [[], []]
     assert len(recorded_in(tmp_path / "traces")) == len(prompts)
-    kept = answers_in(tmp_path / "memory" / "answers.jsonl")
+    kept = [json.loads(line)["tokens"] for line in kept_in.read_text().splitlines()]
     assert len(kept) == len(prompts)
     for answer in kept:  # what the last step of a request emits is not remembered
         assert answer in [whole[: len(answer)] for whole in expected]

@@ -24,6 +24,8 @@ from adaspec.vllm.compatibility import (
 from adaspec.vllm.source import parameters_in_source
 
 VERSIONS = ("0.32.0", "0.33.0")
+FETCH = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
+FETCH += ["--no-cache-dir"]
 
 
 def main(versions: list[str]) -> int:
@@ -31,7 +33,9 @@ def main(versions: list[str]) -> int:
     failed = False
     for version in versions:
         with tempfile.TemporaryDirectory() as folder:
-            with zipfile.ZipFile(fetched(version, Path(folder))) as wheel:
+            subprocess.run([*FETCH, "-d", folder, f"vllm=={version}"], check=True)
+            (path,) = Path(folder).glob("*.whl")
+            with zipfile.ZipFile(path) as wheel:
                 sources = [name for name in wheel.namelist() if name.endswith(".py")]
                 wheel.extractall(folder, sources)
             sys.path.insert(0, folder)
@@ -43,14 +47,6 @@ def main(versions: list[str]) -> int:
                 print(f"vLLM {version}, model runner {runner}: {said}", flush=True)
             sys.path.remove(folder)
     return int(failed)
-
-
-def fetched(version: str, folder: Path) -> Path:
-    """The version's wheel."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", f"vllm=={version}"]
-    command += ["--only-binary", ":all:", "--no-cache-dir", "-d", str(folder)]
-    subprocess.run(command, check=True)
-    return next(folder.glob("*.whl"))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,9 @@
 """What the wheel holds."""
 
-import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
 import pytest
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from checkout import CHECKOUT, run_python
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +11,7 @@ def wheel(tmp_path_factory):
     """The wheel of this checkout."""
     pytest.importorskip("hatchling", reason="the 'dev' extra brings hatchling")
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+    run_python("-m", "hatchling", "build", "-t", "wheel", "-d", folder)
     (path,) = folder.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
         yield archive
@@ -31,15 +26,7 @@ def shipped(place):
         "    path = a.load_artifact(s.find_policy(name)).path\n"
         "    print(name, path.relative_to(pathlib.Path.cwd()))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=place, check=True, capture_output=True, text=True
-    )
-    return [line.split() for line in done.stdout.splitlines()]
-
-
-def metadata(wheel):
-    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
-    return wheel.read(name).decode()
+    return [line.split() for line in run_python("-c", script, cwd=place).stdout.splitlines()]
 
 
 def test_the_package_and_its_policies_are_in_the_wheel_whole_and_nothing_else(wheel):
@@ -68,9 +55,10 @@ def test_the_wheel_carries_its_licence_and_the_command_and_asks_for_neither_vllm
     assert any(name.endswith("LICENSE") for name in wheel.namelist())
     (points,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     assert "adaspec = adaspec.cli.main:main" in wheel.read(points).decode()
+    (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     core = [
         line.removeprefix("Requires-Dist: ").lower()
-        for line in metadata(wheel).splitlines()
+        for line in wheel.read(metadata).decode().splitlines()
         if line.startswith("Requires-Dist:") and "extra ==" not in line
     ]
     assert core

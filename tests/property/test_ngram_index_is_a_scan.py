@@ -16,9 +16,12 @@ from adaspec.draft.positions import match_positions, splice_matches, vllm_positi
 
 MOST_TOKENS, MAX_MATCH = 140, 32
 FACTS = ("length", "start", "votes", "occurrences", "available")
+Context = tuple[int, ...]
+Batch = tuple[list[Context], list[int]]
+"""Contexts, and how much of each is the prompt."""
 
 
-def common_suffix(context: tuple[int, ...], end: int, limit: int) -> int:
+def common_suffix(context: Context, end: int, limit: int) -> int:
     """How many tokens before `end` equal those before the context's own end."""
     length = 0
     newest = len(context) - 1
@@ -27,7 +30,7 @@ def common_suffix(context: tuple[int, ...], end: int, limit: int) -> int:
     return length
 
 
-def look_up(context: tuple[int, ...], max_match: int = MAX_MATCH) -> tuple[int, ...]:
+def look_up(context: Context, max_match: int = MAX_MATCH) -> tuple[int, ...]:
     """(length, start, votes, occurrences, available) of the context as it stands."""
     lengths = [common_suffix(context, end, max_match) for end in range(len(context))]
     longest = max(lengths, default=0)
@@ -44,7 +47,7 @@ def facts_of(matches: Matches, *at: int) -> tuple[int, ...]:
 
 
 @st.composite
-def contexts(draw: st.DrawFn, most: int = MOST_TOKENS) -> tuple[int, ...]:
+def contexts(draw: st.DrawFn, most: int = MOST_TOKENS) -> Context:
     """One token, two tokens, periodic with and without flaws, small alphabets, copied spans."""
     length = draw(st.integers(0, most))
     random = draw(st.randoms(use_true_random=False))
@@ -71,23 +74,20 @@ def contexts(draw: st.DrawFn, most: int = MOST_TOKENS) -> tuple[int, ...]:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int]]:
-    """(contexts, how much of each is the prompt)."""
+def batches(draw: st.DrawFn) -> Batch:
     drawn = draw(st.lists(contexts(), min_size=1, max_size=5))
     prompts = [draw(st.integers(0, len(context))) for context in drawn]
     return drawn, prompts
 
 
-def open_all(drawn: list[tuple[int, ...]], prompts: list[int]) -> tuple[NgramIndex, list[int]]:
+def open_all(drawn: list[Context], prompts: list[int]) -> tuple[NgramIndex, list[int]]:
     index = NgramIndex()
     return index, [index.open(context[:at]) for context, at in zip(drawn, prompts, strict=True)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(batches(), st.data())
-def test_every_fact_is_what_a_scan_finds(
-    batch: tuple[list[tuple[int, ...]], list[int]], data: st.DataObject
-) -> None:
+def test_every_fact_is_what_a_scan_finds(batch: Batch, data: st.DataObject) -> None:
     drawn, at = batch
     index, slots = open_all(drawn, at)
     while True:
@@ -111,7 +111,7 @@ def test_every_fact_is_what_a_scan_finds(
 @settings(max_examples=80, deadline=None)
 @given(batches(), st.integers(0, 12), st.data())
 def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
-    batch: tuple[list[tuple[int, ...]], list[int]], most: int, data: st.DataObject
+    batch: Batch, most: int, data: st.DataObject
 ) -> None:
     drawn, prompts = batch
     index, slots = open_all(drawn, prompts)
@@ -147,7 +147,7 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
 @settings(max_examples=60, deadline=None)
 @given(contexts(), st.integers(1, 8), st.integers(0, 8), st.integers(1, 9))
 def test_vllms_own_function_gives_the_same_drafts(
-    context: tuple[int, ...], min_n: int, more: int, k: int
+    context: Context, min_n: int, more: int, k: int
 ) -> None:
     try:
         module = importlib.import_module("vllm.v1.spec_decode.ngram_proposer")
@@ -163,7 +163,7 @@ def test_vllms_own_function_gives_the_same_drafts(
 @settings(max_examples=40, deadline=None)
 @given(contexts(), st.data())
 def test_offline_rows_are_what_the_running_index_says(
-    context: tuple[int, ...], data: st.DataObject
+    context: Context, data: st.DataObject
 ) -> None:
     split = data.draw(st.integers(0, len(context)))
     prompt, output = context[:split], context[split:]

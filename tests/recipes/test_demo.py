@@ -1,90 +1,43 @@
 """The demo's last part and vLLM's installation, run where something is lacking."""
 
 import os
-import runpy
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need, path_with, run_python
+from stand_in import write_stand_in
 
 from adaspec.trace.schema import LoggedStep
 
-CHECKOUT = Path(__file__).parents[2]
-SERVE = CHECKOUT / "eval" / "serve_demo.py"
-BLIND = "import sys; sys.modules['vllm'] = None\n"
-"""As if vLLM were not installed."""
-SEEING = """
-import importlib.machinery, importlib.util, sys
-found = importlib.util.find_spec
-def find_spec(name, *more):
-    if name == "vllm":
-        return importlib.machinery.ModuleSpec(name, None, origin="somewhere")
-    return found(name, *more)
-importlib.util.find_spec = find_spec
-import adaspec.vllm.doctor as doctor
-doctor.plugin_finding = lambda: doctor.Finding("plug-in", True, "is loaded")
-"""
-"""As if vLLM were installed."""
-ROOMY = """
-import pathlib, shutil, types
-read_text = pathlib.Path.read_text
-available_kb = 10**9
-def told(path, *more, **options):
-    is_memory = str(path) == "/proc/meminfo"
-    return f"MemAvailable: {available_kb} kB" if is_memory else read_text(path, *more, **options)
-pathlib.Path.read_text = told
-shutil.disk_usage = lambda path: types.SimpleNamespace(free=1e12)
-"""
-CROWDED = "import shutil, types; shutil.disk_usage = lambda path: types.SimpleNamespace(free=3e8)\n"
-STARVED = "available_kb = 10**9 // 1024\n"
-
-pytestmark = pytest.mark.skipif(
-    not SERVE.is_file(), reason="needs eval/, which a source distribution leaves out"
-)
+need("eval")
 
 
-def start(folder, setting, *more):
+def serve(folder, setting, *more):
+    """Run the last part of the demo where `setting` was run before."""
     words = ["--policy", folder / "policy", "--cost", folder / "cost.json"]
     words += ["--target", folder / "models" / "target", "--log", folder / "server.log", *more]
-    code = f"{setting}\nimport runpy\nrunpy.run_path({str(SERVE)!r}, run_name='__main__')"
-    known = (str(CHECKOUT), str(SERVE.parent), os.environ.get("PYTHONPATH", ""))
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(known)},
-        # Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    code = f"import sys, serve_demo\n{setting}\nsys.exit(serve_demo.main())"
+    path = path_with(folder / "stand-in", CHECKOUT / "eval")
+    return run_python("-c", code, *words, PYTHONPATH=path).stdout
 
 
-def serve(*words):
-    process = start(*words)
-    said = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, *said)
+WITHOUT_VLLM = "sys.modules['vllm'] = None"
+FULL = "serve_demo.check_engine = lambda _: None; serve_demo.MEMORY_BYTES = 9e15"
 
 
 @pytest.mark.parametrize(
     ("setting", "said", "words"),
     [
-        (BLIND, None, ("Not served. vLLM is not installed: ", "pip install vllm")),
-        (BLIND, "no wheel", ("Not served. no wheel. ", "'make demo' serves, too.")),
-        (SEEING + ROOMY + STARVED, None, ("needs 5.0 GB of memory, 1.0 GB are free",)),
-        (SEEING + ROOMY + CROWDED, None, ("needs 1.5 GB on the disk of", "0.3 GB are free")),
+        (WITHOUT_VLLM, "", ("Not served. vLLM is not installed: ", "pip install vllm")),
+        (WITHOUT_VLLM, "no wheel", ("Not served. no wheel. ", "'make demo' serves, too.")),
+        (FULL, "", ("Not served. The server needs 9000000.0 GB of memory",)),
     ],
 )
 def test_what_stands_in_the_way_is_said_in_the_last_line_and_leaves_nothing(
     tmp_path, setting, said, words
 ):
-    more = ["--said", said] if said else []
-    done = serve(tmp_path, setting, *more, "--meanwhile", "echo judged")
-    assert done.returncode == 0, done.stderr
-    first, *_, last = done.stdout.splitlines()
+    out = serve(tmp_path, setting, "--said", said, "--meanwhile", "echo judged")
+    first, *_, last = out.splitlines()
     assert first == "judged"
     assert all(word in last for word in words), last
     assert not (tmp_path / "models").exists()
@@ -122,43 +75,23 @@ HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-@pytest.fixture
-def stand_in(tmp_path):
-    """Makes a vLLM whose server runs some code, and the setting in which it is found."""
-    (tmp_path / "models" / "target").mkdir(parents=True)
-
-    def make(code):
-        package = tmp_path / "stand-in" / "vllm"
-        for module in ("__init__", "entrypoints/__init__", "entrypoints/cli/__init__"):
-            (package / f"{module}.py").parent.mkdir(parents=True, exist_ok=True)
-            (package / f"{module}.py").touch()
-        (package / "entrypoints" / "cli" / "main.py").write_text(
-            f"import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n{code}"
-        )
-        # Here vLLM is only looked for; the server, a process of its own, finds it first.
-        return SEEING + ROOMY + f"import os; os.environ['PYTHONPATH'] = {str(package.parent)!r}\n"
-
-    return make
-
-
-def server_pid(log):
-    return int(log.read_text().split()[2])
-
-
-def is_gone(pid):
+def is_over(log):
+    """Whether the server with this log has ended."""
     try:
-        os.kill(pid, 0)
+        os.kill(int(log.read_text().split()[2]), 0)
     except ProcessLookupError:
         return True
     return False
 
 
-def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path, stand_in):
+def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path):
+    begins = "import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n"
+    write_stand_in(tmp_path / "stand-in", begins + ANSWERS)
+    (tmp_path / "models" / "target").mkdir(parents=True)
+    ready = "serve_demo.check_engine = serve_demo.check_room = lambda _: None"
     judge = f"cat {tmp_path / 'server.log'} >{tmp_path / 'seen'}; echo judged"
-    done = serve(tmp_path, stand_in(ANSWERS), "--meanwhile", judge)
-    assert done.returncode == 0, done.stderr
+    said = serve(tmp_path, ready, "--meanwhile", judge)
     assert (tmp_path / "seen").is_file()  # so there was a server's log by then
-    said = done.stdout
     assert said.index("Starting vLLM") < said.index("judged") < said.index("25 tokens")
     assert said.count(": 25 tokens") == 3
     assert "[line] 7\n... (12 lines more)" in said
@@ -172,56 +105,21 @@ def test_answers_speeds_and_drafts_are_shown_and_the_servers_are_ended(tmp_path,
     assert "--speculative-config '{" in said and config in said  # to serve it by hand
     assert '"method": "ngram"' in (tmp_path / "ngram.log").read_text()
     for log in ("server.log", "ngram.log"):
-        assert is_gone(server_pid(tmp_path / log))
+        assert is_over(tmp_path / log)
 
 
 def test_steps_are_shown_as_text_that_adds_up_to_the_answer(monkeypatch):
-    monkeypatch.syspath_prepend(SERVE.parent)
-    step_rows = runpy.run_path(str(SERVE))["step_rows"]
-    answer, wrong = np.arange(7), np.array([1, 2, 3, 9])
-    key = {"workload": "shown", "id": "talk", "ngram_len": 3}
-    steps = [
-        LoggedStep(
-            **key,
-            step=0,
-            position=1,
-            draft_len=4,
-            accepted=3,
-            neural_len=1,
-            drafted_tokens=wrong,
-            output_tokens=answer,
-        ),
-        LoggedStep(
-            **key | {"ngram_len": 0},
-            step=1,
-            position=5,
-            draft_len=0,
-            accepted=0,
-            neural_len=0,
-            drafted_tokens=wrong[:0],
-        ),
-    ]
+    monkeypatch.syspath_prepend(CHECKOUT / "eval")
+    from serve_demo import step_rows
+
+    key = {"workload": "shown", "id": "talk"}
+    first = {"position": 1, "draft_len": 4, "accepted": 3, "ngram_len": 3, "neural_len": 1}
+    first |= {"drafted_tokens": np.array([1, 2, 3, 9]), "output_tokens": np.arange(7)}
+    second = {"position": 5, "draft_len": 0, "accepted": 0, "ngram_len": 0, "neural_len": 0}
+    second |= {"drafted_tokens": np.array([], int)}
+    steps = [LoggedStep(**key, step=at, **each) for at, each in enumerate((first, second))]
     assert step_rows(steps, lambda tokens: "".join(map(str, tokens)).replace("2", "\n")) == [
         ["the prompt", "", "", "0"],
         ["head 1 + copy 3", "1↵3", "9", "4"],
         ["-", "", "", "56"],
     ]
-
-
-def test_a_server_that_fails_shows_its_logs_last_lines(tmp_path, stand_in):
-    done = serve(tmp_path, stand_in("print('loading')\nraise RuntimeError('no such head')\n"))
-    assert done.returncode == 1
-    assert "RuntimeError: no such head" in done.stderr.splitlines()[0]
-    assert "loading" in done.stderr
-
-
-def test_who_is_interrupted_ends_its_server(tmp_path, stand_in):
-    process = start(tmp_path, stand_in("import time; time.sleep(600)\n"))
-    log = tmp_path / "server.log"
-    while not (log.is_file() and log.read_text().endswith("\n")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert is_gone(server_pid(tmp_path / "server.log"))

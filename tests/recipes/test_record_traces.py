@@ -1,15 +1,12 @@
 """Where an output of the recorded target is a loop."""
 
 import sys
-from pathlib import Path
 
 import pytest
+from checkout import CHECKOUT, need
 
-RECIPE = Path(__file__).parents[2] / "training" / "reference_pair"
-pytestmark = pytest.mark.skipif(
-    not RECIPE.is_dir(), reason="training/ is not here: a source distribution leaves it out"
-)
-sys.path.insert(0, str(RECIPE))
+need("training")
+sys.path.insert(0, str(CHECKOUT / "training" / "reference_pair"))
 
 
 @pytest.mark.parametrize(

@@ -10,38 +10,31 @@ import time
 from pathlib import Path
 
 import pytest
+from checkout import CHECKOUT, need, run_python
 
-RECIPE = Path(__file__).parents[2] / "training" / "reference_pair"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+RECIPE = CHECKOUT / "training" / "reference_pair"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-if not RECIPE.is_dir():
-    MISSING.append("training/, which a source distribution leaves out")
-
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
 ]
-
-
-def run(script: str, *arguments: object) -> subprocess.CompletedProcess:
-    """One stage of the recipe, as a user runs it."""
-    command = [sys.executable, str(RECIPE / script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+need("training")
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pair") / "pair"
-    done = run("make_pair.py", "--size", "tiny", "-o", folder)
-    assert done.returncode == 0, done.stderr
+    run_python(RECIPE / "make_pair.py", "--size", "tiny", "-o", folder, **ENVIRONMENT)
     return folder
 
 
-def training(pair: Path, output: Path, tokens: int = 40_000) -> list[object]:
+def training(pair: Path, output: Path) -> list[object]:
     return [
+        RECIPE / "train_heads.py",
         *("--method", "eagle3", "--target", pair / "target", "--states", pair / "states"),
-        *("-o", output, "--tokens", tokens, "--draft-vocab", 256, "--warmup", 10),
+        *("-o", output, "--tokens", 40_000, "--draft-vocab", 256, "--warmup", 10),
         *("--rate", "2e-3", "--dtype", "float32"),
     ]
 
@@ -63,15 +56,15 @@ def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair: Path
 
 def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert run("train_heads.py", *training(pair, whole)).returncode == 0
-    command = [sys.executable, str(RECIPE / "train_heads.py")]
-    command += [*map(str, training(pair, killed)), "--save-every", "1"]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    run_python(*training(pair, whole), **ENVIRONMENT)
+    command = [sys.executable, *map(str, training(pair, killed)), "--save-every", "1"]
+    environment = {**os.environ, **ENVIRONMENT}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     while not (killed / "checkpoint.pt").is_file():
         assert process.poll() is None, "the training ended before it was killed"
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not [row for row in reports(killed) if row["report_at_tokens"] >= 40_000]
-    assert run("train_heads.py", *training(pair, killed)).returncode == 0
+    run_python(*training(pair, killed), **ENVIRONMENT)
     assert reports(killed)[-1] == reports(whole)[-1]

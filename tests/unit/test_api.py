@@ -2,14 +2,12 @@
 
 import dataclasses
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need, run_python
 from refusals import refusal
 from synthetic import write_synthetic
 from tiny_training import TINY
@@ -18,8 +16,6 @@ import adaspec
 
 pytestmark = pytest.mark.slow
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-PAGE = CHECKOUT / "docs" / "api.md"
 QUICK = {"concurrency": 2, "orders": 1, "resamples": 0, "jobs": 1}
 
 
@@ -160,7 +156,6 @@ WRONG = {
     "evaluate by a protocol that fixes the costs": evaluated(
         protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
     ),
-    "evaluate with a misspelt option": evaluated(workloads="edits"),
     "train with a misspelt option": trained(order=1),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
 }
@@ -179,18 +174,10 @@ def test_of_a_misspelt_option_the_nearest_known_one_is_named(trace):
             adaspec.evaluate_policies(trace, **{wrong: 1})
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="needs docs/, which only a checkout holds")
 def test_the_pages_example_runs_as_it_stands(tmp_path):
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    need("docs")
+    page = (CHECKOUT / "docs" / "api.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "eval").symlink_to(CHECKOUT / "eval")
-    done = subprocess.run(
-        [sys.executable, "-c", block],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "copy-or-draft 4 " in done.stdout
+    assert "copy-or-draft 4 " in run_python("-c", block, cwd=tmp_path).stdout
     assert {path.name for path in tmp_path.iterdir()} == {"eval", "traces", "mine", "report"}

@@ -3,14 +3,14 @@
 import re
 import runpy
 import shlex
-from pathlib import Path
+from itertools import takewhile
 
 import click
 import pytest
+from checkout import CHECKOUT, need
 
 from adaspec.cli.main import COMMANDS, adaspec
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 REFERENCE = CHECKOUT / "docs" / "commands.md"
 
@@ -63,14 +63,6 @@ def make_lines():
         yield shlex.split(re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], line))
 
 
-def redirected(words):
-    """The words before a shell's redirection or pipe."""
-    for at, word in enumerate(words):
-        if word in {">", "2>", "|", "&&"}:
-            return words[:at]
-    return words
-
-
 @pytest.mark.parametrize(
     "words",
     [pytest.param(words, id=" ".join([page, *words])) for page, words in command_lines()],
@@ -78,7 +70,8 @@ def redirected(words):
 def test_a_documented_command_line_parses(words, monkeypatch):
     # What the README's paths name need not exist here.
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
-    command, context, rest = resolved(redirected(words))
+    ours = takewhile(lambda word: word not in {">", "2>", "|", "&&"}, words)
+    command, context, rest = resolved(list(ours))
     if rest and rest != ["--help"]:  # else only a command is named, which is there
         command.make_context(context.info_name, list(rest), parent=context.parent)
 
@@ -88,22 +81,17 @@ def test_a_command_line_of_the_makefile_parses_and_its_files_are_there(words):
     command, context, rest = resolved(words)
     made = command.make_context(context.info_name, list(rest), parent=context.parent).params
     named = [path for path in (*made.get("traces", ()), made.get("cost")) if path is not None]
-    if named and not (CHECKOUT / "eval" / "traces").is_dir():
-        pytest.skip("eval/traces is not here: a source distribution leaves it out")
+    if named:
+        need("eval")
     for path in named:
         assert (CHECKOUT / path).exists(), path
 
 
-def sections():
-    """The page of commands by heading."""
-    if not REFERENCE.is_file():
-        pytest.skip("docs/ is not here: a source distribution leaves it out")
-    text = REFERENCE.read_text(encoding="utf-8")
-    return dict(re.findall(r"^## (adaspec.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-
-
 def test_every_command_and_flag_is_on_the_page_of_commands_and_no_other():
-    written = sections()
+    need("docs")
+    text = REFERENCE.read_text(encoding="utf-8")
+    headed = re.findall(r"^## (adaspec.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    written = dict(headed)
     commands = runpy.run_path(str(REFERENCE.with_suffix(".py")))["commands"]
     root = click.Context(adaspec, info_name="adaspec", **adaspec.context_settings)
     found = {context.command_path: command for context, command in commands(root, adaspec)}

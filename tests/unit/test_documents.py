@@ -1,13 +1,10 @@
 """JSON is read strictly, and files are read without waiting for anybody."""
 
-import json
 import math
 import os
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refusals import refusal
 
 from adaspec.documents import (
@@ -58,33 +55,17 @@ def test_what_is_strict_json_is_read():
     ]
 
 
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
-)
-
-
-@given(VALUES)
-def test_what_was_written_is_read_back(value):
-    assert parse_json(json.dumps(value), "file", AdaspecError) == value
-    assert is_json(value)
-
-
 @pytest.mark.parametrize("value", [float("nan"), {1: 2}, "\ud800", {"a": object()}])
 def test_what_json_cannot_hold_is_told_apart(value):
     assert not is_json(value)
+    assert is_json({"käse": [None, True, -(2**63), 0.5, [], {}]})
 
 
 def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TraceError, match="pipe: is not a file: copy it"):
-        read_file(tmp_path / "pipe", TraceError, "copy it")
-    with pytest.raises(TraceError, match="is not a file"):
-        read_file(tmp_path, TraceError, "copy it")
+    for place in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(TraceError, match=f"{place}: is not a file: copy it"):
+            read_file(place, TraceError, "copy it")
 
 
 def test_a_file_larger_than_it_may_be_is_refused_unread(tmp_path):

@@ -3,12 +3,11 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
+from checkout import run_python
 from refusals import refusal
 
 from adaspec.errors import AdaspecError
@@ -141,8 +140,7 @@ with new_folder(place, kind) if sys.argv[2] == "folder" else new_file(place, Ada
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_writer_killed_in_the_middle_leaves_nothing_at_the_place(tmp_path, what):
     place = tmp_path / "b"
-    done = subprocess.run([sys.executable, "-P", "-c", KILLED, str(place), what])
-    assert done.returncode == -signal.SIGKILL
+    run_python("-c", KILLED, place, what, code=-signal.SIGKILL)
     assert not place.exists()
     write(place)
     assert (place / "i.txt").read_text() == "new"

@@ -1,110 +1,26 @@
-"""eval/gpu: methods take turns, an engine fails alone, and what is made of their rounds."""
+"""eval/gpu: which requests are run, and what is made of the rounds."""
 
-import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 
-FOLDER = Path(__file__).resolve().parents[2] / "eval" / "gpu"
-pytestmark = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="needs eval/, which a source distribution leaves out"
-)
-SERVED = """
-import json, os, sys, time
-settings = json.loads(open(sys.argv[1]).read())
-name = os.path.basename(sys.argv[1]).removesuffix(".json")
-def say(document):
-    print(json.dumps(document), flush=True)
-if name == "adaspec":
-    {begins}
-outputs = {{each: [5, 7] for each in settings["workloads"]}}
-say({{"ready": {{"hardware": "none"}}, "outputs": outputs}})
-for count, line in enumerate(sys.stdin):
-    asked = json.loads(line)
-    with open({said!r}, "a") as said:
-        said.write(json.dumps([name, asked]) + chr(10))
-    if name == "adaspec" and count == {dies}:
-        os._exit(7)
-    say({{"cell": {{"tokens_per_s": {rate}, "count": count}}}})
-"""
+from adaspec.cost.load import load_cost
 
+need("eval")
+pytest.importorskip("torch", reason="an engine's stages need torch")
+sys.path.append(str(CHECKOUT / "eval" / "gpu"))
 
-@pytest.fixture(autouse=True)
-def path(monkeypatch):
-    pytest.importorskip("torch", reason="an engine's stages need torch")
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+from figures import headline_of, rows  # noqa: E402
+from lossless import compared, verdict  # noqa: E402
+from steps import COLUMNS  # noqa: E402
+from workload import draw  # noqa: E402
 
-
-@pytest.fixture
-def measure(tmp_path, monkeypatch):
-    """Measures with engines that measure nothing; the cells by key, and what engines were told."""
-    import rounds
-
-    (tmp_path / "served").mkdir()
-    monkeypatch.setattr(rounds, "HERE", tmp_path / "served")
-    monkeypatch.setattr(rounds.signal, "signal", lambda *_: None)  # this process ends as it did
-
-    def run(*words, code=0, begins="pass", dies=-1, rate=1e6):
-        said = tmp_path / "said"
-        text = SERVED.format(begins=begins, said=str(said), dies=dies, rate=rate)
-        (tmp_path / "served" / "served.py").write_text(text)
-        out = tmp_path / "out"
-        out.mkdir(exist_ok=True)
-        monkeypatch.setattr(sys, "argv", ["rounds", "--out", str(out), "--dry-run", *words])
-        assert rounds.main() == code
-        lines = [json.loads(line) for line in (out / "rounds-A.jsonl").read_text().splitlines()]
-        told = [json.loads(line) for line in said.read_text().splitlines()]
-        return {line["key"]: line["cell"] for line in lines[1:]}, told
-
-    return run
-
-
-def test_every_method_is_warmed_up_and_then_measured_in_rounds_that_another_one_begins(measure):
-    cells, told = measure("--rounds", "3")
-    assert len(told) == 4 * 2 * 3
-    turns = [[name for name, _ in told[at : at + 3]] for at in range(0, 24, 6)]
-    assert {tuple(sorted(each)) for each in turns} == {("adaspec", "eagle3-3", "none")}
-    assert [each[0] for each in turns] == ["none", "eagle3-3", "adaspec", "none"]
-    assert [asked["load"] for _, asked in told[:6]] == [1] * 3 + [2] * 3
-    # Each round has the same requests; what is run for warmth does not count.
-    assert [asked["seed"] for _, asked in told] == [0] * 6 + [1] * 18
-    counted = [cell for cell in cells.values() if cell.get("round")]
-    assert len(counted) == 18
-    assert cells["rounds"] == {"begun": 3, "of": 3}
-
-
-def test_a_round_that_would_not_fit_is_not_begun_and_one_that_is_done_is_not_done_again(measure):
-    cells, told = measure("--rounds", "2", "--max-s", "60", rate=0.01)
-    assert cells["rounds"] == {"begun": 0, "of": 2}
-    assert sum("load" in cell for cell in cells.values()) == len(told) == 6
-    cells, told = measure("--rounds", "2", "--max-s", "60")
-    assert cells["rounds"] == {"begun": 2, "of": 2}
-    assert len(told) == 6 + 18  # engines that start anew are warmed up anew
-    assert measure("--rounds", "2") == (cells, told)
-
-
-@pytest.mark.parametrize(
-    ("how", "left", "said"),
-    [
-        ({"begins": 'say({"error": "no memory"}); sys.exit(1)'}, 0, "no memory"),
-        ({"dies": 3}, 3, "exit code 7"),
-    ],
-    ids=["does not start", "dies"],
-)
-def test_an_engine_that_fails_leaves_the_others(measure, how, left, said):
-    cells, _ = measure("--rounds", "2", code=1, **how)
-    methods = [cell["method"] for cell in cells.values() if "load" in cell]
-    assert [methods.count(name) for name in ("none", "eagle3-3", "adaspec")] == [6, 6, left]
-    errors = [cell["error"] for cell in cells.values() if "error" in cell]
-    assert len(errors) == 1
-    assert said in errors[0]
+COST = load_cost("h100-llama-3.1-8b")
 
 
 def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
-    from workload import draw
-
     outputs = [100 + at for at in range(30)]
     order = draw(outputs, 32, 1, 16, 4)
     assert len(order.ramp) == 32
@@ -119,8 +35,6 @@ def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
 
 
 def ran(method, number, speed, load=8, steps=(), workload="llama"):
-    from steps import COLUMNS
-
     usual = dict.fromkeys(COLUMNS, 0) | {"ms": 10.0, "rows": load, "answers": load}
     usual |= {"guard_state": None, "head_mode": None}
     usual |= {"tokens": load, "mode": "FULL", "context": 100 * load, "emitted": load}
@@ -139,21 +53,12 @@ def ran(method, number, speed, load=8, steps=(), workload="llama"):
     }
 
 
-@pytest.fixture
-def cost():
-    from adaspec.cost.load import load_cost
-
-    return load_cost("h100-llama-3.1-8b")
-
-
-def test_a_row_is_the_median_of_its_rounds_and_keeps_each(cost):
-    from figures import headline_of, rows
-
+def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
     runs = [ran("none", at, speed) for at, speed in enumerate((10.0, 20.0, 40.0), 1)]
     runs += [ran("eagle3-2", at, speed) for at, speed in enumerate((30.0, 20.0, 100.0), 1)]
     runs += [ran("adaspec", at, speed) for at, speed in enumerate((30.0, 60.0), 1)]
     runs += [ran("none", 1, 5.0, load=1)]
-    alone, ours, eagle, none = rows(runs, cost)
+    alone, ours, eagle, none = rows(runs, COST)
     assert (alone["load"], alone["tokens_per_s"], alone["by_round"]) == (1, 5.0, [5.0])
     assert (none["tokens_per_s"], eagle["tokens_per_s"], ours["tokens_per_s"]) == (20, 30, 45)
     line = headline_of([ours, eagle, none])
@@ -164,9 +69,7 @@ def test_a_row_is_the_median_of_its_rounds_and_keeps_each(cost):
     assert headline_of([ours])["over"]["adaspec"] == {"none": None, "eagle3": None, "vllm": None}
 
 
-def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile(cost):
-    from figures import rows
-
+def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile():
     outside = {"mode": "NONE", "ms": 24.0}
     steps = [
         {},
@@ -177,7 +80,7 @@ def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_
         outside | {"tokens": 40, "drafted": 32},
         {"forwards": 1, "ms": 11.0, "guard_state": "hold", "switches": 1},
     ]
-    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], cost)
+    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], COST)
     assert row["graphs"] == {"FULL": 4, "NONE": 3}
     assert row["outside"] == {
         "prompts are too long": 1,
@@ -196,8 +99,6 @@ def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_
 
 
 def test_only_nearly_tied_tokens_may_differ():
-    from lossless import compared
-
     likely = [{1: -0.1, 2: -3.0}, {5: -0.7, 6: -0.7001}, {3: -0.1}]
     expected = [([1, 5, 3], likely)] * 4
     found = [([1, 5, 3], []), ([1, 6, 9], []), ([2, 5, 3], []), ([1, 5], [])]
@@ -207,8 +108,6 @@ def test_only_nearly_tied_tokens_may_differ():
 
 
 def test_a_check_that_saw_nothing_is_no_success():
-    from lossless import verdict
-
     taken = {"ngram": 3, "neural": 3, "splice": 3}
     good = {"seed": 1, "equal": 9, "near_tie": 0, "different": 0, "taken": taken, "faults": {}}
     assert verdict([good])["problems"] == []

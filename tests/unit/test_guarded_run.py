@@ -2,14 +2,10 @@
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "eval" / "guard"))
-
-from guarded_run import GuardedRun
+from checkout import CHECKOUT, need
 from random_recordings import random_requests, recording_of
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
@@ -19,7 +15,13 @@ from adaspec.policy.learned import load_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.player import Player
 
+need("eval")
+sys.path.append(str(CHECKOUT / "eval" / "guard"))
+
+from guarded_run import GuardedRun  # noqa: E402
+
 CAP, LOAD = 20, 4
+ORDER = np.arange(40, dtype=np.int32)
 RULE = "hybrid-splice:2:8:3:2:4"
 DEARER = replace(
     COST,
@@ -44,16 +46,11 @@ class Fixed(Guard):
 
 @pytest.fixture(scope="module")
 def recording():
-    return recording_of(random_requests(5, 40, tokens=False, output_tokens=(20, 60)))
+    return recording_of(random_requests(5, len(ORDER), tokens=False, output_tokens=(20, 60)))
 
 
-@pytest.fixture(scope="module")
-def order(recording):
-    return np.arange(len(recording), dtype=np.int32)
-
-
-def run(recording, order, guard=None, true_cost=COST):
-    run = GuardedRun(recording, parse_policy(RULE), order, LOAD, COST, CAP, guard, true_cost)
+def run(recording, guard=None, true_cost=COST):
+    run = GuardedRun(recording, parse_policy(RULE), ORDER, LOAD, COST, CAP, guard, true_cost)
     return run.result()
 
 
@@ -61,10 +58,9 @@ def run(recording, order, guard=None, true_cost=COST):
 @pytest.mark.parametrize("name", [RULE, "fixed:neural:3", "fixed:ngram:4", "reference-pair-cpu"])
 def test_without_a_guard_it_is_the_replay(name, tokens):
     recording = recording_of(random_requests(3, 12, tokens=tokens, output_tokens=(20, 40)), seed=1)
-    order = np.arange(12, dtype=np.int32)
     policy = load_policy(name) if name == "reference-pair-cpu" else parse_policy(name)
-    played = Player(recording, COST, CAP).play(policy, order, LOAD)
-    found = GuardedRun(recording, policy, order, LOAD, COST, CAP, None, COST).result()
+    played = Player(recording, COST, CAP).play(policy, ORDER[:12], LOAD)
+    found = GuardedRun(recording, policy, ORDER[:12], LOAD, COST, CAP, None, COST).result()
     assert found.time_s == pytest.approx(played.time_s)
     assert (found.tokens, found.drafted, found.accepted, found.neural_steps) == (
         *(played.tokens, played.drafted, played.accepted, played.neural_steps),
@@ -72,29 +68,29 @@ def test_without_a_guard_it_is_the_replay(name, tokens):
 
 
 @pytest.mark.parametrize("word", [HOLD, PROBE])
-def test_a_guard_that_always_interferes_makes_it_no_speculation(recording, order, word):
-    none = Player(recording, DEARER, CAP).play(parse_policy("none"), order, LOAD)
-    guarded = run(recording, order, Fixed(word), DEARER)
+def test_a_guard_that_always_interferes_makes_it_no_speculation(recording, word):
+    none = Player(recording, DEARER, CAP).play(parse_policy("none"), ORDER, LOAD)
+    guarded = run(recording, Fixed(word), DEARER)
     assert guarded.time_s == pytest.approx(none.time_s)
     assert (guarded.tokens, guarded.steps, guarded.drafted) == (none.tokens, none.steps, 0)
 
 
-def test_true_costs_are_charged_and_the_policy_decides_by_the_others(recording, order):
-    believed, charged = run(recording, order), run(recording, order, true_cost=DEARER)
-    player = Player(recording, DEARER, CAP).play(parse_policy(RULE), order, LOAD)
+def test_true_costs_are_charged_and_the_policy_decides_by_the_others(recording):
+    believed, charged = run(recording), run(recording, true_cost=DEARER)
+    player = Player(recording, DEARER, CAP).play(parse_policy(RULE), ORDER, LOAD)
     assert charged.time_s == pytest.approx(player.time_s)
     assert charged.steps == believed.steps
     assert charged.time_s > believed.time_s
     # A guard that never interferes changes nothing; one that holds off takes the drafter.
-    free = run(recording, order, Fixed(PLAN), DEARER)
+    free = run(recording, Fixed(PLAN), DEARER)
     assert (free.time_s, free.drafted) == (pytest.approx(charged.time_s), charged.drafted)
-    keeps, loses = (run(recording, order, Fixed(PLAN, word)) for word in (PROBE, HOLD))
+    keeps, loses = (run(recording, Fixed(PLAN, word)) for word in (PROBE, HOLD))
     assert keeps.neural_steps > 2 * loses.neural_steps
 
 
-def test_it_is_told_what_steps_took_and_emitted(recording, order):
+def test_it_is_told_what_steps_took_and_emitted(recording):
     guard = Fixed(PLAN, PLAN, PROBE, HOLD, HOLD)
-    result = run(recording, order, guard, DEARER)
+    result = run(recording, guard, DEARER)
     assert sum(seconds for _, seconds, _ in guard.noted) == pytest.approx(result.time_s)
     assert sum(tokens for *_, tokens in guard.noted) == result.tokens
     plain_s = plain_seconds(DEARER)

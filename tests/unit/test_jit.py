@@ -1,17 +1,16 @@
 """Compiled code is kept where it can be, and never where others could have put it."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from checkout import run_python
 
 pytestmark = pytest.mark.slow
 
-CHECKOUT = Path(__file__).parents[2]
-
 LOOP = """
+from numba.core import caching
+caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
 from adaspec.draft import positions  # any module that compiles at its import
 from adaspec.jit import compiled
 
@@ -20,11 +19,6 @@ def doubled(number):
     return 2 * number
 
 print(doubled(21), doubled.stats.cache_path)
-"""
-
-WITHOUT_LOCATORS = """
-from numba.core import caching
-caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
 """
 
 
@@ -37,35 +31,19 @@ def temporary(tmp_path):
     return folder
 
 
-def run(command, temporary, cache=None):
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
-    }
-    environment |= {"TMPDIR": str(temporary), "PYTHONPATH": str(CHECKOUT)}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(temporary)}
-    if cache is not None:
-        environment["NUMBA_CACHE_DIR"] = str(cache)
-    done = subprocess.run(
-        [sys.executable, "-P", *map(str, command)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 @pytest.fixture
-def script(tmp_path):
-    path = tmp_path / "loop.py"
-    path.write_text(WITHOUT_LOCATORS + LOOP)
-    return path
+def run(tmp_path, temporary, monkeypatch):
+    """Runs a loop where temporary files are there, and caches where these variables say."""
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    known = {"PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(temporary)}
+    return lambda **named: run_python("-P", script, TMPDIR=str(temporary), **known, **named)
 
 
-def test_where_numba_finds_no_place_code_is_kept_privately_which_is_said_once(script, temporary):
-    said = [run([script], temporary) for _ in range(2)]
+def test_where_numba_finds_no_place_code_is_kept_privately_which_is_said_once(run, temporary):
+    said = [run() for _ in range(2)]
     folder = temporary / f"adaspec-{os.geteuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert list(folder.rglob("*.nbi"))
@@ -73,7 +51,7 @@ def test_where_numba_finds_no_place_code_is_kept_privately_which_is_said_once(sc
     stale = old.with_name("stale.nbi")
     stale.touch()
     os.utime(stale, (0, 0))
-    run([script], temporary)
+    run()
     assert old.exists()
     assert not stale.exists()
     for done in said:
@@ -96,24 +74,22 @@ def test_where_numba_finds_no_place_code_is_kept_privately_which_is_said_once(sc
     ],
     ids=["others may write", "leads elsewhere", "others may rename", "is a file", "is another's"],
 )
-def test_a_folder_that_others_could_fill_is_not_used(script, temporary, prepare):
+def test_a_folder_that_others_could_fill_is_not_used(run, temporary, prepare):
     try:
         prepare(temporary / f"adaspec-{os.geteuid()}")
     except PermissionError:
         pytest.skip("only root can give a folder away")
-    done = run([script], temporary)
+    done = run()
     assert done.stdout == "42 None\n"
     assert done.stderr.splitlines()[-1].startswith("adaspec: functions are compiled anew")
     assert not list(temporary.rglob("*.nb?"))
 
 
-def test_code_of_an_older_adaspec_is_dropped_from_a_folder_that_the_user_named(
-    script, temporary, tmp_path
-):
-    run([script], temporary, cache=tmp_path / "named")
+def test_code_of_an_older_adaspec_is_dropped_from_a_folder_that_the_user_named(run, tmp_path):
+    run(NUMBA_CACHE_DIR=str(tmp_path / "named"))
     (code, *_) = (tmp_path / "named").rglob("loop.doubled*.nbi")
     # Such a file names types of modules that may be gone: to load it would fail.
     code.write_bytes(b"from an older adaspec")
     os.utime(code, (0, 0))
-    run([script], temporary, cache=tmp_path / "named")
+    run(NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert code.read_bytes() != b"from an older adaspec"

@@ -2,34 +2,16 @@
 
 import ast
 import graphlib
-import subprocess
-import sys
-from pathlib import Path
+import re
 
 import pytest
+from checkout import CHECKOUT, run_python
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "adaspec"
 
-LAYERS = [
-    "cli",
-    "api",
-    "bench",
-    "vllm",
-    "train",
-    "evaluate",
-    "replay",
-    "kernels",
-    "policy",
-    "predict",
-    "draft",
-    "cost",
-    "trace",
-    "jit",
-    "files",
-    "documents",
-    "errors",
-]
+TEXT = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+(ORDER,) = re.findall(r"^    (cli > .*?)\n\n", TEXT, re.MULTILINE | re.DOTALL)
+LAYERS = re.findall(r"\w+", ORDER)
 """Top to bottom; a module may import its own layer and those below."""
 
 NO_CODE = {"training", "policies", "eval", "tests"}
@@ -44,11 +26,11 @@ def dotted(path):
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def imported(path):
-    """(line, dotted name) of every import in a file, those inside functions included."""
+def imported(path, nodes=ast.walk):
+    """(line, dotted name) of every import in a file, or of those among some nodes of its tree."""
     tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     package = dotted(path) if path.name == "__init__.py" else dotted(path)[:-1]
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -92,25 +74,16 @@ def test_no_modules_import_each_other():
     assert set(order) == set(names)
 
 
-def needed_to_load(path):
-    """What a module imports as it loads, by dotted names."""
-    return [
-        getattr(node, "module", None) or node.names[0].name
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-
-
 def test_only_tensors_and_vllm_need_torch_and_only_kernels_triton_as_a_module_loads():
     torch, triton = set(), set()
     for path in modules():
-        for name in needed_to_load(path):
-            root = name.split(".")[0]
+        for _, name in imported(path, lambda tree: tree.body):
+            root, folder = name.split(".")[0], path.relative_to(PACKAGE).parts[0]
             if root == "torch" or name.startswith("adaspec.kernels"):
-                torch.add(path.relative_to(PACKAGE).parts[0])
-            launches = name.startswith("adaspec.kernels") and name != "adaspec.kernels.batch"
-            if root == "triton" or launches:
-                triton.add(path.relative_to(PACKAGE).parts[0])
+                torch.add(folder)
+            batch_alone = name.startswith("adaspec.kernels.batch")
+            if root == "triton" or (name.startswith("adaspec.kernels") and not batch_alone):
+                triton.add(folder)
     assert torch == {"kernels", "vllm"}
     assert triton == {"kernels"}
 
@@ -137,6 +110,5 @@ LIGHT = {
 
 @pytest.mark.parametrize(("code", "heavy"), LIGHT.items(), ids=LIGHT)
 def test_what_must_start_fast_loads_nothing_heavy(code, heavy):
-    command = [sys.executable, "-c", f"import sys; {code}; print('modules', *sys.modules)"]
-    done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    done = run_python("-c", f"import sys; {code}; print('modules', *sys.modules)")
     assert heavy.isdisjoint(done.stdout.splitlines()[-1].split()[1:])

@@ -2,15 +2,16 @@
 
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 
-sys.path.append(str(Path(__file__).parents[2] / "eval" / "paper"))
+need("eval")
+sys.path.append(str(CHECKOUT / "eval" / "paper"))
 
-from acceptance import along, overlaps, rank_correlation
-from formulas import expected_speedup, memory
+from acceptance import along, overlaps, rank_correlation  # noqa: E402
+from formulas import expected_speedup, memory  # noqa: E402
 
 
 def test_a_free_drafter_gives_the_published_speedups():

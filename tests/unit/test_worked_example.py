@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import target_s
 from adaspec.policy.planner.budget import keep_likeliest, new_batch_state, rank, ranked_budget
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-it-decides.md"
 OFFERED = {
     "A": [0.90, 0.86, 0.82, 0.79, 0.76, 0.73, 0.70, 0.68],
     "B": [0.93, 0.74, 0.56, 0.42],
@@ -27,9 +26,9 @@ ROWS = len(OFFERED)
 
 @pytest.fixture(scope="module")
 def section() -> str:
-    if not PAGE.exists():
-        pytest.skip("docs/ is not here: a source distribution leaves it out")
-    return PAGE.read_text(encoding="utf-8").partition("## A worked example")[2]
+    need("docs")
+    page = (CHECKOUT / "docs" / "how-it-decides.md").read_text(encoding="utf-8")
+    return page.partition("## A worked example")[2]
 
 
 def test_every_table_row_of_the_page_is_computed(section: str) -> None:

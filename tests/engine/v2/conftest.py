@@ -26,27 +26,22 @@ def prompts():
 
 
 @pytest.fixture(scope="session")
-def policy_folder(tmp_path_factory):
-    """The folder of a random policy, which engines are started with."""
-    return written_policy(tmp_path_factory.mktemp("policy") / "random")
-
-
-@pytest.fixture(scope="session")
 def longest_output():
     return 64
 
 
 @pytest.fixture(scope="session")
-def served(engines, policy_folder, mode_path):
+def served(engines, tmp_path_factory, mode_path):
     """Makes an engine that adaspec serves on V2; its mode file says `serve`."""
     from adaspec.vllm import mode_file
 
     mode_file.PERIOD_S = 0.0
+    policy = written_policy(tmp_path_factory.mktemp("policy") / "random")
 
     def make(head, trims=True, config=None, **arguments):
         interpreter.Trimming.possible = trims
         mode_path.write_text("serve")
-        options = {"method": "adaspec", "policy": policy_folder, "mode_file": str(mode_path)}
+        options = {"method": "adaspec", "policy": policy, "mode_file": str(mode_path)}
         options["cost"] = DEFAULT  # so nothing is measured as it starts
         options |= {"num_speculative_tokens": CAP, **(config or {})}
         if head is not None:

@@ -29,18 +29,15 @@ def take_any_mask():
     """Let the interpreter take masks of whole numbers, as the compiler does."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+    def taking_any(access, place):
+        def masked(self, *args, **named):
+            args[place].data = args[place].data.astype(bool)
+            return access(self, *args, **named)
 
-    def create_masked_load(self, ptrs, mask, *more):
-        mask.data = mask.data.astype(bool)
-        return load(self, ptrs, mask, *more)
+        return masked
 
-    def create_masked_store(self, ptrs, value, mask, *more):
-        mask.data = mask.data.astype(bool)
-        return store(self, ptrs, value, mask, *more)
-
-    InterpreterBuilder.create_masked_load = create_masked_load
-    InterpreterBuilder.create_masked_store = create_masked_store
+    for name, place in (("create_masked_load", 1), ("create_masked_store", 2)):
+        setattr(InterpreterBuilder, name, taking_any(getattr(InterpreterBuilder, name), place))
 
 
 def keep_async_scheduling():

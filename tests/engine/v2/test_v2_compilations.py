@@ -1,47 +1,42 @@
 """What an accelerator would compile while requests are served: this machine compiles nothing."""
 
 import inspect
+from functools import cache
 
 from wandering import Wanderer, check_sound
 
 
-class Compilations:
-    """What Triton would have compiled for an H100 of the kernels that ran, by its own binder."""
+def compilations(patch):
+    """What Triton would compile for an H100 of the kernels that run from here on, by its own
+    binder; a set that grows."""
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.compiler import CUDABackend
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import KernelParam, create_function_from_signature
 
-    def __init__(self, patch):
-        from triton.backends.compiler import GPUTarget
-        from triton.backends.nvidia.compiler import CUDABackend
-        from triton.runtime.interpreter import InterpretedFunction
-        from triton.runtime.jit import KernelParam, create_function_from_signature
+    found, run = set(), InterpretedFunction.run
+    backend = CUDABackend(GPUTarget("cuda", 90, 32))
 
-        self.new, known = {}, set()
-        binders, run = {}, InterpretedFunction.run
-        backend = CUDABackend(GPUTarget("cuda", 90, 32))
+    @cache
+    def binder_of(kernel):
+        signature = inspect.signature(kernel.fn)
+        exempt = [
+            kernel.kwargs.get(key) or ()
+            for key in ("do_not_specialize", "do_not_specialize_on_alignment")
+        ]
+        parameters = [
+            KernelParam(at, each, *(at in names or each.name in names for names in exempt))
+            for at, each in enumerate(signature.parameters.values())
+        ]
+        return create_function_from_signature(signature, parameters, backend)
 
-        def binder_of(kernel):
-            if kernel not in binders:
-                signature = inspect.signature(kernel.fn)
-                exempt = [
-                    kernel.kwargs.get(key) or ()
-                    for key in ("do_not_specialize", "do_not_specialize_on_alignment")
-                ]
-                parameters = [
-                    KernelParam(at, each, *(at in names or each.name in names for names in exempt))
-                    for at, each in enumerate(signature.parameters.values())
-                ]
-                binders[kernel] = create_function_from_signature(signature, parameters, backend)
-            return binders[kernel]
+    def note(kernel, *args, grid, warmup, **kwargs):
+        _, specialization, options = binder_of(kernel)(*args, **kwargs)
+        found.add((kernel.fn.__module__, kernel.fn.__name__, f"{specialization} {options}"))
+        return run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
-        def note(kernel, *args, grid, warmup, **kwargs):
-            named, specialization, options = binder_of(kernel)(*args, **kwargs)
-            key = f"{kernel.fn.__module__}.{kernel.fn.__name__}"
-            whole = f"{key} {specialization} {options}"
-            if whole not in known:
-                known.add(whole)
-                self.new.setdefault(key, []).append(dict(zip(named, specialization, strict=True)))
-            return run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
-
-        patch.setattr(InterpretedFunction, "run", note)
+    patch.setattr(InterpretedFunction, "run", note)
+    return found
 
 
 def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
@@ -54,19 +49,17 @@ def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
     # What torch compiles of V2, beside the models: anew for one row, and for a budget of one.
     monkeypatch.setattr(adaptive_verification, "_assign_draft_token_budget_compiled", None)
     monkeypatch.setattr("torch.accelerator.synchronize", lambda: None)
-    compilations = Compilations(monkeypatch)
+    compiled = compilations(monkeypatch)
     engine = served("eagle3", max_num_seqs=6)
     runner = engine.runner
     # As vLLM does where there is an accelerator.
     runner._dummy_run(24)
     warmup_kernels(runner, runner.execute_model, runner.sample_tokens)
     wanderer = Wanderer(engine)
-    assert {"read", "trim", "scan", "pack"} <= {
-        name.rpartition(".")[2] for name in compilations.new
-    }
-    compilations.new.clear()
+    assert {"read", "trim", "scan", "pack"} <= {name for _, name, _ in compiled}
+    before = set(compiled)
     assert engine.greedy(prompts[:4], 10) == expected[:4]
     assert engine.greedy(prompts[:1], 6) == alone[:1]
     check_sound(wanderer.session)
     assert sum(wanderer.taken.values()) > 0
-    assert not compilations.new
+    assert compiled == before

@@ -1,9 +1,7 @@
 """On V2, too, a fault of ours costs a draft and never an output."""
 
 import pytest
-from wandering import Wanderer, breaking, check_sound, random_policy, without_numbers
-
-from adaspec.vllm.breaker import MAX_IN_A_ROW
+from wandering import Wanderer, breaking
 
 PLACES = [
     ("host", "holds_drafter"),
@@ -26,28 +24,3 @@ def test_a_fault_now_and_then_costs_only_its_step(served, prompts, truth, monkey
     assert failed
     assert sum(session.breaker.counts.values()) >= len(failed)
     assert not session.breaker.off
-
-
-def test_what_always_fails_is_switched_off_and_serving_goes_on(served, prompts, truth, monkeypatch):
-    engine = served("eagle3")
-    session = Wanderer(engine).session
-    breaking(monkeypatch, session.drafting, "finish", 1)
-    for _ in range(2):
-        assert engine.greedy(prompts, 24) == truth(24)
-        assert session.breaker.off
-        assert sum(session.breaker.counts.values()) == MAX_IN_A_ROW
-
-
-class Broken:
-    """An observer of which nothing works."""
-
-    def __getattr__(self, name):
-        raise RuntimeError(name)
-
-
-def test_a_model_that_says_nan_and_an_observer_that_fails_harm_nothing(served, prompts, truth):
-    engine = served("eagle3")
-    session = engine.put(without_numbers(random_policy(1, True)))
-    session.observers.add(Broken())
-    assert engine.greedy(prompts, 24) == truth(24)
-    check_sound(session)

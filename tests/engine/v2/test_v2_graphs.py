@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from wandering import Wanderer, check_sound
 
 
@@ -46,86 +47,76 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
 
 
 STEPS = [
-    # rows, tokens, longest row, whether a prompt is read -> target, head with vLLM's own manager,
-    # head with ours
-    (1, 4, 4, False, "FULL", "PIECEWISE", "FULL"),
-    (1, 17, 17, False, "FULL", "FULL", "FULL"),
-    (8, 48, 17, False, "FULL", "PIECEWISE", "FULL"),
-    (8, 48, 20, True, "PIECEWISE", "PIECEWISE", "PIECEWISE"),
-    (128, 256, 9, False, "FULL", "PIECEWISE", "FULL"),
-    (128, 512, 17, False, "FULL", "PIECEWISE", "FULL"),
-    (128, 700, 17, False, "FULL", "PIECEWISE", "FULL"),
-    (128, 700, 512, True, "PIECEWISE", "PIECEWISE", "PIECEWISE"),
-    (128, 1100, 17, False, "NONE", "NONE", "NONE"),
+    # rows, tokens, longest row, whether a prompt is read -> the head's graph
+    (1, 4, 4, False, "FULL"),
+    (1, 17, 17, False, "FULL"),
+    (8, 48, 17, False, "FULL"),
+    (8, 48, 20, True, "PIECEWISE"),
+    (128, 256, 9, False, "FULL"),
+    (128, 700, 17, False, "FULL"),
+    (128, 700, 512, True, "PIECEWISE"),
+    (128, 1100, 17, False, "NONE"),
 ]
 
 
-def test_target_and_head_run_in_full_graphs_whatever_the_lengths_of_drafts(served, monkeypatch):
+def test_a_head_runs_in_full_graphs_whatever_the_lengths_of_drafts(served, monkeypatch):
+    """As vLLM's target does; a head's own manager takes full graphs for drafts of one length."""
     from vllm.config.compilation import CUDAGraphMode
     from vllm.platforms import current_platform
-    from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
-        SpeculatorCudaGraphManager,
-    )
 
     from adaspec.vllm.v2.graphs import take_any_length, tell_longest_row
 
     runner = served("eagle3").runner
-    config, both = runner.vllm_config, CUDAGraphMode.FULL_AND_PIECEWISE
+    config = runner.vllm_config
     sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), *range(576, 1025, 64)]
     monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
     monkeypatch.setattr(config.scheduler_config, "max_num_seqs", 128)
     monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
     monkeypatch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
     speculator = SimpleNamespace(vllm_config=config, device=runner.device, num_speculative_steps=16)
-    take_any_length(speculator, both)
-    ours = speculator.prefill_cudagraph_manager
-    plain = SpeculatorCudaGraphManager(config, runner.device, both, 17)
-    target = SpeculatorCudaGraphManager(config, runner.device, both, 17, varlen_decode=True)
-    for manager in (ours, plain, target):
-        manager._graphs_captured = True
+    take_any_length(speculator, CUDAGraphMode.FULL_AND_PIECEWISE)
+    manager = speculator.prefill_cudagraph_manager
+    manager._graphs_captured = True
     found = []
-    for rows, tokens, longest, reads, *_ in STEPS:
+    for rows, tokens, longest, reads, _ in STEPS:
         batch = SimpleNamespace(
             decode_graph_eligible=not reads, num_scheduled_tokens=np.array([longest, 1])
         )
         tell_longest_row(speculator, batch)
         uniform = longest if tokens == rows * longest and not reads else None
-        asked = (rows, tokens, uniform, 0)
-        modes = [
-            target.dispatch(*asked, max_query_len=None if reads else longest),
-            plain.dispatch(*asked),
-            ours.dispatch(*asked),
-        ]
-        found.append((rows, tokens, longest, reads, *(each.cg_mode.name for each in modes)))
+        mode = manager.dispatch(rows, tokens, uniform, 0).cg_mode.name
+        found.append((rows, tokens, longest, reads, mode))
     assert found == STEPS
 
 
-def test_graphs_are_captured_up_to_what_all_drafts_can_take():
+USUAL = [*range(8, 256, 8), *range(256, 513, 16)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "requests", "batched", "added"),
+    [
+        (USUAL, 128, 8192, [576, 640, 704, 768, 832, 896, 960, 1024]),
+        (USUAL, 36, 8192, [576, 640]),
+        (USUAL, 30, 8192, []),
+        (USUAL, 256, 700, [576, 640]),
+        ([*USUAL, 1024], 256, 8192, []),
+        ([], 256, 8192, []),  # no graphs at all
+    ],
+)
+def test_graphs_are_captured_up_to_what_all_drafts_can_take(sizes, requests, batched, added):
     from adaspec.vllm.v2.graphs import add_coarse_sizes
 
-    usual = [*range(8, 256, 8), *range(256, 513, 16)]
-    for sizes, requests, batched, added in (
-        (usual, 128, 8192, [576, 640, 704, 768, 832, 896, 960, 1024]),
-        (usual, 36, 8192, [576, 640]),
-        (usual, 30, 8192, []),
-        (usual, 256, 700, [576, 640]),
-        ([*usual, 1024], 256, 8192, []),
-        ([], 256, 8192, []),  # no graphs at all
-    ):
-        compilation = SimpleNamespace(
-            cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes, default=0)
-        )
-        scheduler = SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batched)
-        speculative = SimpleNamespace(num_speculative_tokens=16)
-        add_coarse_sizes(
-            SimpleNamespace(
-                compilation_config=compilation,
-                scheduler_config=scheduler,
-                speculative_config=speculative,
-            )
-        )
-        assert compilation.cudagraph_capture_sizes == [*sizes, *added]
-        assert compilation.max_cudagraph_capture_size == max([*sizes, *added], default=0)
+    compilation = SimpleNamespace(
+        cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes, default=0)
+    )
+    config = SimpleNamespace(
+        compilation_config=compilation,
+        scheduler_config=SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batched),
+        speculative_config=SimpleNamespace(num_speculative_tokens=16),
+    )
+    add_coarse_sizes(config)
+    assert compilation.cudagraph_capture_sizes == [*sizes, *added]
+    assert compilation.max_cudagraph_capture_size == max([*sizes, *added], default=0)
 
 
 def test_drafts_keep_a_step_in_its_graph_if_it_would_be_in_one(served, prompts, truth, monkeypatch):

@@ -21,13 +21,21 @@ def remembering(served):
     return make
 
 
-def test_what_was_answered_is_copied_and_changes_no_output(remembering, prompts, truth):
-    engine, session, verified = remembering("eagle3")
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_what_was_answered_is_copied_and_changes_no_output(
+    remembering, prompts, truth, by_kernels, monkeypatch
+):
+    monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", by_kernels)
+    engine, session, verified = remembering(None if by_kernels else "eagle3")
+    is_fused = type(session.drafting.predictor).__name__ == "FusedPredictor"
+    assert is_fused == by_kernels
+    asked = prompts[: 2 if by_kernels else 6]  # the interpreter takes its time
     for _ in range(2):
-        assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+        assert engine.greedy(asked, TOKENS) == truth(TOKENS)[: len(asked)]
     check_sound(session)
-    assert copied_tokens(verified)[1] > 25
-    assert session.memory.index.tokens > 6 * TOKENS  # the last ones are stored a step later
+    assert copied_tokens(verified)[1] > 4 * len(asked)
+    # The last ones are stored a step later.
+    assert session.memory.index.tokens > len(asked) * TOKENS
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, prompts, truth):
@@ -40,20 +48,9 @@ def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, promp
     check_sound(session)
 
 
-def test_the_kernels_copy_from_answers_too(remembering, prompts, truth, monkeypatch):
-    monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
-    engine, session, verified = remembering()
-    assert type(session.drafting.predictor).__name__ == "FusedPredictor"
-    for _ in range(2):
-        assert engine.greedy(prompts[:2], TOKENS) == truth(TOKENS)[:2]
-    check_sound(session)
-    assert copied_tokens(verified)[1] > 10
-
-
 def test_a_memory_that_is_full_aborts_and_preemption_are_no_harm(remembering, prompts, truth):
-    engine, session, verified = remembering(
-        nbytes=1024 * 44, num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False
-    )
+    cramped = {"num_gpu_blocks_override": 14, "block_size": 32, "enable_prefix_caching": False}
+    engine, session, verified = remembering("eagle3", nbytes=1024 * 44, **cramped)
     index = session.memory.index
     for _ in range(2):  # of somebody else: little room is left
         index.add(np.arange(index.capacity // 2) % 90, index.owner("another"))

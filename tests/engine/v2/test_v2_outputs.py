@@ -6,24 +6,9 @@ from kinds import KINDS, requests_of
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound
 
-from adaspec.policy.learned import load_policy
-from adaspec.policy.shipped import GENERAL
-
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
 THOROUGH = pytest.mark.thorough
-
-
-def heads(quick, *thorough):
-    """Test with these heads, all but the first where it may take long."""
-    return pytest.mark.parametrize(
-        "head", [quick, *(pytest.param(each, marks=THOROUGH) for each in thorough)]
-    )
-
-
-def wandering(engine, head, seed=7):
-    """Decisions at random for an engine with this head."""
-    return Wanderer(engine, seed, evidence=head is not None)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +17,7 @@ def wandering(engine, head, seed=7):
 def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
     engine = served(head)
     for seed in (1, 2):
-        wanderer = wandering(engine, head, seed)
+        wanderer = Wanderer(engine, seed, evidence=head is not None)
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
         check_sound(wanderer.session)
     assert wanderer.taken["ngram"] > 0
@@ -56,37 +41,27 @@ def test_requests_that_come_and_go_in_mixed_batches(served, engines, requests, r
     assert min(wanderer.taken.values()) > 3, wanderer.taken
 
 
-@heads("eagle3", None)
+@pytest.mark.parametrize("head", ["eagle3", pytest.param(None, marks=THOROUGH)])
 def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, head, monkeypatch):
     engine = served(head)
     monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
-    wanderer = wandering(engine, head)
+    wanderer = Wanderer(engine, evidence=head is not None)
     assert type(wanderer.session.drafting.predictor).__name__ == "FusedPredictor"
     assert engine.greedy(prompts[:3], 10) == truth(10)[:3]
     check_sound(wanderer.session)
     assert sum(wanderer.taken.values()) > 0
 
 
-@heads(None, "eagle")
+@pytest.mark.parametrize("head", [None, pytest.param("eagle", marks=THOROUGH)])
 def test_prompts_read_in_pieces_and_prefix_hits(served, engines, prompts, truth, head):
     """While a long prompt is read in pieces and nothing else runs, no row is drafted for."""
     alone = [ids_of(document(70 + at, 14))[:250] for at in range(2)]
     expected = [one for each in alone for one in engines().greedy([each], 12)]
     engine = served(head, enable_prefix_caching=True, **CHUNKED)
-    wanderer = wandering(engine, head)
+    wanderer = Wanderer(engine, evidence=head is not None)
     for _ in range(2):
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert [one for each in alone for one in engine.greedy([each], 12)] == expected
-    check_sound(wanderer.session)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("head", ["eagle3", None])
-def test_preemption_and_resumption(served, prompts, truth, head):
-    engine = served(head, num_gpu_blocks_override=14, block_size=32, enable_prefix_caching=False)
-    wanderer = wandering(engine, head)
-    assert engine.greedy(prompts, 64) == truth(64)
-    assert engine.preempted > 0
     check_sound(wanderer.session)
 
 
@@ -100,12 +75,3 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(served, engi
     assert len({len(one[0]) for one in expected}) > (kind != "structured")
     assert engine.judged
     check_sound(wanderer.session)
-
-
-@heads("eagle3", None)
-def test_the_policy_for_any_model_leaves_it_too(served, prompts, truth, head):
-    engine = served(head)
-    session = engine.put(load_policy(GENERAL))
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(session)
-    assert sum(drafted for one in engine.judged.values() for drafted, _ in one)

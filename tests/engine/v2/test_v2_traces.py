@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from heard import Heard
-from wandering import CAP, Wanderer, check_sound, random_policy
+from wandering import CAP, Wanderer, breaking, check_sound, random_policy
 
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.metrics import Counters
@@ -64,25 +64,19 @@ def test_what_is_learned_and_logged_is_what_was_verified(served, prompts, truth,
     check_sound(session)
 
 
-def test_a_request_that_lost_a_step_is_written_no_further(served, prompts, truth, recorded):
+def test_a_request_that_lost_a_step_is_written_no_further(
+    served, prompts, truth, recorded, monkeypatch
+):
     engine = served("eagle3")
     wanderer = Wanderer(engine)
     ended = recorded(engine, wanderer.session)
-    note, calls = wanderer.host.note, [0]
-
-    def broken(*facts):
-        calls[0] += 1
-        if calls[0] == 3:
-            raise RuntimeError("a report is lost")
-        return note(*facts)
-
-    wanderer.host.note = broken
+    lost = breaking(monkeypatch, wanderer.host, "note", 3)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     # Of a step that was lost, the next one tells. The last request came after all that.
     counts = Counter(step.id for step in ended("logged").steps())
     assert len(counts) > 1
     assert sorted(counts.values())[-2] <= 3
-    assert wanderer.session.breaker.counts == {"plan": 1}
+    assert wanderer.session.breaker.counts == {"plan": len(lost)}
 
 
 @pytest.mark.parametrize("trims", [True, False])
