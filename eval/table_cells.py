@@ -8,6 +8,7 @@ from typing import Any
 AT_ONCE, OVER_NONE = "requests at once", "over no speculation"
 OVER_VLLM = "over the best of vLLM's own methods"
 OVER_STATIC = "over the best static rule with splicing"
+GAP_CLOSED = "of the gap to foresight closed"
 
 
 def markdown(rows: list[list[str]]) -> str:
