@@ -38,7 +38,7 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
         OVER_NONE,
         OVER_VLLM,
         OVER_STATIC,
-        "of the gap to foresight closed",
+        GAP_CLOSED,
     ]
     rows = [[*heads, f"without training: {OVER_VLLM}"]]
     for name, models in REPLAYS.items():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -38,22 +39,6 @@ def command(monkeypatch):
     return install
 
 
-def raising(error):
-    def action():
-        raise error
-
-    return action
-
-
-def said(capsys):
-    """The one line on standard error; standard output must be empty."""
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.endswith("\n")
-    assert err.count("\n") == 1
-    return err.rstrip("\n")
-
-
 def refusal(number):
     return OSError(number, os.strerror(number), "/somewhere/report.json")
 
@@ -74,41 +59,39 @@ def test_an_error_is_one_line_and_the_exit_code_says_whose_it_is(
     command, capsys, monkeypatch, error, code, parts
 ):
     monkeypatch.delenv("ADASPEC_TRACEBACK", raising=False)
-    command(raising(error))
+    command(Mock(side_effect=error))
     assert run(["probe"]) == code
-    line = said(capsys)
+    out, line = capsys.readouterr()
+    assert out == ""
     assert line.startswith("adaspec: ")
+    assert line.count("\n") == 1
     assert all(part in line for part in parts)
-
-
-def test_what_ends_well_says_nothing_more(command, capsys):
-    command(lambda: print("done"))
-    assert run(["probe"]) == 0
-    assert capsys.readouterr() == ("done\n", "")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), AdaspecError("yours")])
 def test_the_traceback_is_printed_where_it_was_asked_for(command, capsys, monkeypatch, error):
     monkeypatch.setenv("ADASPEC_TRACEBACK", "1")
-    command(raising(error))
+    command(Mock(side_effect=error))
     run(["probe"])
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly():
-    lines = "import sys; from adaspec.cli import main; sys.argv[1:] = ['--help']; main.main()"
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-c", lines], stdout=writing, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-m", "adaspec", "--help"], stdout=writing, stderr=subprocess.PIPE
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_behind_standard_output_is_said_once():
-    lines = "import sys; from adaspec.cli import main; sys.argv[1:] = ['--help']; main.main()"
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([sys.executable, "-c", lines], stdout=full, stderr=subprocess.PIPE)
+        done = subprocess.run(
+            [sys.executable, "-m", "adaspec", "--help"], stdout=full, stderr=subprocess.PIPE
+        )
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
     assert b"No space left on device" in done.stderr
@@ -124,11 +107,9 @@ def test_a_full_disk_behind_standard_output_is_said_once():
         ([], "no command given (commands: import,"),
     ],
 )
-def test_a_command_line_that_does_not_parse_exits_with_2(command, capsys, arguments, expected):
+def test_a_command_line_that_does_not_parse_exits_with_2(command, mistake, arguments, expected):
     command(lambda: None)
-    assert run(arguments) == 2
-    line = said(capsys)
-    assert line.startswith("adaspec: error: ")
+    line = mistake(*arguments)
     assert expected in line
     path = "adaspec probe" if arguments[:1] == ["probe"] else "adaspec"
     assert line.endswith(f"(see '{path} --help')")
@@ -150,3 +131,24 @@ def test_every_command_prints_json_for_machines(name):
     leaves = found.commands.values() if isinstance(found, click.Group) else [found]
     for leaf in leaves:
         assert "--json" in [option for item in leaf.params for option in item.opts], leaf.name
+
+
+DRAFTING = {
+    "profile": ["profile", "-o", "c.json"],
+    "record": ["record", "--prompts", "p.jsonl", "-o", "out"],
+    "doctor": ["doctor"],
+}
+
+
+@pytest.mark.parametrize("command", DRAFTING)
+def test_a_kind_of_drafter_is_refused_without_one_or_if_it_is_none(
+    mistake, tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
+    words = [*DRAFTING[command], "--model", "M"]
+    line = mistake(*words, "--draft-method", "eagle")
+    assert "--draft-method eagle says what --draft is" in line
+    line = mistake(*words, "--draft", "H", "--draft-method", "egale")
+    assert "'egale'" in line
+    assert "draft_model" in line

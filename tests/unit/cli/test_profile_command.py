@@ -16,28 +16,23 @@ COST = H100_LLAMA_3_1_8B
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    tasks = []
+def tasks(monkeypatch):
+    """What an engine was to be measured for; the fit is far off."""
+    tasks, fit = [], FitQuality(10, 2, 0.5, 0.01, 0.02, {})
 
-    def profile(error):
-        fit = FitQuality(10, 2, error, 0.01, 0.02, {})
+    def profile_machine(subject, minutes, report):
+        tasks.append((subject, minutes))
+        return Profile(COST, Measured(COST, fit, [], 9.0), "V2", {})
 
-        def profile_machine(subject, minutes, report):
-            tasks.append((subject, minutes))
-            return Profile(COST, Measured(COST, fit, [], 9.0), "V2", {})
-
-        monkeypatch.setattr(profiling, "profile_machine", profile_machine)
-        return tasks
-
-    return profile
+    monkeypatch.setattr(profiling, "profile_machine", profile_machine)
+    return tasks
 
 
 def command(tmp_path, *more):
     return run(["profile", "--model", "M", "--draft", "H", "-o", f"{tmp_path}/c.json", *more])
 
 
-def test_a_profile_is_written_and_printed(asked, tmp_path, capsys):
-    tasks = asked(0.01)
+def test_a_profile_is_written_and_printed(tasks, tmp_path, capsys):
     assert command(tmp_path, "--json", "--minutes", "3", "--draft-method", "eagle") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
@@ -49,8 +44,7 @@ def test_a_profile_is_written_and_printed(asked, tmp_path, capsys):
     assert (subject.draft, subject.draft_method) == ("H", "eagle")
 
 
-def test_a_fit_that_is_far_off_is_warned_of(asked, tmp_path, capsys):
-    asked(0.5)
+def test_a_fit_that_is_far_off_is_warned_of(tasks, tmp_path, capsys):
     assert command(tmp_path) == 0
     said = capsys.readouterr()
     assert "warning: the fit is off by 50.0% on held-out steps" in said.err
@@ -71,10 +65,9 @@ def test_a_fit_that_is_far_off_is_warned_of(asked, tmp_path, capsys):
     ],
 )
 def test_a_users_mistake_is_one_line_before_anything_is_measured(
-    words, said, asked, tmp_path, monkeypatch, mistake
+    words, said, tasks, tmp_path, monkeypatch, mistake
 ):
     monkeypatch.chdir(tmp_path)
-    tasks = asked(0.01)
     assert said in mistake("profile", *words)
     assert tasks == []
 

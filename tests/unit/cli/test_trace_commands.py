@@ -1,22 +1,16 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from synthetic import write_synthetic
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm import prompt_run
 
-Mistake = Callable[..., str]
 LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
 
 
-def test_import_prints_json_to_standard_output_alone(tmp_path: Path) -> None:
+def test_import_prints_json_to_standard_output_alone(tmp_path):
     (tmp_path / "chat.jsonl").write_text(json.dumps(LINE))
     arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t")]
     words = [*arguments, "--target", "a/target", "--vocabulary-size", "128256", "--json"]
@@ -32,8 +26,8 @@ def test_import_prints_json_to_standard_output_alone(tmp_path: Path) -> None:
     assert "a dense trace of 1 requests" in told.stderr
 
 
-def test_import_says_what_neural_counts_are_good_for(tmp_path: Path) -> None:
-    def told(*accepted: list[int | None] | None) -> str:
+def test_import_says_what_neural_counts_are_good_for(tmp_path):
+    def told(*accepted):
         lines = [LINE | ({} if each is None else {"neural_accepted": each}) for each in accepted]
         (tmp_path / "chat.jsonl").write_text("\n".join(map(json.dumps, lines)))
         arguments = ["jsonl", str(tmp_path / "chat.jsonl"), "-o", str(tmp_path / "t"), "--force"]
@@ -47,18 +41,9 @@ def test_import_says_what_neural_counts_are_good_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["prompts.jsonl", "/proc/traces", "x" * 250])
 def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engine(
-    tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+    tmp_path, mistake, monkeypatch, place
+):
     (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
     monkeypatch.setattr(prompt_run, "prepare_vllm", lambda _: pytest.fail("it went on"))
     words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
     assert "choose a" in mistake(*words, "-o", tmp_path / place)
-
-
-def test_a_folder_of_traces_names_those_that_it_holds(tmp_path: Path, mistake: Mistake) -> None:
-    for name in ("logged-1", "dense-1"):
-        write_synthetic(tmp_path / "live" / name, requests_per_workload=1)
-    said = mistake("inspect", tmp_path / "live")
-    assert (
-        f"is no trace, but a folder of 2: give one or several of {tmp_path}/live/dense-1," in said
-    )

@@ -8,7 +8,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
-from adaspec.replay.contender import parse_contender
+from adaspec.replay.contender import contender_of
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def report_of():
     def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, **options):
         selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter", True)
         defaults = {"engine": "sync", "concurrency": (1, 4), "orders": 2, "resamples": 3, "jobs": 1}
-        named = [parse_contender(spec) for spec in specs]
+        named = [contender_of(spec) for spec in specs]
         return evaluate(selection, named, cost, Options(**(defaults | options)))
 
     return make

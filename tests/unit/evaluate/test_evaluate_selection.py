@@ -1,16 +1,15 @@
 """Which requests an evaluation keeps, and what it says of the rest."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from refusals import refusal
+from synthetic import without_drafts
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import write_trace
 
 
 def request(id, length, workload="chat", counts=None):
@@ -19,20 +18,16 @@ def request(id, length, workload="chat", counts=None):
     accepted = np.zeros(known, np.int16)
     accepted[:1] = -1
     output = np.arange(length, dtype=np.int32)
-    return Request(workload, id, np.arange(4, dtype=np.int32), output, accepted, None, None, None)
+    return Request(workload, id, np.arange(4, dtype=np.int32), output, accepted)
 
 
 @pytest.fixture
 def trace_of(tmp_path):
     def write(requests, name="trace", neural_cap=5, target="a/target"):
-        manifest = Manifest(kind="dense", target=target, synthetic=True)
-        if neural_cap:
-            manifest = replace(manifest, drafter="a/head", neural_cap=neural_cap)
-        else:
-            requests = [replace(r, neural_accepted=None) for r in requests]
-        with TraceWriter(tmp_path / name, manifest) as writer:
-            for each in requests:
-                writer.add(each)
+        caps = {"drafter": "a/head", "neural_cap": neural_cap} if neural_cap else {}
+        rows = requests if neural_cap else map(without_drafts, requests)
+        manifest = Manifest(kind="dense", target=target, **caps)
+        write_trace(tmp_path / name, rows, manifest=manifest)
         return tmp_path / name
 
     return write
@@ -93,12 +88,9 @@ def test_a_workload_can_be_had_alone_and_others_are_not_counted_as_left_out(trac
 
 
 def test_nothing_left_says_why_and_what_to_do(trace_of):
-    path = trace_of(
-        [request("0", 5), request("1", 50, counts=9), request("2", 60), request("3", 40)]
-    )
-    found = refusal(
-        EvaluationError, select, [path], Wanted(max_output_tokens=55, exclude=("chat/3",))
-    )
+    requests = [request("0", 5), request("1", 50, counts=9), request("2", 60), request("3", 40)]
+    wanted = Wanted(max_output_tokens=55, exclude=("chat/3",))
+    found = refusal(EvaluationError, select, [trace_of(requests)], wanted)
     for said in (
         "1 excluded",
         "exclude fewer",

@@ -15,36 +15,20 @@ from adaspec.evaluate.inspection import NGRAM_CAP, inspect, ngram_accepted
 from adaspec.policy.shipped import find_policy
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.writer import TraceWriter
-
-
-def recorded(id, prompt, output, neural=None, workload="edits"):
-    return Request(
-        workload=workload,
-        id=id,
-        prompt_tokens=np.array(prompt, np.int32),
-        output_tokens=np.array(output, np.int32),
-        neural_accepted=None if neural is None else np.array(neural, np.int16),
-    )
-
-
-def written(path, manifest, rows):
-    with TraceWriter(path, manifest) as writer:
-        for row in rows:
-            writer.add(row)
-    return path
+from adaspec.trace.writer import TraceWriter, write_trace
 
 
 @pytest.fixture
 def dense(tmp_path):
-    rows = [
+    requests = [
         # Known: 1 2 3 4 1. The copy behind that 1 gives 2 3 4, then it repeats.
-        recorded("a", [1, 2, 3, 4], [1, 2, 3, 9], neural=[-1, 2, 1, 0]),
-        recorded("b", [5, 6], [7, 8], neural=[-1, 0]),
+        Request("edits", "a", [1, 2, 3, 4], [1, 2, 3, 9], neural_accepted=[-1, 2, 1, 0]),
+        Request("edits", "b", [5, 6], [7, 8], neural_accepted=[-1, 0]),
         # Another length than the output: recorded in another run.
-        recorded("c", [5, 6], [7, 8, 9], neural=[-1, 1], workload="chat"),
+        Request("chat", "c", [5, 6], [7, 8, 9], neural_accepted=[-1, 1]),
     ]
-    return written(tmp_path / "dense", Manifest(kind="dense", neural_cap=2, target="t"), rows)
+    write_trace(tmp_path / "dense", requests, target="t")
+    return tmp_path / "dense"
 
 
 @pytest.fixture
@@ -55,7 +39,10 @@ def logged(tmp_path):
         LoggedStep("chat", "a", 2, draft_len=5, accepted=1, source="ngram"),
         LoggedStep("chat", "b", 0, draft_len=1, accepted=0, source="neural"),
     ]
-    return written(tmp_path / "logged", Manifest(kind="logged", engine="vllm"), rows)
+    with TraceWriter(tmp_path / "logged", Manifest(kind="logged", engine="vllm")) as writer:
+        for row in rows:
+            writer.add(row)
+    return tmp_path / "logged"
 
 
 @pytest.fixture
@@ -69,7 +56,7 @@ def source(found, workload, name):
     return sums
 
 
-def test_a_dense_trace_is_counted_per_workload(dense):
+def test_a_dense_trace_is_counted_per_workload_and_said_to_be_whole_or_not(dense):
     found = inspect(dense)
     edits, chat = found["workloads"]
     assert (edits["workload"], edits["requests"], edits["paired"]) == ("edits", 2, 2)
@@ -85,11 +72,15 @@ def test_a_dense_trace_is_counted_per_workload(dense):
     }
     # a: behind 1 the copy 2 3 4 holds for 2 3; behind 1 2 for 3; behind 1 2 3 for nothing.
     assert source(found, "edits", "ngram")["accepted_mean"] == (2 + 1 + 0 + 0) / 4
+    (dense / "complete.json").unlink()
+    cut_off = inspect(dense)
+    assert not cut_off["sound"]
+    assert "cut off" in cut_off["warnings"][0]
 
 
 def test_ngram_acceptance_is_cut_so_that_a_runaway_request_does_not_drown_the_rest():
-    copied = list(range(100, 200))
-    runaway = recorded("r", copied, copied)
+    copied = np.arange(100, 200, dtype=np.int32)
+    runaway = Request("edits", "r", copied, copied)
     assert ngram_accepted(runaway).tolist() == [0] + [NGRAM_CAP] * 80 + list(range(19, 0, -1))
 
 
@@ -100,13 +91,6 @@ def test_a_logged_trace_is_counted_per_source_and_plain_steps_draft_nothing(logg
     neural = source(found, "chat", "neural")
     assert (neural["drafts"], neural["accepted_mean"]) == (2, 1.5)
     assert "none" not in [sums["source"] for sums in chat["sources"]]
-
-
-def test_a_trace_whose_writer_was_cut_off_is_said_to_be_not_whole(dense):
-    (dense / "complete.json").unlink()
-    document = inspect(dense)
-    assert document["sound"] is False
-    assert "cut off" in document["warnings"][0]
 
 
 def test_a_policy_folder_is_known_by_its_checksums(policy):
@@ -159,6 +143,10 @@ DAMAGES = {
     "dense": (
         lambda folder: [os.truncate(each, 99) for each in (folder / "dense").glob("*.parquet")],
         "truncated or damaged",
+    ),
+    "live": (
+        lambda folder: [shutil.copytree(folder / "dense", folder / "live" / each) for each in "ba"],
+        "is no trace, but a folder of 2: give one or several of",
     ),
     "notes.json": (
         lambda folder: (folder / "notes.json").write_text('{"schema": 1}'),

@@ -1,18 +1,24 @@
-"""A report as people see it: its tables, its page and its folder."""
+"""A report as people see it: its tables, its folder, and its page, driven as a reader would."""
 
+import html
 import io
 import json
-from html.parser import HTMLParser
+import re
+import shutil
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
 
-import numpy as np
 import pytest
-import report_fakes as fakes
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.report import EvaluationReport, check_destination, read_report
 from adaspec.evaluate.table import Table
+from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import StaticPolicy
 
+RULE = parse_policy("hybrid-splice:4:20:2:2:5").rule
 SIX = (
     "mine",
     "hybrid-splice:14:48:4:10:15",
@@ -21,28 +27,46 @@ SIX = (
     "ema:0.3:1-8=5|3|1",
     "very_long_policy_folder_name_of_somebody_2026",
 )
+PLANTED = "</script><script>window.planted=1</script><img src=x onerror=window.planted=2>"
 
 
-class Parsed(HTMLParser):
-    """The tags, the text and the scripts of a page."""
+@pytest.fixture(scope="module")
+def report_of_names(requests_of, report_of):
+    """The report on policies and workloads of these names, for a test to change."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict]] = []
-        self.scripts: list[str] = []
-        self.texts: list[str] = []
-        self.feed(text)
+    @cache
+    def made(policies, workloads, loads):
+        renamed = dict(zip(("edits", "talk"), workloads, strict=False))
+        requests = [
+            replace(each, workload=renamed[each.workload])
+            for each in requests_of(workloads=len(workloads))
+        ]
+        named = [StaticPolicy(name, RULE) for name in policies]
+        return report_of(requests, named, concurrency=loads)
 
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
+    def make(policies=("mine",), workloads=("edits", "talk"), loads=(1, 4)):
+        return deepcopy(made(policies, workloads, loads))
 
-    def handle_data(self, data):
-        if self.tags and self.tags[-1][0] == "script":
-            self.scripts[-1] += data
-        else:
-            self.texts.append(data)
+    return make
+
+
+@pytest.fixture(scope="module")
+def planted_page(report_of_names):
+    """The page of a report with markup planted in every name that it shows."""
+    report = report_of_names((f"mine{PLANTED}", "hybrid"), ("edits", f"talk{PLANTED}"))
+    report["traces"] |= {"sources": [PLANTED], "target": PLANTED, "drafter": PLANTED}
+    return EvaluationReport(report | {"cost": PLANTED, "command": f"eval {PLANTED}"}).page()
+
+
+def without_scripts(page):
+    """The page with nothing in its scripts."""
+    return re.sub(r"(?s)(<script\b[^>]*>).*?</script>", r"\1", page)
+
+
+def rows_of(report, policy):
+    """A policy's rows on all workloads, by load."""
+    rows = {(row["workload"], row["policy"], row["concurrency"]): row for row in report["rows"]}
+    return [rows["all", policy, load] for load in (1, 4)]
 
 
 def printed(report, width=100):
@@ -55,35 +79,42 @@ def line_of(text, start):
     return next(line for line in text.splitlines() if line.startswith(start))
 
 
-def test_the_terminal_says_what_was_evaluated_and_what_it_came_to():
-    report = fakes.report() | {"engine": "async"}
-    entry = next(e for e in report["headline"] if e["workload"] == "all" and e["concurrency"] == 8)
+def test_the_terminal_says_what_was_evaluated_and_what_it_came_to(report_of_names):
+    report = report_of_names() | {"engine": "async"}
+    report["traces"]["left_out"] = {"talk": {"unpaired": 90, "of 2,048 output tokens or more": 0}}
+    one, four = (row["detail"] for row in rows_of(report, "static:best"))
+    one |= {"spec": "hybrid-splice:4:48:2:2:5", "edge": ["KN"]}
+    four |= {"spec": "fixed:neural:3", "edge": []}
+    for row in rows_of(report, "fixed:best"):
+        row["detail"] |= {"spec": "fixed:neural:3", "edge": []}
     text = printed(report, 300)
     for said in (
-        "cnn 67, gsm8k 118, instructcoder 282, sharegpt 47",
+        "edits 6, talk 6",
         "unpaired 90, of 2,048 output tokens or more 0",
         "h100-llama-3.1-8b",
-        "orders 3, resamples 40, seed 0",
+        "orders 2, resamples 3, seed 0",
         "async engine",
     ):
         assert said in text, said
-    low, high = entry["lift_ci95"]
+    mixed = [entry for entry in report["headline"] if entry["workload"] == "all"]
+    low, high = mixed[1]["lift_ci95"]
     over = line_of(text, "over static:best").split()
-    said = f"{100 * entry['lift_over_static_best']:+.1f}%"
+    said = f"{100 * mixed[1]['lift_over_static_best']:+.1f}%"
     assert over[4:6] == [said, f"±{50 * (high - low):.1f}"]
-    assert f"{100 * entry['gap_closed']:.0f}%" in line_of(text, "gap closed ").split()
-    assert line_of(text, "worst workload").split()[-4:] == ["+1.3%"] * 4
-    assert all(line_of(text, name) for name in fakes.WORKLOADS)
+    assert f"{100 * mixed[1]['gap_closed']:.0f}%" in line_of(text, "gap closed ").split()
+    worst = [f"{100 * entry['worst_workload_lift']:+.1f}%" for entry in mixed]
+    assert line_of(text, "worst workload").split()[-2:] == worst
+    assert all(line_of(text, name) for name in ("edits", "talk"))
     assert "over static:tuned" not in text
     won = text.split("The winning settings on all workloads, mixed")[1]
-    assert line_of(won, "static:best").split()[:3] == ["static:best", "1", fakes.WON]
+    assert line_of(won, "static:best").split()[:3] == ["static:best", "1", one["spec"]]
     assert "(at the edge of what was tried: KN)" in won
-    assert line_of(won, "fixed:best").split()[1:4] == ["1,", "8,", "32"]
+    assert line_of(won, "fixed:best").split()[1:3] == ["1,", "4"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
-def test_no_name_and_no_figure_is_cut_at_any_usual_width(width):
-    report = fakes.report(SIX)
+def test_no_name_and_no_figure_is_cut_at_any_usual_width(report_of_names, width):
+    report = report_of_names(SIX, ("instructcoder", "talk"))
     text = printed(report, width)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
     assert "…" not in text and "\x1b" not in text
@@ -94,11 +125,10 @@ def test_no_name_and_no_figure_is_cut_at_any_usual_width(width):
             assert f"{100 * entry['lift_over_static_best']:+.1f}%" in text
 
 
-def test_what_was_not_computed_is_a_dash_and_what_was_seen_in_training_is_marked():
-    report = fakes.report()
+def test_what_was_not_computed_is_a_dash_and_what_was_seen_in_training_is_marked(report_of_names):
+    report = report_of_names()
     for entry in report["headline"]:
-        if entry["concurrency"] == 8:
-            entry["gap_closed"] = None
+        entry["gap_closed"] = 0.5 if entry["concurrency"] == 1 else None
     for row in report["rows"]:
         if row["policy"] == "mine":
             row["detail"]["seen_in_training"] = True
@@ -109,16 +139,17 @@ def test_what_was_not_computed_is_a_dash_and_what_was_seen_in_training_is_marked
     speeds = text.split("Speedup over none on")[1]
     assert line_of(speeds, "mine †").count("–") == 1
     assert "not held out" in text
+    assert '"speedup": null' in EvaluationReport(report).to_json()
 
 
 def test_odd_reports_without_headline_policies_or_rows_are_printed_and_written(
-    tmp_path,
+    report_of_names, tmp_path
 ):
     strange = ("一二三", "a$b$", "_x", "\udc80bad")
     reports = {
-        "nothing": (fakes.report(()), ("static:best",)),
-        "one": (fakes.report(workloads=("gsm8k",), concurrencies=(8,)), ("mine on gsm8k",)),
-        "strange": (fakes.report(strange, ("gsm8k",), (1,)), ("a$b$",)),
+        "nothing": (report_of_names(()), ("static:best",)),
+        "one": (report_of_names(workloads=("gsm8k",), loads=(8,)), ("mine on gsm8k",)),
+        "strange": (report_of_names(strange, ("gsm8k",), (1,)), ("a$b$",)),
         "empty": ({"schema": 1, "rows": [], "headline": []}, ("nothing was evaluated",)),
     }
     for name, (report, said) in reports.items():
@@ -130,22 +161,19 @@ def test_odd_reports_without_headline_policies_or_rows_are_printed_and_written(
     assert "nothing was evaluated" in (tmp_path / "empty" / "report.html").read_text()
 
 
-def test_markup_planted_in_every_name_is_text_and_nothing_is_fetched():
-    shown = Parsed(EvaluationReport(fakes.planted_report()).page())
-    assert "img" not in [tag for tag, _ in shown.tags]
-    assert fakes.PLANTED in "".join(shown.texts)
-    assert all(fakes.PLANTED not in script for script in shown.scripts[1:])
-    for _, attrs in shown.tags:
-        assert not {"src", "srcset"} & attrs.keys()
-        assert attrs.get("href", "#").startswith("#")
+def test_markup_planted_in_every_name_is_text_and_nothing_is_fetched(planted_page):
+    shown, text = without_scripts(planted_page), html.escape(PLANTED)
+    assert text in shown
+    others = shown.replace(text, "")
+    assert not re.search(r"<img|\ssrc(set)?=", others)
+    assert all(link.startswith("#") for link in re.findall('href="([^"]*)"', others))
 
 
-def test_every_workload_has_a_figure_and_its_tables_on_the_page():
-    shown = Parsed(EvaluationReport(fakes.report()).page())
-    figures = [attrs for _, attrs in shown.tags if attrs.get("id", "").startswith("figure-")]
-    assert len(figures) == len(fakes.WORKLOADS) + 1
-    labels = [attrs.get("aria-label", "") for _, attrs in shown.tags]
-    for place in ("all workloads, mixed", *fakes.WORKLOADS):
+def test_every_workload_has_a_figure_and_its_tables_on_the_page(report_of_names):
+    shown = without_scripts(EvaluationReport(report_of_names()).page())
+    assert len(re.findall('id="figure-', shown)) == 3
+    labels = re.findall('aria-label="([^"]*)"', shown)
+    for place in ("all workloads, mixed", "edits", "talk"):
         assert sum(f" on {place}" in label for label in labels) == 3
 
 
@@ -162,12 +190,12 @@ def test_a_table_in_markdown_has_its_title_its_sentence_and_names_escaped():
     ]
 
 
-def test_a_folder_holds_the_data_and_the_page(tmp_path):
+def test_a_folder_holds_the_data_and_the_page(report_of_names, tmp_path):
     folder = tmp_path / "new" / "report"
-    report = EvaluationReport(fakes.report())
+    report = EvaluationReport(report_of_names())
     report.write(folder)
     assert {each.name for each in folder.iterdir()} == {"report.json", "report.html"}
-    assert read_report(folder).document == report.document
+    assert read_report(folder).document == json.loads(report.to_json())
     assert [each.name for each in folder.parent.iterdir()] == ["report"]
     written = {each.name: each.read_bytes() for each in folder.iterdir()}
     with pytest.raises(EvaluationError, match="--force"):
@@ -179,7 +207,59 @@ def test_a_folder_holds_the_data_and_the_page(tmp_path):
         check_destination(folder, force=True)
 
 
-def test_json_is_strict_and_numpy_numbers_are_plain():
-    document = {"a": float("nan"), "b": np.float64("inf"), "c": np.arange(2), "d": (1,)}
-    text = EvaluationReport(document).to_json()
-    assert json.loads(text) == {"a": None, "b": None, "c": [0, 1], "d": [1]}
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+CHROMEDRIVER = shutil.which("chromedriver") or ""
+
+
+@pytest.fixture(scope="module")
+def browser(planted_page, tmp_path_factory):
+    """A browser with that page open."""
+    if not (CHROMIUM and CHROMEDRIVER):
+        pytest.skip("no chromium with its chromedriver here (Debian: chromium-driver)")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="the 'dev' extra brings selenium")
+    from selenium.webdriver.chrome.service import Service
+
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(planted_page, encoding="utf-8")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    try:
+        driver.get(path.as_uri())
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.mark.slow
+def test_the_page_draws_its_figures_and_fits_everywhere(browser):
+    assert browser.execute_script("return window.planted") is None
+    assert PLANTED in browser.execute_script("return document.body.innerText")
+    for width in (390, 800, 1440):
+        for scheme, paper, ink in (
+            ("light", "rgb(255, 255, 255)", "rgb(31, 38, 46)"),
+            ("dark", "rgb(20, 24, 29)", "rgb(232, 236, 240)"),
+        ):
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            browser.refresh()
+            inner = browser.execute_script("""
+                const ink = getComputedStyle(document.querySelector(".xtick text")).fill;
+                const paper = getComputedStyle(document.body).backgroundColor;
+                const right = (each) => each.getBoundingClientRect().right;
+                const drawn = [...document.querySelectorAll(".main-svg, .main-svg text")];
+                const beyond = Math.max(...drawn.map(right)) - right(document.querySelector("h1"));
+                return [document.documentElement.scrollWidth, beyond, paper, ink];
+            """)
+            assert inner[0] <= width
+            assert inner[1] <= 0
+            assert inner[2:] == [paper, ink]
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0

@@ -1,7 +1,5 @@
 """Small random requests in which matches abound, as the replay and as the reference read them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Written from the design's sections 3 to 7 before the replay was read, so that th
 Nothing here knows of paths, recordings or compiled code: every step scans the text again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,26 +37,22 @@ class Match:
 NO_MATCH = Match(0, [])
 
 
-def look_up(text: Sequence[int]) -> Match:
-    """The longest match of 1 to 32 tokens, its most recent occurrence, what follows it."""
+def look_up(
+    text: Sequence[int], low: int = 1, high: int = LONGEST_MATCH, latest: bool = True
+) -> Match:
+    """The longest match of `low` to `high` tokens, its most recent occurrence, what follows it."""
     known = list(text)
-    for length in range(min(LONGEST_MATCH, len(known) - 1), 0, -1):
+    for length in range(min(high, len(known) - 1), low - 1, -1):
         tail = known[-length:]
-        for end in range(len(known) - 1, length - 1, -1):
-            if known[end - length : end] == tail:
-                return Match(length, known[end:])
+        ends = [at for at in range(length, len(known)) if known[at - length : at] == tail]
+        if ends:
+            return Match(length, known[ends[-1 if latest else 0] :])
     return NO_MATCH
 
 
 def look_up_vllm(text: Sequence[int], low: int, high: int) -> Match:
-    """vLLM's own: longest match of `low` to `high` tokens, its earliest occurrence."""
-    known = list(text)
-    for length in range(min(high, len(known) - 1), low - 1, -1):
-        tail = known[-length:]
-        for end in range(length, len(known)):
-            if known[end - length : end] == tail:
-                return Match(length, known[end:])
-    return NO_MATCH
+    """vLLM's own takes the earliest occurrence."""
+    return look_up(text, low, high, latest=False)
 
 
 @dataclass(frozen=True)
@@ -122,14 +116,12 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
     forwards = 0
     if rule.needs_matching_draft and copies:
         forwards = 1
-        assert request.drafted is not None
         copies = match.copy[0] == request.drafted[position][0]
     if copies:
         copied = match.copy[: min(rule.ngram_len, cap)]
         return Step(0, len(copied), verified(request, position, 0, copied), forwards)
     neural = min(rule.neural_len, cap)
     if rule.least_percent and neural:
-        assert request.probability is not None
         said = request.probability[position]
         unlikely = [j for j in range(neural) if said[j] < rule.least_percent / 100]
         neural = min([neural, *(j + 1 for j in unlikely)])

@@ -1,26 +1,29 @@
-"""Whatever a policy decides, every step it is told of is the one that the texts imply."""
-
-from __future__ import annotations
+"""Whatever a policy decides, all it is shown and told is what the texts known by then imply."""
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import random_cost, random_requests, recording_of
-from reference import Request, close, look_up, splice_match, step_seconds, verified
-from wild_policy import WildPolicy
+from reference import Match, Request, close, look_up, splice_match, step_seconds, verified
 
 from adaspec.cost.model import CostModel
-from adaspec.policy.protocol import Batch, Proposal, StepResult
+from adaspec.draft.match import Matches
+from adaspec.policy.protocol import Batch, Proposal, Setup, StepResult
 from adaspec.replay.loop import run_policy
 
 
-class Auditor(WildPolicy):
-    """Decides at random and checks each outcome against the requests, which it knows."""
+class Auditor:
+    """Mixes sources and splices at random, within the rules of the replay.
+
+    Whatever it is shown or told, it checks against the requests, which it knows.
+    """
+
+    name = "auditor"
 
     def __init__(
         self, seed: int, requests: list[Request], order: list[int], cost: CostModel, cap: int
     ) -> None:
-        super().__init__(seed, elsewhere=True)
+        self.rng = np.random.default_rng([seed, 2])
         self.requests, self.cost, self.cap = requests, cost, cap
         self.waiting = list(order)
         self.running: dict[int, int] = {}
@@ -29,10 +32,17 @@ class Auditor(WildPolicy):
         self.tokens = self.drafted = 0
         self.seconds = 0.0
 
+    def start(self, setup: Setup) -> None:
+        self.setup = setup
+
+    def holds_drafter(self, load: int) -> bool:
+        return bool(self.rng.random() < 0.9)
+
     def forwards(self, batch: Batch) -> int:
-        for slot, row in zip(batch.slots.tolist(), range(len(batch)), strict=True):
+        for row, slot in enumerate(batch.slots.tolist()):
             self.see_row(batch, slot, row)
-        return super().forwards(batch)
+        most = self.setup.neural_cap if batch.holds_neural.any() else 0
+        return int(self.rng.integers(0, most + 1))
 
     def see_row(self, batch: Batch, slot: int, row: int) -> None:
         if batch.is_new[row]:
@@ -44,19 +54,17 @@ class Auditor(WildPolicy):
         self.holds[slot] &= bool(batch.holds_neural[row])
         request, position = self.requests[self.running[slot]], self.position[slot]
         known = request.prompt + request.output[:position]
-        found = look_up(known)
+        found = self.see_match(batch.matches, row, known)
         assert batch.prompt_tokens[row] == len(request.prompt)
         assert batch.position[row] == position
         assert batch.context_tokens[row] == len(known)
         assert batch.holds_neural[row] == self.holds[slot]
-        assert batch.matches.length[row] == found.length
-        assert batch.matches.available[row] == len(found.copy)
         assert [t for t in batch.context.tail(100)[row].tolist() if t >= 0] == known
         copied = [t for t in batch.context.candidate(6)[row].tolist() if t >= 0]
         assert copied == found.copy[:6]
 
     def decide(self, batch: Batch) -> Proposal:
-        drafts = batch.drafts
+        drafts, rng, rows = batch.drafts, self.rng, len(batch)
         self.count = drafts.count
         for row, slot in enumerate(batch.slots.tolist()):
             said = self.requests[self.running[slot]].drafted
@@ -65,12 +73,30 @@ class Auditor(WildPolicy):
                 assert set(shown) <= {-1}
             else:
                 assert shown == said[self.position[slot]][: drafts.count]
-        return super().decide(batch)
+        most = np.where(batch.holds_neural, drafts.count, 0)
+        neural = np.minimum(rng.integers(0, drafts.count + 1, rows), most)
+        if self.setup.shows_tokens:
+            self.see_splices(batch, neural)
+        ngram = np.where(rng.random(rows) < 0.2, 0, rng.integers(0, self.cap + 2, rows))
+        named = rng.integers(-1, batch.context_tokens)
+        return Proposal(neural, ngram, np.where(neural > 0, -1, named))
+
+    def see_splices(self, batch: Batch, neural: np.ndarray) -> None:
+        behind = batch.drafts.splice_match(neural)
+        for row, slot in enumerate(batch.slots.tolist()):
+            request, position = self.requests[self.running[slot]], self.position[slot]
+            said = batch.drafts.tokens[row, : neural[row]].tolist()
+            self.see_match(behind, row, said and request.prompt + request.output[:position] + said)
+
+    def see_match(self, matches: Matches, row: int, known: list[int]) -> Match:
+        found = look_up(known)
+        assert matches.length[row] == found.length
+        assert matches.available[row] == len(found.copy)
+        assert matches.start[row] == (len(known) - len(found.copy) if found.length else -1)
+        return found
 
     def learn(self, report: StepResult) -> None:
-        super().learn(report)
         batch, proposal = report.batch, report.proposal
-        assert proposal.ngram_start is not None
         context = 0
         for row, slot in enumerate(batch.slots.tolist()):
             request, position = self.requests[self.running[slot]], self.position[slot]
@@ -103,9 +129,9 @@ class Auditor(WildPolicy):
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.booleans(), st.integers(1, 4), st.integers(1, 8))
-def test_every_step_of_a_wild_policy_is_the_one_that_the_texts_imply(
-    seed: int, tokens: bool, concurrency: int, cap: int
-) -> None:
+def test_a_policy_is_shown_what_is_known_by_then_and_told_what_the_texts_imply(
+    seed, tokens, concurrency, cap
+):
     requests = random_requests(seed, 6, tokens=tokens)
     rng = np.random.default_rng([seed, 1])
     cost = random_cost(rng).without_deciding()

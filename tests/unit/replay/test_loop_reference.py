@@ -1,12 +1,10 @@
 """Replays of rules and rivals, against plain restatements of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from crooked import OwnRival
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_rival import OwnRival
 from random_recordings import (
     NEURAL_CAP,
     random_cost,
@@ -21,7 +19,6 @@ from reference import Played, Request, close, play_rule
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
-from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import run_policy
@@ -29,12 +26,6 @@ from adaspec.replay.player import Player, UndelayedRule
 from adaspec.replay.recording import Recording, build_recording
 
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def rule_of(spec: str) -> StaticRule:
-    policy = parse_policy(spec)
-    assert isinstance(policy, StaticPolicy)
-    return policy.rule
 
 
 def assert_equal(a: Result, b: Result | Played) -> None:
@@ -56,7 +47,7 @@ def random_order(rng: np.random.Generator, concurrency: int, requests: int = 6) 
 
 @pytest.mark.parametrize("engine", [SYNC, ASYNC])
 @pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
-def test_every_static_rule_is_replayed_as_the_design_says(tokens: bool, engine: str) -> None:
+def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine):
     """In an async engine it runs all its forwards and verifies its longest draft."""
 
     @settings(max_examples=100, deadline=None)
@@ -64,15 +55,15 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens: bool, engine: 
     def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
         requests, recording, rng = world(seed, tokens=tokens)
         cost, order = with_hidden_overhead(random_cost(rng)), random_order(rng, concurrency)
-        rule, policy, entries = rule_of(spec), parse_contender(spec), np.array(order, np.int32)
+        policy, entries = parse_policy(spec), np.array(order, np.int32)
         recording = recording.with_prefill() if prefill else recording
         player = Player(recording, cost, cap, engine)
         player.check(policy)
         world_of = (requests, order, concurrency)
-        played = play_rule(*world_of, cost, rule, cap, prefill, engine == ASYNC)
+        played = play_rule(*world_of, cost, policy.rule, cap, prefill, engine == ASYNC)
         assert_equal(player.play(policy, entries, concurrency), played)
         # The yardstick: the same rule decided at once, with an async engine's hidden overhead.
-        played = play_rule(*world_of, cost.under(engine), rule, cap, prefill)
+        played = play_rule(*world_of, cost.under(engine), policy.rule, cap, prefill)
         assert_equal(player.play(UndelayedRule(policy), entries, concurrency), played)
 
     check()
@@ -91,8 +82,8 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens: bool, engine: 
     st.booleans(),
 )
 def test_rivals_that_adapt_play_alike_compiled_and_asked_step_by_step(
-    seed: int, spec: str, concurrency: int, cap: int, shown: str, prefill: bool
-) -> None:
+    seed, spec, concurrency, cap, shown, prefill
+):
     requests = random_requests(seed, 6, tokens=shown != "none", output_tokens=(10, 60))
     recording = recording_of(requests, seed=seed if shown == "confidences" else None)
     assert recording.shows_confidences == (shown == "confidences")
@@ -107,27 +98,14 @@ def test_rivals_that_adapt_play_alike_compiled_and_asked_step_by_step(
         assert_equal(compiled, generic)
 
 
-def test_a_trace_without_probabilities_cannot_say_where_a_draft_would_have_stopped() -> None:
-    requests = random_requests(3, 2, tokens=True)
-    margins = [recorded(each, "0", rng=np.random.default_rng(0)) for each in requests]
-    for each in margins:
-        assert each.confidences is not None
-        each.confidences[..., 0] = np.nan
-    for recording in (recording_of(requests), build_recording(margins, NEURAL_CAP)):
-        player = Player(recording, random_cost(np.random.default_rng(0)), 48)
-        for spec in ("fixed:neural-until:3:50", "hybrid-until:3:4:2"):
-            with pytest.raises(EvaluationError, match="reads the probabilities of drafted tokens"):
-                player.check(parse_contender(spec))
-
-
-def test_an_order_too_short_to_fill_the_batch_is_refused() -> None:
+def test_an_order_too_short_to_fill_the_batch_is_refused():
     _, recording, rng = world(1, tokens=False)
     player = Player(recording, random_cost(rng), 48)
     with pytest.raises(EvaluationError, match="2 requests cannot fill a batch of 3"):
         player.play(parse_contender("none"), np.arange(2, dtype=np.int32), 3)
 
 
-def test_positions_where_the_recording_drafted_less_show_no_look_behind() -> None:
+def test_positions_where_the_recording_drafted_less_show_no_look_behind():
     request = Request([1, 2, 1], [2, 1, 2, 1], [0, 0, 0, 0], [[-1, -1], [-1, -1], [9, -1], [9, 9]])
     recording = build_recording([recorded(request, "0")], 2)
     assert recording.columns.splice_match_length[1].tolist() == [0, 0]

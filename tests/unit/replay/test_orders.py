@@ -1,7 +1,5 @@
 """In which order requests enter the closed loop: whole passes, exact counts, seeds of their own."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -27,8 +25,8 @@ def recording_with(sizes: dict[str, int]) -> Recording:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 140), st.integers(0, 2**31))
 def test_an_order_is_whole_passes_over_each_workload_cut_at_the_count(
-    first: int, second: int, concurrency: int, seed: int
-) -> None:
+    first, second, concurrency, seed
+):
     recording = recording_with({"a": first, "b": second})
     count = max(160, 3 * concurrency)
     (mix,) = draw_orders(recording, None, concurrency, seed, 1)
@@ -45,7 +43,7 @@ def test_an_order_is_whole_passes_over_each_workload_cut_at_the_count(
         assert set(alone.tolist()) <= members
 
 
-def test_every_order_draws_afresh_from_its_own_seed() -> None:
+def test_every_order_draws_afresh_from_its_own_seed():
     recording = recording_with({"a": 30, "b": 50})
     three = draw_orders(recording, None, 8, 5, 3)
     again = draw_orders(recording, None, 8, 5, 3)

@@ -1,7 +1,5 @@
 """The reproduction of the public simulator, against the design's "Protocol facts" and its table."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path
@@ -56,8 +54,6 @@ def speed(
 
     `misses` says of every draw whether a fixed n-gram draft finds no match where none is right.
     """
-    assert one.neural_accepted is not None
-    assert one.ngram_accepted is not None
     eagle = [int(n) + 1 for n in one.neural_accepted]
     ngram = [int(n) + 1 for n in one.ngram_accepted]
     lists = {
@@ -106,9 +102,7 @@ def speed(
     st.sampled_from(DETERMINISTIC),
     st.integers(1, 4),
 )
-def test_deterministic_rows_follow_from_the_protocol_facts(
-    seed: int, kind: tuple[str, int | None], copies: int
-) -> None:
+def test_deterministic_rows_follow_from_the_protocol_facts(seed, kind, copies):
     name, fixed = kind
     requests = drawn(seed)
     spec = f"oracle:{SPECS[name]}" if fixed is None else f"fixed:{SPECS[name]}:{fixed}"
@@ -124,9 +118,7 @@ def test_deterministic_rows_follow_from_the_protocol_facts(
 
 
 @pytest.mark.parametrize(("workload", "probability"), [("cnn", 0.4), ("instructcoder", 0.8)])
-def test_fixed_ngram_misses_at_random_where_nothing_is_right(
-    workload: str, probability: float
-) -> None:
+def test_fixed_ngram_misses_at_random_where_nothing_is_right(workload, probability):
     one = request(20, [1, 1], [1, *[1, 3, 1, 1, 2, 1, 4] * 3], workload=workload)
     rng = np.random.default_rng(0)
     drawn_speeds = [
@@ -141,7 +133,7 @@ def test_fixed_ngram_misses_at_random_where_nothing_is_right(
     assert len({cell.tokens_per_s for cell in cells}) > 10
 
 
-def test_what_the_simulator_never_knew_is_refused() -> None:
+def test_what_the_simulator_never_knew_is_refused():
     with pytest.raises(EvaluationError, match="no match probability for workload 'mine'"):
         simulate([request(3, [1, 2], [1, 2], workload="mine")], Proposer(1, 3), 1, 0)
     bare = replace(request(3, [1, 2], [1, 2]), ngram_accepted=None)
@@ -155,7 +147,7 @@ def test_what_the_simulator_never_knew_is_refused() -> None:
             proposer_of(parse_contender(spec))
 
 
-def test_the_published_table_is_reproduced(tmp_path: Path) -> None:
+def test_the_published_table_is_reproduced(tmp_path):
     table = SHARED / "reference" / "specdecode-bench-devsplit.csv"
     recordings = SHARED / "traces" / "specdecode-bench"
     if not (table.is_file() and recordings.is_dir()):

@@ -1,7 +1,5 @@
 """What is said of a mistake, for tests of everything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -6,11 +6,9 @@ by a known law: at every position, each further token is right independently, wi
 the request, which is its workload's easy or hard one. None of this imitates a real model.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
-from adaspec.trace.writer import whole_trace
+from adaspec.trace.writer import write_trace
 
 NEURAL_CAP = 8
 VOCABULARY = 32_000
@@ -47,18 +45,16 @@ class Workload:
     hard_hit: float
 
 
-WORKLOADS = (
-    Workload("edits", (200, 600), (150, 450), 0.70, 24.0, 0.3, 0.80, 0.45),
-    Workload("chat", (40, 200), (60, 400), 0.06, 5.0, 0.5, 0.75, 0.35),
-    Workload("summaries", (500, 1000), (50, 150), 0.30, 8.0, 0.4, 0.70, 0.40),
-    Workload("sums", (60, 150), (60, 250), 0.15, 6.0, 0.2, 0.88, 0.60),
+TINY = (
+    Workload("edits", (30, 60), (20, 50), 0.6, 12.0, 0.3, 0.8, 0.3),
+    Workload("talk", (20, 40), (20, 50), 0.05, 5.0, 0.5, 0.75, 0.35),
 )
-"""Code edits with much copying, chat, summaries that quote, and easy arithmetic."""
+"""Code edits with much copying, and chat."""
 
 
 def synthesize(
     seed: int,
-    workloads: Sequence[Workload] = WORKLOADS,
+    workloads: Sequence[Workload] = TINY,
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
 ) -> Iterator[Request]:
@@ -72,7 +68,7 @@ def synthesize(
 def write_synthetic(
     path: Path,
     seed: int = 0,
-    workloads: Sequence[Workload] = WORKLOADS,
+    workloads: Sequence[Workload] = TINY,
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
 ) -> None:
@@ -88,9 +84,13 @@ def write_synthetic(
         synthetic=True,
         source=f"synthesize: seed {seed}",
     )
-    with whole_trace(Path(path), manifest) as writer:
-        for request in synthesize(seed, workloads, requests_per_workload, neural_cap):
-            writer.add(request)
+    requests = synthesize(seed, workloads, requests_per_workload, neural_cap)
+    write_trace(path, requests, manifest=manifest)
+
+
+def without_drafts(request: Request) -> Request:
+    """The request as if no drafter had run."""
+    return replace(request, neural_accepted=None, drafted_tokens=None, confidences=None)
 
 
 def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) -> Request:
@@ -100,8 +100,7 @@ def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) ->
     _extend(text, prompt_len + output_len, workload, rng)
     output = np.array(text[prompt_len:], dtype=np.int32)
     hit = workload.hard_hit if rng.random() < workload.hard_share else workload.easy_hit
-    accepted = _accepted(output_len, hit, cap, rng)
-    drafted, right = _drafted(output, accepted, cap, rng)
+    accepted, drafted, confidences = _neural(output, hit, cap, rng)
     return Request(
         workload=workload.name,
         id=id,
@@ -109,7 +108,7 @@ def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) ->
         output_tokens=output,
         neural_accepted=accepted,
         drafted_tokens=drafted,
-        confidences=_confidences(right, rng),
+        confidences=confidences,
     )
 
 
@@ -136,37 +135,23 @@ def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Gen
         text += text[start : start + copied]
 
 
-def _accepted(length: int, hit: float, cap: int, rng: np.random.Generator) -> NDArray[np.int16]:
-    """Geometric counts, cut at the cap and at the output's end; entry 0 is null."""
-    right = rng.random((length, cap)) < hit
-    run = np.logical_and.accumulate(right, axis=1).sum(axis=1)
-    accepted: NDArray[np.int16] = np.minimum(run, length - np.arange(length)).astype(np.int16)
-    accepted[:1] = -1
-    return accepted
+def _neural(
+    output: NDArray[np.int32], hit: float, cap: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.float32]]:
+    """Accepted counts, tokens that are right so far, and three confidences of one normal score.
 
-
-def _drafted(
-    output: NDArray[np.int32], accepted: NDArray[np.int16], cap: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    """Drafts right up to the accepted count, and each token's state: 1 right, 0 wrong, -1 none."""
+    Counts are geometric, cut at the cap and at the output's end; entry 0 is null.
+    """
     length, offsets = len(output), np.arange(cap)
+    run = np.logical_and.accumulate(rng.random((length, cap)) < hit, axis=1).sum(axis=1)
+    accepted = np.minimum(run, length - np.arange(length)).astype(np.int16)
     follows = output[np.minimum(np.arange(length)[:, None] + offsets, length - 1)]
     # Adding 1..V-1 modulo V gives every token but the right one.
     wrong = (follows + rng.integers(1, VOCABULARY, follows.shape)) % VOCABULARY
     right = offsets < accepted[:, None]
     drafted = np.where(right, follows, wrong).astype(np.int32)
-    drafted[:1] = -1
-    state = right.astype(np.int8)
-    state[:1] = -1
-    return drafted, state
-
-
-def _confidences(right: NDArray[np.int8], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Three confidences of one normal score, which is higher for right tokens."""
-    score = rng.standard_normal(right.shape) + np.where(right == 1, 0.5, -0.5) * _SEPARATION
+    score = rng.standard_normal(right.shape) + np.where(right, 0.5, -0.5) * _SEPARATION
     logprob = -np.logaddexp(0, -score)
-    margin = np.exp(logprob)
-    entropy = np.logaddexp(0, -score)
-    stacked = np.stack([logprob, margin, entropy], axis=-1).astype(np.float32)
-    stacked[right == -1] = np.nan
-    return stacked
+    confidences = np.stack([logprob, np.exp(logprob), -logprob], axis=-1).astype(np.float32)
+    accepted[:1], drafted[:1], confidences[:1] = -1, -1, np.nan
+    return accepted, drafted, confidences

@@ -1,10 +1,6 @@
 """Recordings of others become traces, and a line that cannot be read is named by its file."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +9,7 @@ from refusals import refusal
 from adaspec.errors import TraceError
 from adaspec.trace.importers import texts
 from adaspec.trace.importers.formats import UNPAIRED, import_trace
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import Request
 
 PLAIN = {"prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
 PUBLIC = {
@@ -30,7 +24,7 @@ SAID = {"role": "assistant", "content": "cd"}
 CHAT = {"messages": [*ASKED, SAID]}
 
 
-def response(id: str = "a", **changes: Any) -> dict[str, Any]:
+def response(id="a", **changes):
     """As vLLM 0.32 returns it: 1 token from prefill, then steps of 3, 1 and 2 tokens."""
     metrics = {
         "acceptance_histogram": [1, 1, 1, 0],
@@ -51,26 +45,23 @@ def response(id: str = "a", **changes: Any) -> dict[str, Any]:
 class Letters:
     """A tokenizer whose tokens are letters; its chat template marks who speaks."""
 
-    def get_vocab(self) -> dict[str, int]:
+    def get_vocab(self):
         return {chr(at): at for at in range(128)}
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text, add_special_tokens=True):
         return [1] * add_special_tokens + [ord(letter) for letter in text]
 
-    def apply_chat_template(self, messages: list[Any], **settings: object) -> str:
+    def apply_chat_template(self, messages, **settings):
         assert settings == {"add_generation_prompt": True, "tokenize": False}
         return "".join(f"{each['role'][0]}:{each['content']};" for each in messages) + "a:"
 
 
 @pytest.fixture(autouse=True)
-def letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def letters(monkeypatch):
     monkeypatch.setattr(texts, "load_tokenizer", lambda name: Letters())
 
 
-Loaded = tuple[dict[str, Any], Manifest, list[Any]]
-
-
-def load(folder: Path, format: str, *lines: Any, **options: Any) -> Loaded:
+def load(folder, format, *lines, **options):
     """What the import of these lines of talk.jsonl returns, and the trace's manifest and rows."""
     file = folder / "talk.jsonl"
     written = [line if isinstance(line, str) else json.dumps(line) for line in lines]
@@ -83,7 +74,7 @@ def load(folder: Path, format: str, *lines: Any, **options: Any) -> Loaded:
     return summary, reader.manifest, list(rows)
 
 
-def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path: Path) -> None:
+def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path):
     lines = (PLAIN, PLAIN | {"workload": "edits"}, PLAIN, PLAIN | {"id": 9})
     _, manifest, requests = load(tmp_path, "jsonl", *lines, target="a/target")
     named = [(request.workload, request.id) for request in requests]
@@ -93,7 +84,7 @@ def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path: Path) -> N
     assert (manifest.target, manifest.drafter, manifest.neural_cap) == ("a/target", None, None)
 
 
-def test_the_drafter_is_who_the_user_says_where_one_drafted(tmp_path: Path) -> None:
+def test_the_drafter_is_who_the_user_says_where_one_drafted(tmp_path):
     with pytest.raises(TraceError, match=r"'a/head'.*holds no neural counts: leave it out"):
         load(tmp_path, "jsonl", PLAIN, drafter="a/head")
     assert not (tmp_path / "t").exists()
@@ -102,7 +93,7 @@ def test_the_drafter_is_who_the_user_says_where_one_drafted(tmp_path: Path) -> N
     assert summary["drafter"] == manifest.drafter == "a/head"
 
 
-def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
+def test_neural_columns_are_read_and_the_caps_found(tmp_path):
     line = {
         "prompt_token_ids": [1],
         "output_token_ids": [3, 4, 5, 6],
@@ -124,7 +115,7 @@ def test_neural_columns_are_read_and_the_caps_found(tmp_path: Path) -> None:
     assert (request.max_tokens, bare.max_tokens) == (4, None)
 
 
-def test_public_counts_lose_the_bonus_token_and_entry_0_is_null(tmp_path: Path) -> None:
+def test_public_counts_lose_the_bonus_token_and_entry_0_is_null(tmp_path):
     longer = {"id": "8", "acc_eagle": {"acc_len": [1, 1, 3, 2, 1]}, "acc_medusa": 1}
     summary, _, (request, unpaired) = load(tmp_path, "specdecode-bench", PUBLIC, PUBLIC | longer)
     assert (request.workload, request.id) == ("talk", "7")
@@ -150,7 +141,7 @@ def test_public_counts_lose_the_bonus_token_and_entry_0_is_null(tmp_path: Path) 
         },
     ],
 )
-def test_a_chat_is_read_in_whatever_form_it_was_kept(tmp_path: Path, line: dict[str, Any]) -> None:
+def test_a_chat_is_read_in_whatever_form_it_was_kept(tmp_path, line):
     _, manifest, (request,) = load(tmp_path, "texts", line)
     assert told(request) == ("u:ab;a:", "cd")
     assert request.max_tokens == (5 if "request" in line else None)
@@ -159,14 +150,12 @@ def test_a_chat_is_read_in_whatever_form_it_was_kept(tmp_path: Path, line: dict[
     assert manifest.vocabulary_hash.startswith("128-")
 
 
-def told(request: Request) -> tuple[str, str]:
+def told(request):
     prompt, output = map(bytes, (request.prompt_tokens.tolist(), request.output_tokens.tolist()))
     return prompt.decode(), output.decode()
 
 
-def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_noted(
-    tmp_path: Path,
-) -> None:
+def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_noted(tmp_path):
     answered = {"prompt": "ab", "completion": "cd", "id": "x", "workload": "w"}
     empty = {"request": {"prompt": "ab"}, "response": {"choices": [{"text": ""}]}}
     summary, _, (request,) = load(tmp_path, "texts", answered, empty)
@@ -175,7 +164,7 @@ def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_
     assert summary["notes"] == {"empty answers left out": 1}
 
 
-def test_a_response_becomes_a_row_per_step(tmp_path: Path) -> None:
+def test_a_response_becomes_a_row_per_step(tmp_path):
     summary, _, steps = load(tmp_path, "vllm-responses", response())
     assert [(step.step, step.position, step.draft_len, step.accepted) for step in steps] == [
         (0, 1, 3, 2),
@@ -193,7 +182,7 @@ def test_a_response_becomes_a_row_per_step(tmp_path: Path) -> None:
     assert [step.accepted for step in steps] == [2, 0, 2]
 
 
-def test_what_responses_lack_is_null_or_noted_and_batch_output_unwrapped(tmp_path: Path) -> None:
+def test_what_responses_lack_is_null_or_noted_and_batch_output_unwrapped(tmp_path):
     short = response("short", per_step_accepted=[2, 0], per_step_drafted=[3, 3])
     lines = (
         response("n-is-2") | {"metrics": None},
@@ -219,7 +208,7 @@ SOUND = {
     "vllm-responses": response(),
 }
 NEURAL = {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]]}
-BAD: list[tuple[str, Any, str]] = [
+BAD = [
     ("jsonl", {"output_ids": [1]}, "unknown key 'output_ids'; did you mean 'output_token_ids'?"),
     ("jsonl", {"id": 1.5}, "'id' is 1.5, expected a text or a number"),
     ("jsonl", '{"id": ' + "9" * 5_000 + "}", "is no finite number"),
@@ -248,8 +237,8 @@ BAD: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("format", "change", "message"), BAD)
 def test_a_bad_line_is_named_by_file_and_number_and_leaves_nothing(
-    tmp_path: Path, format: str, change: Any, message: str
-) -> None:
+    tmp_path, format, change, message
+):
     sound = SOUND[format]
     bad = sound | {"id": "8"} | change if isinstance(change, dict) else change
     said = refusal(TraceError, load, tmp_path, format, sound, bad)
@@ -258,9 +247,7 @@ def test_a_bad_line_is_named_by_file_and_number_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["talk.jsonl"]
 
 
-def test_a_source_without_recordings_or_the_wrong_tokenizer_is_one_clear_line(
-    tmp_path: Path,
-) -> None:
+def test_a_source_without_recordings_or_the_wrong_tokenizer_is_one_clear_line(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.jsonl").touch()
     for said, source, format, tokenizer in (
@@ -276,14 +263,14 @@ def test_a_source_without_recordings_or_the_wrong_tokenizer_is_one_clear_line(
         assert not (tmp_path / "t").exists()
 
 
-def test_of_a_folder_the_files_are_read_that_are_named_as_recordings_are(tmp_path: Path) -> None:
+def test_of_a_folder_the_files_are_read_that_are_named_as_recordings_are(tmp_path):
     (tmp_path / "combined_cnn.jsonl").write_text(json.dumps(PUBLIC))
     (tmp_path / "readme.jsonl").write_text('{"not": "a recording"}')
     assert import_trace("specdecode-bench", tmp_path, tmp_path / "t")["workloads"] == {"cnn": 1}
 
 
-def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
+def test_progress_ends_at_the_size_of_the_files(tmp_path):
+    seen = []
     load(tmp_path, "jsonl", PLAIN, PLAIN, progress=lambda *pair: seen.append(pair))
     size = (tmp_path / "talk.jsonl").stat().st_size
     assert seen[-1] == (size, size)

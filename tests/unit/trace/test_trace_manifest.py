@@ -1,34 +1,33 @@
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import pytest
 from refusals import refusal
 
 from adaspec.documents import parse_json
 from adaspec.errors import TraceError
+from adaspec.trace.identity import VOCABULARY_HASH, model_name, request_hash, vocabulary_hash
 from adaspec.trace.manifest import SCHEMA, Manifest
 
 
-def from_json(text: str, where: str) -> Manifest:
+def from_json(text, where):
     return Manifest.from_record(parse_json(text, where, TraceError), where)
 
 
-def changed(manifest: Manifest, **changes: Any) -> str:
+def changed(manifest, **changes):
     return json.dumps(json.loads(manifest.to_json()) | changes)
 
 
-def test_a_manifest_survives_the_round_trip_byte_for_byte(dense: Manifest) -> None:
+def test_a_manifest_survives_the_round_trip_byte_for_byte(dense):
     again = from_json(dense.to_json(), "manifest.json")
     assert again == dense
     assert again.to_json() == dense.to_json()
     assert pickle.loads(pickle.dumps(dense)) == dense
 
 
-def test_traces_of_two_vocabularies_differ_where_both_are_known(dense: Manifest) -> None:
+def test_traces_of_two_vocabularies_differ_where_both_are_known(dense):
     mine, theirs = (replace(dense, vocabulary_hash=f"3-{digit * 16}") for digit in "ab")
     said = f"vocabulary_hash is '3-{'b' * 16}' there and '3-{'a' * 16}' here"
     assert mine.difference(theirs) == said
@@ -36,7 +35,7 @@ def test_traces_of_two_vocabularies_differ_where_both_are_known(dense: Manifest)
     assert dense.difference(mine) is None
 
 
-def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense: Manifest) -> None:
+def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense):
     assert from_json(changed(dense, schema=2, scrambled=False), "m.json") == dense
     with pytest.raises(TraceError, match=r"^m\.json: its token ids .*: record the trace again$"):
         from_json(changed(dense, schema=2, scrambled=True), "m.json")
@@ -62,9 +61,62 @@ def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense
         ({"vocabulary_hash": "x"}, "vocabulary_hash is 'x', not a count, alone or with '-' and 16"),
     ],
 )
-def test_fields_that_contradict_are_refused(
-    dense: Manifest, changes: dict[str, Any], message: str
-) -> None:
+def test_fields_that_contradict_are_refused(dense, changes, message):
     said = refusal(TraceError, from_json, changed(dense, **changes), "m.json")
     assert said.startswith("m.json: ")
     assert message in said
+
+
+def test_the_hash_depends_on_tokens_and_not_on_how_they_are_held():
+    # Manifests of policies hold such hashes: another one would make seen requests unseen.
+    digits = "230d54b3e8b99bd7"
+    assert request_hash([1, 2, 3], [4, 5]) == digits
+    for dtype in (np.int16, np.int32, np.int64, np.uint16, np.dtype(">i4")):
+        assert request_hash(np.array([1, 2, 3], dtype), np.array([4, 5], dtype)) == digits
+    assert request_hash(np.array([1, 9, 2, 9, 3, 9])[::2], (4, 5)) == digits
+    assert len({digits, request_hash([1, 2], [3, 4, 5]), request_hash([], [1, 2, 3, 4, 5])}) == 3
+    with pytest.raises(TypeError):
+        request_hash([1.5], [2])
+
+
+VOCABULARY = {"<s>": 0, "a": 1, "b": 2, "\u00fc": 3}
+
+
+def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
+    found = vocabulary_hash(VOCABULARY)
+    assert VOCABULARY_HASH.holds(found)
+    assert VOCABULARY_HASH.holds("4")
+    assert found == "4-c64bb92bbbbb4dfc"
+    assert vocabulary_hash(dict(reversed(VOCABULARY.items()))) == found
+    others = [
+        VOCABULARY | {"a": 2, "b": 1},
+        VOCABULARY | {"c": 4},
+        {"c" if token == "a" else token: id for token, id in VOCABULARY.items()},
+    ]
+    assert len({found, *map(vocabulary_hash, others)}) == 4
+    no_text = {"\ud800": 0, b"\xff": 1}
+    assert vocabulary_hash(no_text).startswith("2-")
+
+
+@pytest.mark.slow
+def test_a_tokenizers_file_alone_gives_the_hash_that_its_model_folder_does(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, "<s>"))
+    made.add_special_tokens(["<end>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "tokenizer.json"
+    alone = tokenizers.Tokenizer.from_file(str(file)).get_vocab()
+    whole = transformers.AutoTokenizer.from_pretrained(tmp_path / "model").get_vocab()
+    assert vocabulary_hash(alone) == vocabulary_hash(whole) == vocabulary_hash(made.get_vocab())
+    assert vocabulary_hash(alone).startswith("5-")
+
+
+def test_a_folder_has_one_name_from_wherever_it_is_named(tmp_path, monkeypatch):
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    names = {model_name("models/mine")}
+    monkeypatch.chdir(tmp_path / "models")
+    names |= {model_name("mine"), model_name("./mine"), model_name(str(tmp_path / "models/mine"))}
+    assert names == {str(tmp_path / "models" / "mine")}
+    assert model_name("org/mine") == "org/mine"

@@ -1,59 +1,46 @@
-from __future__ import annotations
-
 import stat
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sound_rows import request_of, step_of
 
 from adaspec.errors import TraceError
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.writer import TraceWriter, whole_trace
-
-RequestOf = Callable[..., Request]
-StepOf = Callable[..., LoggedStep]
+from adaspec.trace.schema import Request
+from adaspec.trace.writer import TraceWriter, whole_trace, write_trace
 
 
-def test_an_output_as_long_as_its_limit_was_cut_off(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
-    manifest = replace(dense, sampling={"max_tokens": 8})
-    with TraceWriter(tmp_path / "t", manifest) as writer:
-        for number, limit in enumerate((7, 8, 9, None)):
-            writer.add(request_of(str(number), max_tokens=limit))
+def test_an_output_as_long_as_its_limit_was_cut_off(tmp_path, dense):
+    limited = [request_of(str(limit), max_tokens=limit) for limit in (7, 8, 9, None)]
+    write_trace(tmp_path / "t", limited, manifest=replace(dense, sampling={"max_tokens": 8}))
     cut_off = [request.is_cut_off for request in TraceReader(tmp_path / "t").requests()]
     # Where a request does not say its limit, the recording's own holds.
     assert cut_off == [True, True, False, True]
     assert not request_of().is_cut_off
 
 
-def test_a_dense_trace_without_limits_is_read(trace: Path) -> None:
+def test_a_dense_trace_without_limits_is_read(trace):
     shard = trace / "part-00000.parquet"
     pq.write_table(pq.read_table(shard).drop_columns(["max_tokens"]), shard)
     assert [request.max_tokens for request in TraceReader(trace).requests()] == [None] * 7
 
 
-def test_entry_0_is_a_null_for_any_parquet_tool(trace: Path) -> None:
+def test_entry_0_is_a_null_for_any_parquet_tool(trace):
     row = pq.read_table(trace / "part-00000.parquet").to_pylist()[0]
     assert row["neural_accepted"][:3] == [None, 0, 2]
     assert row["drafted_tokens"][:3] == [None, [], [102, 103, 7]]
     assert row["logprob"][2] == pytest.approx([-0.1, -0.5, -2.0])
 
 
-def test_files_are_readable_by_their_owner_alone(trace: Path) -> None:
+def test_files_are_readable_by_their_owner_alone(trace):
     assert stat.S_IMODE(trace.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in trace.iterdir()} == {0o600}
 
 
-def test_one_workload_can_be_read_alone(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
+def test_one_workload_can_be_read_alone(tmp_path, dense):
     with TraceWriter(tmp_path / "t", dense, shard_rows=2) as writer:
         for number, workload in enumerate(("edits", "chat", "edits")):
             writer.add(request_of(str(number), workload))
@@ -65,12 +52,9 @@ def test_one_workload_can_be_read_alone(
         list(reader.requests("nope"))
 
 
-def test_a_reader_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    with TraceWriter(tmp_path / "t", Manifest(kind="dense")) as writer:
-        for number in range(64):
-            tokens = rng.integers(0, 1 << 30, 1 << 17).astype(np.int32)
-            writer.add(Request("big", str(number), tokens, tokens[:9]))
+def test_a_reader_holds_one_row_group_at_a_time(tmp_path):
+    tokens = np.random.default_rng(0).integers(0, 1 << 30, (64, 1 << 17)).astype(np.int32)
+    write_trace(tmp_path / "t", [Request("big", str(at), t, t[:9]) for at, t in enumerate(tokens)])
     reader = TraceReader(tmp_path / "t")
     groups = [
         metadata.row_group(at).total_byte_size
@@ -84,9 +68,7 @@ def test_a_reader_holds_one_row_group_at_a_time(tmp_path: Path) -> None:
     assert peak < 16 << 20
 
 
-def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(tmp_path, dense, monkeypatch):
     for name in ("flushed", "once"):
         with TraceWriter(tmp_path / name, dense) as writer:
             for number in range(40):
@@ -109,9 +91,7 @@ def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(
     assert reader.warnings == []
 
 
-def test_a_cut_off_recording_can_be_continued(
-    tmp_path: Path, dense: Manifest, request_of: RequestOf
-) -> None:
+def test_a_cut_off_recording_can_be_continued(tmp_path, dense):
     path = tmp_path / "t"
     with pytest.raises(RuntimeError), TraceWriter(path, dense, shard_rows=1) as writer:
         writer.add(request_of("0"))
@@ -127,9 +107,7 @@ def test_a_cut_off_recording_can_be_continued(
     assert [request.id for request in reader.requests()] == ["0", "1"]
 
 
-def test_steps_out_of_order_are_refused_as_they_are_read(
-    tmp_path: Path, logged: Manifest, step_of: StepOf
-) -> None:
+def test_steps_out_of_order_are_refused_as_they_are_read(tmp_path, logged):
     with TraceWriter(tmp_path / "t", logged) as writer:
         for at in (0, 2, 1):
             writer.add(step_of(at, "long"))
@@ -138,13 +116,13 @@ def test_steps_out_of_order_are_refused_as_they_are_read(
         list(TraceReader(tmp_path / "t").steps())
 
 
-def test_only_the_same_recording_is_continued(trace: Path, dense: Manifest) -> None:
+def test_only_the_same_recording_is_continued(trace, dense):
     with pytest.raises(TraceError, match="target is 'a/target' there and 'another' here"):
         TraceWriter(trace, replace(dense, target="another"), append=True)
     assert TraceReader(trace).warnings == []
 
 
-def test_two_writers_cannot_write_to_one_trace(trace: Path, dense: Manifest) -> None:
+def test_two_writers_cannot_write_to_one_trace(trace, dense):
     with (
         TraceWriter(trace, dense, append=True),
         pytest.raises(TraceError, match="another process is writing"),
@@ -152,9 +130,7 @@ def test_two_writers_cannot_write_to_one_trace(trace: Path, dense: Manifest) -> 
         TraceWriter(trace, dense, append=True)
 
 
-def test_the_wrong_kind_of_trace_is_an_error_that_says_so(
-    trace: Path, tmp_path: Path, logged: Manifest, step_of: StepOf, request_of: RequestOf
-) -> None:
+def test_the_wrong_kind_of_trace_is_an_error_that_says_so(trace, tmp_path, logged):
     with pytest.raises(TraceError, match="is a dense trace, which holds no steps"):
         next(TraceReader(trace).steps())
     with TraceWriter(tmp_path / "t", logged) as writer:
@@ -165,9 +141,7 @@ def test_the_wrong_kind_of_trace_is_an_error_that_says_so(
         next(TraceReader(tmp_path / "t").requests())
 
 
-def test_force_replaces_no_folder_that_holds_more_than_a_trace(
-    trace: Path, dense: Manifest
-) -> None:
+def test_force_replaces_no_folder_that_holds_more_than_a_trace(trace, dense):
     (trace / "thesis.tex").write_text("years of work")
     with (
         pytest.raises(TraceError, match="will not replace it"),

@@ -1,38 +1,12 @@
-"""Policies of one's own: honest ones, and the base of those that misbehave."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
+"""A policy of one's own that decides as a compiled one does."""
 
 import numpy as np
 
 from adaspec.policy import adaptive
-from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import BasePolicy, costs_of
 from adaspec.policy.protocol import Batch, Proposal, Setup, StepResult
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import ranking
-
-
-class Splicing(BasePolicy):
-    """Copies where the match has two tokens, else drafts two and splices if they are shown."""
-
-    name = "splicing"
-
-    def start(self, setup: Setup) -> None:
-        self._setup = setup
-
-    def forwards(self, batch: Batch) -> int:
-        return 2 if (batch.holds_neural & (batch.matches.length < 2)).any() else 0
-
-    def decide(self, batch: Batch) -> Proposal:
-        copies = batch.matches.length >= 2
-        neural = np.where(batch.holds_neural & ~copies, batch.drafts.count, 0)
-        ngram = np.where(copies, 4, 0)
-        if self._setup.shows_tokens:
-            ngram[batch.drafts.splice_match(neural).length > 0] = 3
-        return Proposal(neural, ngram)
 
 
 class OwnRival(BasePolicy):
@@ -40,7 +14,6 @@ class OwnRival(BasePolicy):
 
     def __init__(self, spec: str) -> None:
         policy = parse_policy(spec)
-        assert isinstance(policy, Adaptive)
         self.name, self._policy, self.deciding = spec, policy, policy.deciding
 
     def start(self, setup: Setup) -> None:
@@ -62,18 +35,3 @@ class OwnRival(BasePolicy):
     def learn(self, report: StepResult) -> None:
         lengths, accepted, rows = report.neural_drafted, report.accepted, len(report.batch)
         adaptive.learn(self._rival, self._state, rows, self._odds, lengths, accepted)
-
-
-class Deciding(BasePolicy):
-    """Drafts two tokens, then decides as the test says."""
-
-    name = "crooked"
-
-    def __init__(self, decide: Callable[[Batch], Any], forwards: object = 2) -> None:
-        self._decide, self._forwards = decide, forwards
-
-    def forwards(self, batch: Batch) -> int:
-        return self._forwards  # type: ignore[return-value]
-
-    def decide(self, batch: Batch) -> Proposal:
-        return self._decide(batch)
