@@ -1,7 +1,5 @@
 """`bench decide` measures whole steps of a policy; nothing here looks at the clock."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -11,18 +9,17 @@ from random_models import random_policy
 
 from adaspec.bench import decide
 from adaspec.errors import BenchError
-from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.tables import no_tables
 
 
-def policy_that(*, evidence: bool, neural_cap: int = 5) -> LearnedPolicy:
+def policy_that(*, evidence, neural_cap=5):
     return random_policy(
         np.random.default_rng(3), no_tables(), evidence=evidence, cap=20, neural_cap=neural_cap
     )
 
 
-def test_policies_follow_each_other_and_each_has_a_row_with_every_part_of_a_step() -> None:
+def test_policies_follow_each_other_and_each_has_a_row_with_every_part_of_a_step():
     without, reads = policy_that(evidence=False), policy_that(evidence=True)
     without.name, reads.name = "no evidence", "reads evidence"
     rows = decide.bench_decide([without, reads], [64, 128], [1, 3], steps=20, cold=True)
@@ -36,9 +33,7 @@ def test_policies_follow_each_other_and_each_has_a_row_with_every_part_of_a_step
         assert 0 < row.median_us <= row.p99_us
 
 
-def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted(monkeypatch):
     matched, emitted = [], []
     step = decide.Server.step
 
@@ -54,9 +49,7 @@ def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted(
     assert 1.5 < np.mean(emitted) < 3.5
 
 
-def test_every_shipped_policy_is_measured_unless_some_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_shipped_policy_is_measured_unless_some_are_named(monkeypatch):
     shipped = shipped_policies()
     assert [policy.name for policy in decide.find_benched([])] == list(shipped)
     last = list(shipped)[-1]

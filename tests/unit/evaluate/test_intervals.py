@@ -21,6 +21,7 @@ POPULATION = 4000
 CONCURRENCY = 8
 SHORT = Workload("short", (20, 50), (16, 48), 0.5, 12.0, 0.3, 0.8, 0.3)
 SPECS = ("none", "fixed:neural:3", "hybrid-splice:3:12:3:2:5")
+CONTENDERS = [parse_contender(spec) for spec in SPECS]
 RATIOS = {"speedup": (2, 0), "lift": (2, 1)}
 """Of the second of a pair over the first, by their places in SPECS."""
 
@@ -39,12 +40,8 @@ def truth(population):
     orders = [draw_order([pool], CONCURRENCY, rng) for _ in range(1000)]
     return [
         np.mean([player.play(contender, order, CONCURRENCY).tokens_per_s for order in orders])
-        for contender in contenders()
+        for contender in CONTENDERS
     ]
-
-
-def contenders():
-    return [parse_contender(spec) for spec in SPECS]
 
 
 def cell_of(requests, seed):
@@ -52,17 +49,16 @@ def cell_of(requests, seed):
     options = Options(concurrency=(CONCURRENCY,), seed=seed, jobs=1)
     player = Player(build_recording(requests, 8), H100_LLAMA_3_1_8B, 48)
     orders = draw_orders(player.recording, None, CONCURRENCY, seed, options.orders)
-    named = contenders()
     cell = (None, CONCURRENCY)
-    replicates = replicate_speeds(player, {cell: named}, options, silent)[cell]
+    replicates = replicate_speeds(player, {cell: CONTENDERS}, options, silent)[cell]
     return CellResult(
         winners={},
-        contenders={each.name: each for each in named},
+        contenders={each.name: each for each in CONTENDERS},
         measures={
             each.name: measure([player.play(each, order, CONCURRENCY) for order in orders])
-            for each in named
+            for each in CONTENDERS
         },
-        replicates={each.name: replicates[:, at] for at, each in enumerate(named)},
+        replicates={each.name: replicates[:, at] for at, each in enumerate(CONTENDERS)},
         variance_ratio=variance_ratio([len(requests)], CONCURRENCY, options.orders),
     )
 

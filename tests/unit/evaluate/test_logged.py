@@ -1,6 +1,5 @@
 """Static rules judged by logs of others, against what is known of every draft."""
 
-import numpy as np
 import pytest
 from logged_traffic import write_logged
 from synthetic import Workload, synthesize
@@ -14,13 +13,11 @@ from adaspec.evaluate.report import read_report
 from adaspec.evaluate.selection import Wanted
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.logged import log_of
 from adaspec.replay.paths import walk_rule
 from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader
 
 COST = H100_LLAMA_3_1_8B.without_deciding()
-RUNNING = 4
 OPTIONS = Options(resamples=10)
 
 
@@ -28,7 +25,7 @@ OPTIONS = Options(resamples=10)
 def write(tmp_path):
     def make(requests, lengths, **more):
         folder = tmp_path / f"log-{len(list(tmp_path.iterdir()))}"
-        return write_logged(folder, requests, lengths, **({"running": RUNNING} | more))
+        return write_logged(folder, requests, lengths, **({"running": 4} | more))
 
     return make
 
@@ -47,10 +44,6 @@ def judged(logged, spec):
     return next(row for row in rows if (row["workload"], row["policy"]) == ("all", spec))
 
 
-def path_of(logged, spec):
-    return judged(logged, spec)["estimates"]["path"]
-
-
 def true_emitted(requests, spec):
     """Emitted tokens per step of a rule's replay."""
     paths = walk_rule(build_recording(requests, 8), parse_policy(spec).rule, 48)
@@ -66,14 +59,12 @@ def many():
 @pytest.mark.parametrize("spec", ["fixed:ngram:6:2", "hybrid:3:8:0"])
 def test_the_path_of_copies_is_that_of_a_replay(requests_of, logged_of_requests, spec):
     requests = requests_of(count=20)
-    logged = logged_of_requests(requests, lambda right: {2: 1.0})
-    paths = walk_rule(log_of(logged).recording, parse_policy(spec).rule, 48)
-    found = path_of(logged, spec)
-    assert found["emitted_per_step"] == pytest.approx(paths.steps["emitted"].mean())
+    found = judged(logged_of_requests(requests, {2: 1.0}), spec)["estimates"]["path"]
+    assert found["emitted_per_step"] == pytest.approx(true_emitted(requests, spec))
 
 
 def test_the_path_of_the_logging_policy_is_the_log(requests_of, logged_of_requests):
-    log = logged_of_requests(requests_of(count=20), lambda right: {3: 1.0})
+    log = logged_of_requests(requests_of(count=20), {3: 1.0})
     rows = judge(log, [parse_contender("fixed:neural:3")], COST, OPTIONS)
     whole = {row["policy"]: row for row in rows if row["workload"] == "all"}
     shown = whole["logged"]["estimates"]["shown"]
@@ -84,22 +75,13 @@ def test_the_path_of_the_logging_policy_is_the_log(requests_of, logged_of_reques
 
 
 def test_the_path_elsewhere_is_near_the_true_one(many, logged_of_requests):
-    log = logged_of_requests(many, lambda right: {0: 0.1, 2: 0.05, 5: 0.85})
+    log = logged_of_requests(many, {0: 0.1, 2: 0.05, 5: 0.85})
     row, truth = judged(log, "fixed:neural:4"), true_emitted(many, "fixed:neural:4")
     path = row["estimates"]["path"]
     assert path["emitted_per_step"] == pytest.approx(truth, rel=0.02)
     low, high = path["emitted_per_step_ci95"]
     assert low < truth < high
     assert 0.3 < row["revealed_share"] < 0.9
-
-
-@pytest.mark.parametrize("further", [0, 3])
-def test_a_log_shows_no_more_of_a_draft_than_is_true(many, logged_of_requests, further):
-    log = log_of(logged_of_requests(many[:40], lambda right: {1: 0.4, 4: 0.6}, further=further))
-    truth = build_recording(many[:40], 8).columns.neural[log.at]
-    shown, right = log.steps["shown"], log.steps["right"]
-    assert (right == np.minimum(truth, shown))[shown < log.left].all()
-    assert (shown > log.steps["neural_len"]).any() == (further > 0)
 
 
 def test_unverified_tokens_widen_what_is_known_without_a_bias(many, logged_of_requests):
@@ -129,7 +111,7 @@ def test_unverified_tokens_widen_what_is_known_without_a_bias(many, logged_of_re
     ],
 )
 def test_a_policy_without_support_is_refused(requests_of, write, lengths, spec, said):
-    folder = write(requests_of(count=20), lambda right: lengths)
+    folder = write(requests_of(count=20), lengths)
     with pytest.raises(EvaluationError, match=said):
         evaluate_policies(folder, [spec])
 
@@ -149,13 +131,13 @@ TEXTS = {"prompt_tokens": None, "output_tokens": None}
     ],
 )
 def test_what_a_log_lacks_is_refused(requests_of, write, changes, asked, said):
-    folder = write(requests_of(count=10), lambda right: {2: 1.0}, **changes)
+    folder = write(requests_of(count=10), {2: 1.0}, **changes)
     with pytest.raises(EvaluationError, match=said):
         evaluate_policies(folder, **asked)
 
 
 def test_a_log_is_reported(requests_of, write, tmp_path):
-    folder = write(requests_of(count=30), lambda right: {4: 1.0})
+    folder = write(requests_of(count=30), {4: 1.0})
     report = evaluate_policies(folder, ["none", "fixed:neural:2"], resamples=5)
     assert '<td class="name">fixed:neural:2</td>' in report.page()
     assert "fixed:neural:2" in str(report)

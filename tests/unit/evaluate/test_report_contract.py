@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from synthetic import without_drafts
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate_by_protocol
@@ -91,9 +92,6 @@ def test_lifts_follow_from_the_rows(report, rows):
 
         assert entry["lift_over_static_best"] == pytest.approx(lift(entry["workload"]))
         assert entry["worst_workload_lift"] == pytest.approx(min(lift("edits"), lift("talk")))
-        low, high = entry["lift_ci95"]
-        assert low <= entry["lift_over_static_best"] <= high
-        assert 0 <= entry["decide_share_of_step"] < 0.1
 
 
 def test_the_best_that_adapts_and_that_vllm_offers_are_so_by_brute_force(requests_of, rows):
@@ -108,11 +106,7 @@ def test_the_best_that_adapts_and_that_vllm_offers_are_so_by_brute_force(request
 
 
 def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of, report_of):
-    plain = [
-        replace(r, neural_accepted=None, drafted_tokens=None, confidences=None)
-        for r in requests_of()
-    ]
-    found = report_of(plain, ["fixed:ngram:8:2"], cap=0)
+    found = report_of(map(without_drafts, requests_of()), ["fixed:ngram:8:2"], cap=0)
     names = {row["policy"] for row in found["rows"]}
     assert {"oracle:neural", "oracle:combine", "adaptive:best"}.isdisjoint(names)
     assert {"oracle:ngram", "oracle:plan", "static:best"} <= names

@@ -1,13 +1,12 @@
 """What recorded requests know of earlier answers: all that had been given by then, and no more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from answer_search import plain_search
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recorded
+from reference import common
 from test_suffix import LookUp
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -87,7 +86,7 @@ def known_by_definition(entries: list[Request], at: int, running: int) -> set[tu
 
 
 @pytest.mark.parametrize("running", [1, 2, 5, 17])
-def test_an_entry_knows_what_had_ended_in_its_order_and_nothing_of_who_runs(running: int) -> None:
+def test_an_entry_knows_what_had_ended_in_its_order_and_nothing_of_who_runs(running):
     seen = 0
     for seed in range(12):
         rng, asked = np.random.default_rng(seed), turns_of(seed)
@@ -108,7 +107,7 @@ def test_an_entry_knows_what_had_ended_in_its_order_and_nothing_of_who_runs(runn
 
 
 @pytest.mark.parametrize("running", [1, 3, 8])
-def test_suffix_decoding_knows_the_same_answers_and_those_that_grow(running: int) -> None:
+def test_suffix_decoding_knows_the_same_answers_and_those_that_grow(running):
     for seed in range(12):
         rng, asked = np.random.default_rng(seed), turns_of(seed)
         before = [request([7], [1_000 + step for step in range(4)], "before")]
@@ -137,7 +136,7 @@ def test_suffix_decoding_knows_the_same_answers_and_those_that_grow(running: int
                     assert may_know(runs, grows) or (copies and number > other)
 
 
-def test_turns_come_in_their_order_and_later_ones_are_never_known() -> None:
+def test_turns_come_in_their_order_and_later_ones_are_never_known():
     first = request([1, 2, 3], [11, 12, 13, 14], "first")
     second = request([1, 2, 3, 11, 12, 13, 14, 4], [12, 13, 14, 15, 16], "second")
     others = [request([9, at + 1], [50 + at, 60, 70], f"o{at}") for at in range(5)]
@@ -151,7 +150,7 @@ def test_turns_come_in_their_order_and_later_ones_are_never_known() -> None:
 
 
 @pytest.mark.parametrize("running", [1, 2, 5])
-def test_a_request_knows_those_that_have_ended_but_none_that_is_held_back(running: int) -> None:
+def test_a_request_knows_those_that_have_ended_but_none_that_is_held_back(running):
     asked = [request([at + 1], [100 * at + step for step in range(1, 6)]) for at in range(9)]
     before = [request([9], [7_000 + step for step in range(5)], "before")]
     kept = np.array([True, True, False] * 3)
@@ -165,7 +164,7 @@ def test_a_request_knows_those_that_have_ended_but_none_that_is_held_back(runnin
 
 
 @pytest.mark.parametrize("spec", ["fixed:memory:4:2", "hybrid-memory:3:6:2:2:3"])
-def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
+def test_a_rule_copies_what_a_plain_search_finds(spec):
     asked = requests_of(8, 10, alphabet=4, output_tokens=(8, 24))
     others = requests_of(9, 10, alphabet=4, output_tokens=(8, 24))
     policy = parse_contender(spec)
@@ -187,11 +186,7 @@ def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
                 from_answers += 1
             if length >= policy.rule.min_match:
                 copied = copied[: policy.rule.ngram_len]
-                right = 0
-                while right < min(len(copied), len(output) - position) and (
-                    copied[right] == output[position + right]
-                ):
-                    right += 1
+                right = common(copied, output[position:])
                 assert (step["copied"], step["accepted"]) == (len(copied), right)
             else:
                 assert step["copied"] == 0
@@ -199,7 +194,7 @@ def test_a_rule_copies_what_a_plain_search_finds(spec: str) -> None:
     assert from_answers > 5
 
 
-def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
+def test_rules_that_share_a_batch_know_what_one_of_them_alone_would():
     asked = requests_of(8, 10, alphabet=4, output_tokens=(8, 24))
     remembered = RememberedRecordings(asked, NEURAL_CAP, requests_of(9, 5, alphabet=4))
     recording, cost = build_recording(asked, NEURAL_CAP), random_cost(np.random.default_rng(1))
@@ -220,7 +215,7 @@ def test_rules_that_share_a_batch_know_what_one_of_them_alone_would() -> None:
     assert len(set(times)) == 3
 
 
-def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
+def test_a_report_holds_the_best_rule_and_the_bounds_with_memory():
     asked = tuple(requests_of(3, 8, alphabet=3, output_tokens=(16, 30)))
     chosen = Selection(asked, NEURAL_CAP, ("here",), None, None, False)
     options = Options(concurrency=(1, 2), orders=1, resamples=3, jobs=1)
@@ -250,12 +245,9 @@ def test_a_report_holds_the_best_rule_and_the_bounds_with_memory() -> None:
             low, high = each["lift_over_suffix_ci95"]
             assert each["lift_over_suffix"] == pytest.approx(lead)
             assert low <= lead <= high
-    plain = evaluate(chosen, [], H100_LLAMA_3_1_8B, options)
-    assert plain["warm"] is None
-    assert not any("memory" in row["policy"] for row in plain["rows"])
 
 
-def test_of_those_that_come_to_a_fresh_server_none_knows_an_answer() -> None:
+def test_of_those_that_come_to_a_fresh_server_none_knows_an_answer():
     asked = requests_of(8, 40, alphabet=4, output_tokens=(8, 24))
     plain, mixed = (
         build_recording(asked, NEURAL_CAP, History(seed=3, fresh=share)) for share in (0.0, 0.5)

@@ -1,7 +1,5 @@
 """References that know the future, against exhaustive search and plain statements."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -41,9 +39,7 @@ def right_drafts(
 
 @settings(max_examples=50, deadline=None)
 @given(SEEDS, st.integers(1, 3), st.integers(1, 6), st.booleans())
-def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(
-    seed: int, concurrency: int, cap: int, splices: bool
-) -> None:
+def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(seed, concurrency, cap, splices):
     requests = random_requests(seed, concurrency, tokens=False, output_tokens=(4, 9))
     rng = np.random.default_rng(seed)
     cost = random_cost(rng)
@@ -107,9 +103,7 @@ def plan_steps(
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS, st.sampled_from(["ngram", "neural", "combine"]), st.integers(1, 4), st.integers(1, 9))
-def test_the_papers_oracles_propose_the_longer_accepted_span(
-    seed: int, kind: str, concurrency: int, cap: int
-) -> None:
+def test_the_papers_oracles_propose_the_longer_accepted_span(seed, kind, concurrency, cap):
     requests = random_requests(seed, 6, tokens=False)
     rng = np.random.default_rng([seed, 1])
     cost = random_cost(rng)
@@ -131,14 +125,14 @@ def test_the_papers_oracles_propose_the_longer_accepted_span(
     assert close(result.time_s, played.time_s)
 
 
-def test_the_papers_oracles_end_at_twenty_tokens() -> None:
+def test_the_papers_oracles_end_at_twenty_tokens():
     request = Request([*range(1, 40)], [*range(1, 40)], [0] * 39)
     player = Player(recording_of([request]), random_cost(np.random.default_rng(0)), 48)
     result = player.play(Oracle("ngram"), np.zeros(1, np.int32), 1)
     assert (result.steps, result.drafted) == (2, 20 + 16)
 
 
-def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps() -> None:
+def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps():
     # 150 steps of four tokens at the price of one, then text that only the costly drafter knows:
     # worth its forwards from the step on at which the memory of better times has faded enough.
     fast, slow = 600, 390

@@ -1,7 +1,5 @@
 """vLLM's suffix decoding in the closed loop: the loop by a known look-up, then the real cache."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,9 +26,7 @@ class LookUp:
     def __init__(self, length: int = 0, low: int = 1, high: int = 3) -> None:
         self.length, self.low, self.high = length, low, high
         self.text: dict[int, list[int]] = {}
-        self.prompts: dict[int, int] = {}
         self.answers: dict[int, list[int]] = {}
-        self.evicted: list[int] = []
 
     @property
     def cached_requests(self):
@@ -55,7 +51,6 @@ class LookUp:
 
     def evict_cached_response(self, number):
         del self.answers[number]
-        self.evicted.append(number)
 
     def speculate(self, number, pattern, *, max_spec_tokens, max_spec_factor, min_token_prob):
         text = self.text[number]

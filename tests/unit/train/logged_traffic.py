@@ -1,32 +1,19 @@
 """What a live policy would have logged of requests whose truth is known."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import LoggedStep
 from adaspec.trace.writer import TraceWriter
 
 
-def logged_steps(
-    request: Request,
-    lengths: dict[int, float] | Callable[[int], dict[int, float]],
-    rng: np.random.Generator,
-    text: bool = True,
-    further: int = 0,
-    **changes: Any,
-) -> Iterator[LoggedStep]:
+def logged_steps(request, lengths, rng, text=True, further=0, **changes):
     """Neural drafts of lengths drawn from `lengths` (length to probability), 0 drafting nothing.
 
     A function is asked for them with what would be accepted. The drafter goes on for `further`
     tokens that nobody verifies.
     """
     output, prompt = request.output_tokens, request.prompt_tokens
-    assert request.neural_accepted is not None
     position = 1
     step = 0
     while position < len(output):
@@ -37,7 +24,7 @@ def logged_steps(
         # What the drafter would say: the text as far as it is right, and then another token.
         said = output[position : position + drafted + further].copy()
         said[right : right + 1] += 1
-        values: dict[str, Any] = {
+        values = {
             "draft_len": drafted,
             "accepted": accepted,
             "source": "neural" if drafted else "none",

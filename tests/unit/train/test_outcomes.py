@@ -95,12 +95,6 @@ def longest_copies(length, cut_off):
     return np.expm1(heads["ngram_more"].predict(x[: length - 1]))
 
 
-def test_what_follows_is_unknown_behind_an_end_that_a_limit_made():
-    outcomes = recorded(10, [True, False]).copied(np.array([0, 4, 9, 14, 19]))
-    assert outcomes.known.tolist() == [10, 6, 1, LONGEST_NGRAM, LONGEST_NGRAM]
-    assert outcomes.right.tolist() == [10, 6, 1, 6, 1]
-
-
 def test_copies_end_where_outputs_do_and_not_where_a_limit_cut_them_off():
     assert longest_copies(200, cut_off=True) == pytest.approx(LONGEST_NGRAM, rel=0.01)
     ended = longest_copies(200, cut_off=False)

@@ -1,29 +1,29 @@
 """Training end to end: what is kept back, what is written, what is refused."""
 
 import copy
-import dataclasses
 import re
 import shutil
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from refusals import refusal
-from synthetic import Workload, write_synthetic
+from synthetic import Workload, synthesize, without_drafts, write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
+from adaspec.api import evaluate_policies
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError, TrainingError
-from adaspec.evaluate.evaluation import evaluate, seen_in_training
+from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
 from adaspec.policy.learned import load_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player, is_compiled
 from adaspec.replay.recording import build_recording
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.schema import Request
+from adaspec.trace.writer import write_trace
 from adaspec.train.corpus import HELD_OUT, gather, held_out_of
 from adaspec.train.metrics import FEW, metrics_of, verdict
 
@@ -33,14 +33,9 @@ pytestmark = pytest.mark.slow
 def rewritten(source, path, change=lambda request: request, **manifest):
     """A copy of a dense trace, its manifest and every request changed."""
     reader = TraceReader(source)
-    changed = dataclasses.replace(reader.manifest, **manifest)
-    with TraceWriter(path, changed) as writer:
-        for request in reader.requests():
-            writer.add(change(request))
+    changed = replace(reader.manifest, **manifest)
+    write_trace(path, map(change, reader.requests()), manifest=changed)
     return path
-
-
-# --- the split ------------------------------------------------------------------------------------
 
 
 def test_a_requests_content_alone_decides_its_side(trace, trained):
@@ -53,14 +48,11 @@ def test_a_requests_content_alone_decides_its_side(trace, trained):
     assert hashes == {content_hash(r) for r in everyone.trained.requests}
     assert not hashes & {content_hash(r) for r in everyone.held_out.requests}
     requests = list(TraceReader(trace).requests())
-    renamed = [dataclasses.replace(r, id="other", workload="other") for r in requests]
+    renamed = [replace(r, id="other", workload="other") for r in requests]
     assert held_out_of(requests) == held_out_of(renamed)
     prompts = np.random.default_rng(0).integers(0, 1000, (4000, 8)).astype(np.int32)
-    many = [dataclasses.replace(requests[0], prompt_tokens=prompt) for prompt in prompts]
+    many = [replace(requests[0], prompt_tokens=prompt) for prompt in prompts]
     assert np.mean(held_out_of(many)) == pytest.approx(HELD_OUT, abs=0.03)
-
-
-# --- what is written ------------------------------------------------------------------------------
 
 
 def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
@@ -95,7 +87,7 @@ def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
 def test_same_traces_and_seed_give_the_same_bytes_under_any_name_and_number_of_jobs(
     trace, trained, tmp_path
 ):
-    again = train(trace, tmp_path / "another name", dataclasses.replace(OPTIONS, jobs=2))
+    again = train(trace, tmp_path / "another name", replace(OPTIONS, jobs=2))
     mine, theirs = (
         {path.name: path.read_bytes() for path in each.folder.iterdir()}
         for each in (trained, again)
@@ -104,18 +96,8 @@ def test_same_traces_and_seed_give_the_same_bytes_under_any_name_and_number_of_j
 
 
 def test_a_trace_without_neural_drafts_trains_an_ngram_only_policy(trace, tmp_path):
-    bare = rewritten(
-        trace,
-        tmp_path / "bare",
-        lambda r: dataclasses.replace(
-            r, neural_accepted=None, drafted_tokens=None, confidences=None
-        ),
-        drafter=None,
-        neural_cap=None,
-        draft_cap=None,
-        confidences=(),
-    )
-    product = train(bare, tmp_path / "policy")
+    write_trace(tmp_path / "bare", map(without_drafts, TraceReader(trace).requests()))
+    product = train(tmp_path / "bare", tmp_path / "policy")
     assert product.manifest.sources == ("ngram",)
     assert product.manifest.neural_cap is None
     assert "n-gram only" in (tmp_path / "policy" / "CARD.md").read_text()
@@ -135,9 +117,9 @@ def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tm
     unsure = rewritten(
         tmp_path / "sure",
         tmp_path / "unsure",
-        lambda r: dataclasses.replace(r, confidences=np.full_like(r.confidences, np.nan)),
+        lambda r: replace(r, confidences=np.full_like(r.confidences, np.nan)),
     )
-    options = dataclasses.replace(OPTIONS, engine="async", concurrency=(2,), resamples=0)
+    options = replace(OPTIONS, engine="async", concurrency=(2,), resamples=0)
     product = train(unsure, tmp_path / "policy", options)
     assert load_artifact(tmp_path / "policy").manifest == product.manifest
     assert product.manifest.neural_cap == 8, "as deep as the curves reach"
@@ -145,21 +127,19 @@ def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tm
     assert {"static:undelayed", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
 
 
-# --- judged by eval -------------------------------------------------------------------------------
-
-
 def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
-    policy = parse_contender(str(trained.folder))
-    assert is_compiled(policy)
-    selection = select([trace], Wanted(seen=seen_in_training([policy])))
-    assert selection.counts == trained.corpus.held_out.counts
-    for workload, count in trained.corpus.trained.counts.items():
-        assert selection.left_out[workload][SEEN] == count
-    report = evaluate(selection, [policy], H100_LLAMA_3_1_8B, OPTIONS)
-    assert report["headline"] == trained.report["headline"]
-    assert not any("seen_in_training" in row["detail"] for row in report["rows"])
-    tuned = [row for row in report["rows"] if row["policy"] == "static:tuned"]
-    assert len(tuned) == len(report["headline"]) == 6
+    assert is_compiled(parse_contender(str(trained.folder)))
+    report = evaluate_policies(trace, trained.folder, **asdict(OPTIONS))
+    trained_on, held_out = (
+        each.counts for each in (trained.corpus.trained, trained.corpus.held_out)
+    )
+    traces = report.document["traces"]
+    assert traces["requests"] == held_out
+    assert traces["left_out"] == {name: {SEEN: count} for name, count in trained_on.items()}
+    assert report.headline == trained.report["headline"]
+    assert not any("seen_in_training" in row["detail"] for row in report.rows)
+    tuned = [row for row in report.rows if row["policy"] == "static:tuned"]
+    assert len(tuned) == len(report.headline) == 6
     for row in tuned:
         assert row["detail"]["spec"] == trained.manifest.static_tuned[row["concurrency"]]
 
@@ -167,7 +147,7 @@ def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
 def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
     policy = load_policy(trained.folder)
     selection = select([trace], Wanted(workload="talk"))
-    options = dataclasses.replace(OPTIONS, concurrency=(2,), resamples=0)
+    options = replace(OPTIONS, concurrency=(2,), resamples=0)
     report = evaluate(selection, [policy], H100_LLAMA_3_1_8B, options)
     for row in report["rows"]:
         marked = row["policy"] in ("mine", "static:tuned")
@@ -177,15 +157,10 @@ def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
     assert {row["detail"]["spec"] for row in tuned} == {trained.manifest.static_tuned[1]}
 
 
-def test_a_workload_of_nothing_but_training_requests_is_refused(trace, trained, tmp_path):
-    only = TraceReader(trace)
-    with TraceWriter(tmp_path / "seen", only.manifest) as writer:
-        requests = list(only.requests())
-        for request, is_held_out in zip(requests, held_out_of(requests), strict=True):
-            if not is_held_out:
-                writer.add(request)
+def test_a_workload_of_nothing_but_training_requests_is_refused(trace):
+    seen = frozenset(map(content_hash, TraceReader(trace).requests("edits")))
     with pytest.raises(AdaspecError, match=r"workload 'edits'.*--include-training"):
-        select([tmp_path / "seen"], Wanted(seen=frozenset(trained.manifest.training_requests)))
+        select([trace], Wanted(seen=seen))
 
 
 def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
@@ -195,7 +170,7 @@ def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
     policy = load_policy(trained.folder)
     assert policy.forwards_by_load.tolist() == [[load, n] for load, n in manifest.forwards.items()]
     held_out = trained.corpus.held_out
-    options = dataclasses.replace(OPTIONS, engine="async")
+    options = replace(OPTIONS, engine="async")
     report = evaluate(held_out, [policy], H100_LLAMA_3_1_8B, options)
     rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
     undelayed = rows["static:undelayed"]
@@ -211,42 +186,31 @@ def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
 @pytest.mark.parametrize("lead", [0.05, -0.02])
 def test_a_verdict_gives_the_leads_at_each_load_and_names_a_rule_that_is_ahead(trained, lead):
     report = copy.deepcopy(trained.report)
-    rows = {row["policy"]: {} for row in report["rows"]}
-    for row in report["rows"]:
-        if row["workload"] == "all":
-            rows[row["policy"]][row["concurrency"]] = row
+    mixed = [row for row in report["rows"] if row["workload"] == "all"]
+    rows = {(row["policy"], row["concurrency"]): row for row in mixed}
     for entry in report["headline"]:
         entry["lift_over_static_best"] = lead
     *lines, last = verdict(report)
     assert last.startswith(f"judged on {sum(report['traces']['requests'].values())} requests alone")
     for load in (1, 4):
         line = lines.pop(0)
-        speedup = rows["mine"][load]["speedup"]
+        speedup = rows["mine", load]["speedup"]
         assert line.startswith(f"{load} at once: {speedup:.2f}x no speculation, ")
         assert f", {lead:+.1%} (" in line
         if lead < 0:
-            spec = rows["static:best"][load]["detail"]["spec"]
+            spec = rows["static:best", load]["detail"]["spec"]
             assert lines.pop(0).startswith(f"  that rule, '{spec}', is ahead")
     assert lines == []
     report["traces"]["requests"] = {"edits": FEW}
     assert last not in verdict(report)
 
 
-# --- what is refused ------------------------------------------------------------------------------
-
-
 def copies(trace, folder, *manifests):
-    """The trace and copies of it, by other names and with other manifests."""
-    found = []
-    for at, changes in enumerate(manifests):
-        found.append(folder / f"copy-{at}")
-        rewritten(
-            trace,
-            found[-1],
-            lambda r, at=at: dataclasses.replace(r, id=f"{at} {r.id}"),
-            **changes,
-        )
-    return found
+    """Copies of the trace with these manifests, requests under names of their own."""
+    return [
+        rewritten(trace, folder / str(at), lambda r, at=at: replace(r, id=f"{at} {r.id}"), **each)
+        for at, each in enumerate(manifests)
+    ]
 
 
 def test_traces_of_several_targets_or_vocabularies_are_refused_unless_asked_for(trace, tmp_path):
@@ -274,34 +238,19 @@ def test_traces_of_several_targets_or_vocabularies_are_refused_unless_asked_for(
 
 def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, tmp_path):
     write_synthetic(tmp_path / "few", 0, TINY, requests_per_workload=5)
-    with TraceWriter(tmp_path / "hopeless", Manifest(kind="dense")) as writer:
-        for number in range(60):
-            fresh = np.arange(40 * number, 40 * number + 40, dtype=np.int32)
-            writer.add(Request("hopeless", str(number), fresh[:20], fresh[20:]))
-    with TraceWriter(tmp_path / "log", Manifest(kind="logged", target="a/target")) as writer:
-        writer.add(LoggedStep("chat", "0", 0, draft_len=5, accepted=2))
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "thesis.tex").write_text("years of work")
+    fresh = np.arange(2400).reshape(60, 2, 20)
+    write_trace(
+        tmp_path / "hopeless", [Request("w", str(at), *each) for at, each in enumerate(fresh)]
+    )
     before = sorted(tmp_path.rglob("*"))
-    for traces, folder, more, said in (
-        (tmp_path / "few", "policy", {}, "too few requests.*give about 20 requests"),
-        (tmp_path / "hopeless", "policy", {}, "nothing to learn from"),
-        (tmp_path / "log", "policy", {}, "1 without their text"),
-        (
-            trace,
-            "policy",
-            {"exclude_workloads": ["tlk"]},
-            r"no workload 'tlk' to exclude; did you mean 'talk'\? \(has: edits, talk\)",
-        ),
-        (trace, "policy", {"exclude_workloads": ["talk", "edits"]}, "leave one to train on"),
-        (tmp_path / "no trace", "there", {}, "add --force"),
-        (tmp_path / "no trace", "there", {"force": True}, "will not replace it"),
+    for traces, excluded, said in (
+        (tmp_path / "few", [], "too few requests.*give about 20 requests"),
+        (tmp_path / "hopeless", [], "nothing to learn from"),
+        (trace, ["talk", "edits"], "leave one to train on"),
     ):
-        assert re.search(said, refusal(AdaspecError, train, traces, tmp_path / folder, **more))
+        line = refusal(AdaspecError, train, traces, tmp_path / "policy", exclude_workloads=excluded)
+        assert re.search(said, line)
         assert sorted(tmp_path.rglob("*")) == before
-
-
-# --- damaged and foreign policies -----------------------------------------------------------------
 
 
 def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
@@ -312,7 +261,7 @@ def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
         "evidence": ((), "which its networks do not fit"),
     }
     for field, (value, said) in changes.items():
-        manifest = dataclasses.replace(found.manifest, **{field: value})
+        manifest = replace(found.manifest, **{field: value})
         write_artifact(tmp_path / field, manifest, found.networks, found.tables, "text", "card")
         line = refusal(AdaspecError, parse_contender, str(tmp_path / field))
         assert said in line and field in line
@@ -322,25 +271,18 @@ def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
 
 
 def test_a_general_policy_learns_from_two_models_and_knows_neither(trace, tmp_path):
-    other = tmp_path / "other"
-    write_synthetic(other, 1, TINY, requests_per_workload=24)
-    bare = rewritten(
-        other,
-        tmp_path / "bare",
-        lambda r: dataclasses.replace(r, id=f"b {r.id}", drafted_tokens=None, confidences=None),
-        target="other/target",
-        drafter="other",
-        draft_cap=None,
-        confidences=(),
-    )
-    made = train(bare, tmp_path / "general", more_traces=[trace], general=True)
+    others = [
+        replace(each, drafted_tokens=None, confidences=None)
+        for each in synthesize(1, TINY, requests_per_workload=24)
+    ]
+    write_trace(tmp_path / "bare", others, target="other/target", drafter="other")
+    made = train(tmp_path / "bare", tmp_path / "general", more_traces=[trace], general=True)
     manifest = made.manifest
     assert (manifest.target, manifest.tokenizer, manifest.vocabulary_hash) == (None, None, None)
     assert manifest.drafter is None
     assert manifest.evidence == ("tokens", "confidences")
     assert len(made.policy.model.table_arrays()["keys"]) == 0
     assert "any model" in (made.folder / "CARD.md").read_text()
-    again = load_policy(made.folder)
-    assert again.model.reads_evidence
+    assert load_policy(made.folder).model.reads_evidence
     with pytest.raises(TrainingError, match="--general and --memory"):
         train(trace, tmp_path / "both", general=True, memory=True)

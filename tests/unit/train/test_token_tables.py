@@ -1,7 +1,5 @@
 """Token tables against a naive computation over plain dicts."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import synthesize
-from tiny_training import OPTIONS, TINY, train
+from synthetic import synthesize, without_drafts
+from tiny_training import OPTIONS, TINY, later_turn, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate.selection import content_hash
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.writer import TraceWriter
+from adaspec.trace.writer import write_trace
 from adaspec.train.corpus import gather
 from adaspec.train.crossfit import cross_fit
 from adaspec.train.trainer import Trainer
@@ -24,18 +24,7 @@ def unpaired(request, **changes):
     """The request, and counts of a shorter output."""
     counts = np.zeros(15, np.int16)
     counts[0] = -1
-    return replace(
-        request,
-        neural_accepted=counts,
-        drafted_tokens=None,
-        confidences=None,
-        **changes,
-    )
-
-
-def later_turn(request):
-    said = np.concatenate([request.prompt_tokens, request.output_tokens])
-    return unpaired(request, id=f"{request.id} later", prompt_tokens=said)
+    return replace(without_drafts(request), neural_accepted=counts, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +41,15 @@ def others(trace, corpus, tmp_path_factory):
     """
     path = tmp_path_factory.mktemp("unpaired") / "others"
     manifest = replace(TraceReader(trace).manifest, draft_cap=None, confidences=())
-    with TraceWriter(path, manifest) as writer:
-        for request in synthesize(1, TINY, requests_per_workload=12):
-            writer.add(unpaired(request, id=f"other {request.id}"))
-        for side in (corpus.trained, corpus.held_out):
-            first, second, third, *_ = side.requests
-            earlier = third.prompt_tokens[:-1]
-            writer.add(unpaired(third, id=f"{third.id} earlier", prompt_tokens=earlier))
-            writer.add(later_turn(first))
-            writer.add(unpaired(second, id=f"{second.id} again", output_tokens=OTHER_ANSWER))
+    requests = [unpaired(each) for each in synthesize(1, TINY, requests_per_workload=12)]
+    for side in (corpus.trained, corpus.held_out):
+        first, second, third, *_ = side.requests
+        requests += [
+            unpaired(third, id=f"{third.id} earlier", prompt_tokens=third.prompt_tokens[:-1]),
+            unpaired(later_turn(first)),
+            unpaired(second, id=f"{second.id} again", output_tokens=OTHER_ANSWER),
+        ]
+    write_trace(path, requests, manifest=manifest)
     return path
 
 
@@ -71,7 +60,7 @@ def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
         assert [r.id for r in mine.requests] == [r.id for r in before.requests]
     assert found.held_out.unpaired == ()
     ids = [request.id for request in found.trained.unpaired]
-    assert f"{corpus.trained.requests[0].id} later" in ids
+    assert f"{corpus.trained.requests[0].id} later 0" in ids
     assert f"{corpus.trained.requests[1].id} again" in ids
     assert f"{corpus.trained.requests[2].id} earlier" in ids
     assert len(ids) == 27
@@ -80,13 +69,8 @@ def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
 
 
 def test_texts_without_drafts_are_learned_beside_recordings_of_drafts(trace, corpus, tmp_path):
-    manifest = replace(
-        TraceReader(trace).manifest, drafter=None, neural_cap=None, draft_cap=None, confidences=()
-    )
-    nothing = {"neural_accepted": None, "drafted_tokens": None, "confidences": None}
-    with TraceWriter(tmp_path / "texts", manifest) as writer:
-        for request in synthesize(1, TINY, requests_per_workload=3):
-            writer.add(replace(request, id=f"other {request.id}", **nothing))
+    texts = map(without_drafts, synthesize(1, TINY, requests_per_workload=3))
+    write_trace(tmp_path / "texts", texts, target="synthetic")
     found = gather([trace, tmp_path / "texts"])
     assert [r.id for r in found.held_out.requests] == [r.id for r in corpus.held_out.requests]
     assert len(found.trained.unpaired) == 6
@@ -106,18 +90,13 @@ def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path)
 def test_a_cross_fit_learns_their_text_too_and_nothing_of_what_is_excluded(
     trace, others, monkeypatch
 ):
-    class Seen(Exception):
-        pass
-
     def stop(trainer, members):
-        raise Seen(len(trainer.texts), {(r.workload, r.id) for r in trainer.recording.requests})
+        raise RuntimeError(len(trainer.texts), trainer.recording.requests)
 
     monkeypatch.setattr(Trainer, "train", stop)
-    apart = next(TraceReader(trace).requests())
-    excluded = (f"{apart.workload}/{apart.id}",)
-    with pytest.raises(Seen) as seen:
-        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS, exclude_requests=excluded)
-    texts, requests = seen.value.args
+    with pytest.raises(RuntimeError) as stopped:
+        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS, exclude_requests=("talk/0-3",))
+    texts, requests = stopped.value.args
     assert texts == 30
     assert len(requests) == 47
-    assert (apart.workload, apart.id) not in requests
+    assert ("talk", "0-3") not in [(each.workload, each.id) for each in requests]
