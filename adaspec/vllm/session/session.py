@@ -386,12 +386,12 @@ class Session:
         if not entered:
             return False
         running = max(int(np.count_nonzero(rows.samples)), 1)
-        drafter = self.host.holds_drafter(running)
         for request in entered:
             if self.memory is not None and not request.owner:
                 key = object() if request.key is None else request.key
                 request.owner = self.memory.index.owner(key)
-            holds = drafter and request.limits.drafter and not request.drafter_has_holes
+            holds = self.host.holds_drafter(running)
+            holds &= request.limits.drafter and not request.drafter_has_holes
             holds |= request.recorded and self.serving.record_cap > 0
             self.requests.facts["holds_neural"][request.slot] = holds
         slots = np.array([request.slot for request in entered], np.int32)

@@ -35,7 +35,7 @@ def test_what_was_answered_is_copied_and_changes_no_output(
     check_sound(session)
     assert copied_tokens(verified)[1] > 4 * len(asked)
     # The last ones are stored a step later.
-    assert session.memory.index.tokens > len(asked) * TOKENS
+    assert session.memory.index.tokens >= len(asked) * TOKENS
 
 
 def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, prompts, truth):
