@@ -163,7 +163,7 @@ class Requests:
             return False
         before.prompt, before.output = request.prompt, request.output
         before.drafter_has_holes = False  # the drafter reads all of its text again
-        self._vacate(before)
+        self.vacate(before)
         return True
 
     def enter(self, rows: Rows) -> list[RunningRequest]:
@@ -188,10 +188,10 @@ class Requests:
         ended, self._ended = self._ended, []
         left = [request for name in ended if (request := self._by_name.pop(name, None))]
         for request in left:
-            self._vacate(request)
+            self.vacate(request)
         return left
 
-    def _vacate(self, request: RunningRequest) -> None:
+    def vacate(self, request: RunningRequest) -> None:
         """Take the request's place from it, if it has one."""
         if self.in_slot[request.slot] is request:
             self.in_slot[request.slot], self.facts["holds_neural"][request.slot] = None, False

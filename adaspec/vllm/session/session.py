@@ -386,16 +386,23 @@ class Session:
         if not entered:
             return False
         running = max(int(np.count_nonzero(rows.samples)), 1)
-        for request in entered:
-            if self.memory is not None and not request.owner:
-                key = object() if request.key is None else request.key
-                request.owner = self.memory.index.owner(key)
-            holds = self.host.holds_drafter(running)
-            holds &= request.limits.drafter and not request.drafter_has_holes
-            holds |= request.recorded and self.serving.record_cap > 0
-            self.requests.facts["holds_neural"][request.slot] = holds
-        slots = np.array([request.slot for request in entered], np.int32)
-        self.drafting.enter(slots, np.array([request.owner for request in entered], np.int32))
+        try:
+            for request in entered:
+                if self.memory is not None and not request.owner:
+                    key = object() if request.key is None else request.key
+                    request.owner = self.memory.index.owner(key)
+                holds = self.host.holds_drafter(running)
+                holds &= request.limits.drafter and not request.drafter_has_holes
+                holds |= request.recorded and self.serving.record_cap > 0
+                self.requests.facts["holds_neural"][request.slot] = holds
+            slots, owners = (
+                [getattr(each, name) for each in entered] for name in ("slot", "owner")
+            )
+            self.drafting.enter(np.array(slots, np.int32), np.array(owners, np.int32))
+        except Exception:
+            for request in entered:  # in the next step, they enter once more
+                self.requests.vacate(request)
+            raise
         return True
 
     def _forget_ended(self, are_cut: bool = False) -> None:

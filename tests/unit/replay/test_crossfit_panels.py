@@ -18,7 +18,7 @@ SPECS = ("hybrid:4:8:2", "hybrid-splice:2:12:3:1:5", "fixed:neural:1")
 @pytest.mark.parametrize("kind", ["bare", "tokens", "confidences"])
 def test_only_the_member_of_a_request_decides_for_it(kind):
     rng = np.random.default_rng(7)
-    requests = random_requests(7, 6, tokens=kind != "bare")
+    requests = random_requests(7, 20, tokens=kind != "bare")
     recording = recording_of(requests, seed=7 if kind == "confidences" else None)
     cost = random_cost(rng)
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
