@@ -386,6 +386,7 @@ class Session:
         if not entered:
             return False
         running = max(int(np.count_nonzero(rows.samples)), 1)
+        placed = 0
         try:
             for request in entered:
                 if self.memory is not None and not request.owner:
@@ -395,14 +396,13 @@ class Session:
                 holds &= request.limits.drafter and not request.drafter_has_holes
                 holds |= request.recorded and self.serving.record_cap > 0
                 self.requests.facts["holds_neural"][request.slot] = holds
-            slots, owners = (
-                [getattr(each, name) for each in entered] for name in ("slot", "owner")
-            )
-            self.drafting.enter(np.array(slots, np.int32), np.array(owners, np.int32))
-        except Exception:
-            for request in entered:  # in the next step, they enter once more
+                placed += 1
+        finally:
+            for request in entered[placed:]:  # a fault: they enter in the next step
                 self.requests.vacate(request)
-            raise
+            slots = np.array([each.slot for each in entered[:placed]], np.int32)
+            owners = np.array([each.owner for each in entered[:placed]], np.int32)
+            self.drafting.enter(slots, owners)
         return True
 
     def _forget_ended(self, are_cut: bool = False) -> None:
