@@ -37,7 +37,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
         deadline = time.monotonic() + PATIENCE_S
         while len(recorded_in(tmp_path / "traces")) < 6 and time.monotonic() < deadline:
             time.sleep(1)
-        assert len(kept_in.read_text().splitlines()) == 6
+        assert kept_in.read_text().count('"tokens"') == 6
         ask(prompts[6:])
         server._process.terminate()
         server._process.wait(PATIENCE_S)
