@@ -16,6 +16,11 @@ def recorded_in(folder):
 
 
 @pytest.mark.slow
+def answers_in(file):
+    """A blank line ends what a killed writer may have left of one."""
+    return [json.loads(line)["tokens"] for line in file.read_text().splitlines() if line]
+
+
 def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     config = {
         "method": "adaspec",
@@ -37,7 +42,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
         deadline = time.monotonic() + PATIENCE_S
         while len(recorded_in(tmp_path / "traces")) < 6 and time.monotonic() < deadline:
             time.sleep(1)
-        assert kept_in.read_text().count('"tokens"') == 6
+        assert len(answers_in(kept_in)) == 6
         ask(prompts[6:])
         server._process.terminate()
         server._process.wait(PATIENCE_S)
@@ -48,7 +53,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     assert sorted(each.manifest.kind for each in traces) == ["dense", "logged"]
     assert [each.warnings for each in traces] == [[], []]
     assert len(recorded_in(tmp_path / "traces")) == len(prompts)
-    kept = [json.loads(line)["tokens"] for line in kept_in.read_text().splitlines()]
+    kept = answers_in(kept_in)
     assert len(kept) == len(prompts)
     for answer in kept:  # what the last step of a request emits is not remembered
         assert answer in [whole[: len(answer)] for whole in expected]
