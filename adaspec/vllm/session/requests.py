@@ -92,10 +92,10 @@ class RunningRequest:
     def facts(self) -> tuple[object, ...]:
         """Its `REQUEST_FACTS` as it enters, without the drafter."""
         prompt, count = len(self.prompt), len(self.output)
-        ended = self._ends(count, self.output[-1] if count else -1)
+        whole = self._ends(count, self.output[-1] if count else -1)
         most = 0 if self.recorded else self.limits.most_tokens
         end = _NO_END if self.max_tokens is None else prompt + self.max_tokens
-        return False, self.recorded, self.limits.copies, ended, most, prompt + count, end
+        return False, self.recorded, self.limits.copies, whole, most, prompt + count, end
 
     def emits(self, count: int, tokens: Sequence[int]) -> tuple[int, bool]:
         """How many of the tokens follow its first `count`, up to its end, and whether that came."""
