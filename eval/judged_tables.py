@@ -40,10 +40,20 @@ ACROSS_MODELS = {
 """Report -> the recordings that it judges on, and its policies -> what they were trained on."""
 BESIDE = dict(zip(REPLAYS, ACROSS_MODELS, strict=True))
 """Cross-fitted report -> the report of the same recordings that judges across models."""
+EAGLE = "fixed:neural:3"
 DEFAULTS = {
     "fixed:ngram-vllm:5:4:4": "over n-gram as vLLM's documentation sets it",
-    "fixed:neural:3": "over EAGLE with 3 tokens",
+    EAGLE: "over EAGLE with 3 tokens",
 }
+WORKLOADS = {
+    "cnn": "summaries",
+    "gsm8k": "mathematics",
+    "humaneval": "code",
+    "instructcoder": "code edits",
+    "mt_bench": "chat in turns",
+    "sharegpt": "chat",
+}
+"""What the workloads of the recordings are."""
 FRESH = "fresh-prompts"
 ON_FRESH_PROMPTS = {"reference-pair-h100": "that of this pair", "general": "`general`"}
 """The policies that the report of fresh prompts judges -> what they are."""
@@ -104,6 +114,29 @@ def _across_models() -> Iterator[list[str]]:
                 joined([times(speeds[cell]) for cell in cells]),
                 *(joined([percent(lift) for lift in each]) for each in lifts),
             ]
+
+
+def workloads_table() -> list[list[str]]:
+    """What a policy that was made for another model gains on each workload alone."""
+    loads = " / ".join(map(str, _Judged.by(next(iter(ACROSS_MODELS))).loads))
+    rows = [["recordings", "workload", f"{OVER_NONE}, at {loads} {AT_ONCE}", OVER_VLLM]]
+    rows[0].append(DEFAULTS[EAGLE])
+    for name, (models, policies) in ACROSS_MODELS.items():
+        found, policy = report(name), next(iter(policies))
+        speeds = {(row["workload"], *_cell(row)): row["speedup"] for row in found["rows"]}
+        leads = [lead for lead in found["headline"] if lead["policy"] == policy]
+        for workload in sorted({lead["workload"] for lead in leads if not is_mixed(lead)}):
+            own = [lead for lead in leads if lead["workload"] == workload]
+            over_none = [speeds[workload, *_cell(lead)] for lead in own]
+            eagle = [speeds[workload, EAGLE, lead["concurrency"]] for lead in own]
+            rows.append([
+                models,
+                WORKLOADS.get(workload, workload),
+                joined(list(map(times, over_none))),
+                joined([percent(lead["lift_over_vllm_best"]) for lead in own]),
+                joined([percent(a / b - 1) for a, b in zip(over_none, eagle, strict=True)]),
+            ])  # fmt: skip
+    return without_repeats(rows)
 
 
 def without_training(replayed: str) -> dict[int, float]:

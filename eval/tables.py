@@ -12,6 +12,7 @@ from judged_tables import (
     fresh_summaries_table,
     memory_table,
     without_training,
+    workloads_table,
 )
 from operate_tables import decide_table, guard_table
 from server_tables import servers_table
@@ -111,6 +112,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "gpu": gpu_table(),
         "gpu-costs": gpu_costs_table(),
         "general": across_models_table(),
+        "workloads": workloads_table(),
         "fresh-prompts": fresh_prompts_table(),
         "fresh-summaries": fresh_summaries_table(),
         "memory": memory_table(),

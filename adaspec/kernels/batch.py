@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     """(rows,) the verified tokens that it did not accept."""
 
 
-class Answers(NamedTuple):
+class AnswersOnDevice(NamedTuple):
     """A `draft.answers.AnswerIndex` on a device, and who may look up whose answers.
 
     The host stores answers in its own index; the words that it changes follow to the device.
@@ -46,7 +46,7 @@ class Answers(NamedTuple):
     """(slots,) int32 whose answers the request in each slot knows; 0: nobody's."""
 
     @classmethod
-    def of(cls, index: AnswerIndex, slots: int, device: torch.device) -> Answers:
+    def of(cls, index: AnswerIndex, slots: int, device: torch.device) -> AnswersOnDevice:
         """What an index holds now; it takes all of its memory at once."""
         words = torch.zeros(len(index.words), dtype=torch.int32, device=device)
         count = len(index.words) if index.tokens else HEADER_WORDS

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
-from adaspec.kernels.batch import Answers, Batch, Expected, Lengths, Proposal, Step
+from adaspec.kernels.batch import AnswersOnDevice, Batch, Expected, Lengths, Proposal, Step
 from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
@@ -81,7 +81,7 @@ class FusedPredictor:
         cap: int,
         device: torch.device,
         splits: int = SPLITS,
-        answers: Answers | None = None,
+        answers: AnswersOnDevice | None = None,
     ) -> None:
         """No draft is longer than `cap`.
 
@@ -116,7 +116,7 @@ class FusedPredictor:
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
         self._from_answers = torch.zeros(slots, dtype=torch.bool, device=device)
         self._remembers = answers is not None
-        self._answers = answers or Answers(self.rows.keys, self.rows.keys)
+        self._answers = answers or AnswersOnDevice(self.rows.keys, self.rows.keys)
 
     def enter(self, slots: NDArray[Any], owners: NDArray[Any]) -> None:
         """Requests take these slots, each of which knows the answers of one owner's."""

@@ -24,7 +24,7 @@ from adaspec.trace.schema import Request
 Ints = NDArray[np.int32]
 
 
-class Answers:
+class GivenAnswers:
     """The different answers of requests, each by the number of the first that gives it."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -48,7 +48,7 @@ class Answers:
 class KnownAnswers:
     """What a server may know of answers as requests start and end; see the module's text."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: GivenAnswers) -> None:
         self.answers = answers
         self._ended: set[int] = set()
         self._hides = Counter[int]()
@@ -95,7 +95,7 @@ class History:
     def views(self, requests: Sequence[Request]) -> Iterator[tuple[int, AnswerIndex]]:
         """Every request's number, in the order in which they come, and the answers it knows."""
         order = list(range(len(requests))) if self.in_turn else self._order(requests)
-        before, given = answered_before(self.warm, requests), Answers(requests)
+        before, given = answered_before(self.warm, requests), GivenAnswers(requests)
         index = AnswerIndex(self._nbytes(before, given))
         for each in before:
             index.add(each.output_tokens)
@@ -115,7 +115,7 @@ class History:
                     index.forget(places.pop(answer))
             yield number, nothing if rng.random() < self.fresh else index
 
-    def _nbytes(self, before: Sequence[Request], given: Answers) -> int:
+    def _nbytes(self, before: Sequence[Request], given: GivenAnswers) -> int:
         """Room for all that is ever stored, so that nothing is overwritten.
 
         What ends may bring back each answer that it hid.

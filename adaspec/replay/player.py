@@ -20,13 +20,13 @@ from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
-from adaspec.replay.history import Answers
+from adaspec.replay.history import GivenAnswers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.paths import Paths, run_paths, walk_rule
 from adaspec.replay.recording import Recording, RememberedRecordings
-from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
+from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 
 Ints = NDArray[np.int32]
 
@@ -93,7 +93,7 @@ class Player:
         """`remembered` has the recording's requests with the earlier answers that they know."""
         self.recording, self.cap = recording, cap
         self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
-        self._answers: Answers | None = None
+        self._answers: GivenAnswers | None = None
         self._paths: dict[tuple[StaticRule | CrossfitRule, bool], Paths] = {}
 
     @property
@@ -162,12 +162,12 @@ class Player:
             return run_suffix(recording, contender, *run, self._new_memory())
         return run_policy(recording, contender, *run)
 
-    def _new_memory(self) -> Memory:
+    def _new_memory(self) -> SuffixMemory:
         """What suffix decoding remembers as a run begins."""
         if self._answers is None:
-            self._answers = Answers(self.recording.requests)
+            self._answers = GivenAnswers(self.recording.requests)
         before = () if self.remembered is None else self.remembered.before
-        return Memory(self._answers, new_cache(), before)
+        return SuffixMemory(self._answers, new_cache(), before)
 
     def _play_rule(
         self,

@@ -28,7 +28,7 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
-from adaspec.replay.history import Answers, KnownAnswers
+from adaspec.replay.history import GivenAnswers, KnownAnswers
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
 
@@ -87,10 +87,10 @@ def _cache_class() -> Any:
     return import_module("arctic_inference.suffix_decoding").SuffixDecodingCache
 
 
-class Memory:
+class SuffixMemory:
     """The cache of one server, which knows what the requests of an order may know."""
 
-    def __init__(self, answers: Answers, cache: Any, warm: Iterable[Request] = ()) -> None:
+    def __init__(self, answers: GivenAnswers, cache: Any, warm: Iterable[Request] = ()) -> None:
         """`cache` is empty; it is told of the answers of `warm` before all others."""
         self.cache, self.answers = cache, answers
         self._known = KnownAnswers(answers)
@@ -158,7 +158,7 @@ def run_suffix(
     concurrency: int,
     cost: CostModel,
     cap: int,
-    memory: Memory,
+    memory: SuffixMemory,
 ) -> Result:
     """One run of the closed loop; the memory is of no use after it."""
     costs, arrays = cost.charged_to(Deciding.LOOKUP).constants(), recording.arrays

@@ -33,10 +33,10 @@ PASSED = (
 REFUSED = {
     "disable_padded_drafter_batch": "adaspec sets it",
     "draft_sample_method": "drafts are greedy, or n-gram drafts would be judged by the head",
-    "num_speculative_tokens_per_batch_size": 'write "policy": "ema", or a trained one, instead',
+    "num_speculative_tokens_per_batch_size": "the policy says how long drafts are at each load",
     "parallel_drafting": "drafting may stop after any token, which parallel drafting cannot",
-    "prompt_lookup_max": 'write "policy": "fixed:ngram-vllm:K:MIN:MAX" instead',
-    "prompt_lookup_min": 'write "policy": "fixed:ngram-vllm:K:MIN:MAX" instead',
+    "prompt_lookup_max": "the longest match counts, of up to 32 tokens",
+    "prompt_lookup_min": 'write "policy": "fixed:ngram:K:MIN" instead',
     "rejection_sample_method": "only the standard method keeps outputs as they are",
     "use_heterogeneous_vocab": "n-gram and neural tokens must be of one vocabulary",
     "use_local_argmax_reduction": "confidences need the drafter's whole logits",

@@ -18,7 +18,7 @@ from adaspec.policy.protocol import Ints
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.session import packing
-from adaspec.vllm.session.memory import Memory
+from adaspec.vllm.session.memory import AnswerMemory
 from adaspec.vllm.session.packing import Drafts, Made
 from adaspec.vllm.session.predictor import HostPredictor
 from adaspec.vllm.session.report import Layout
@@ -46,7 +46,7 @@ class Drafting:
         neural_cap: int,
         vocabulary: int,
         device: torch.device,
-        memory: Memory | None = None,
+        memory: AnswerMemory | None = None,
         rule: StaticRule | None = None,
     ) -> None:
         """Where there is a `rule`, it decides in the policy's place."""
@@ -113,7 +113,7 @@ class Drafting:
 
 
 def _on(
-    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, memory: Memory | None
+    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, memory: AnswerMemory | None
 ) -> tuple[Any, Pack]:
     """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from adaspec.draft.answers import HEAD, AnswerIndex
-from adaspec.kernels.batch import Answers
+from adaspec.kernels.batch import AnswersOnDevice
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.session.report import to_device
 
@@ -18,18 +18,18 @@ TOKENS_A_STEP = 8192
 """A step stores no further answer once it has stored so many tokens: many may end in one step."""
 
 
-class Memory:
+class AnswerMemory:
     """An index of answers, and the same on an accelerator, a step's new ones at a time."""
 
     def __init__(self, index: AnswerIndex) -> None:
         self.index = index
-        self.answers: Answers | None = None
+        self.answers: AnswersOnDevice | None = None
         """What the device has of it, where that looks answers up."""
         self._waiting: deque[tuple[Ints, int]] = deque()
 
-    def on_device(self, slots: int, device: torch.device) -> Answers:
+    def on_device(self, slots: int, device: torch.device) -> AnswersOnDevice:
         """What the index holds, on a device: that has a copy of its own from now on."""
-        self.answers = Answers.of(self.index, slots, device)
+        self.answers = AnswersOnDevice.of(self.index, slots, device)
         return self.answers
 
     @property

@@ -45,7 +45,7 @@ from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Host, warm_up
-from adaspec.vllm.session.memory import Memory
+from adaspec.vllm.session.memory import AnswerMemory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
 from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
@@ -79,7 +79,7 @@ class Session:
         self.host = self._host_of(setup)
         self.drift = Drift(policy, self.observers)
         index = answers_of(policy, serving.options, serving.target)
-        self.memory = None if index is None else Memory(index)
+        self.memory = None if index is None else AnswerMemory(index)
         """The answers of earlier requests, where they are looked up."""
         self.drafting = Drafting(
             learned,

@@ -29,7 +29,7 @@ from adaspec.kernels.logits import LogitsReader
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.vllm.session import drafting
 from adaspec.vllm.session.drafting import Drafting
-from adaspec.vllm.session.memory import Memory
+from adaspec.vllm.session.memory import AnswerMemory
 from adaspec.vllm.v2 import trimming
 
 SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
@@ -45,7 +45,7 @@ class Server:
     ) -> None:
         model = random_model(3, evidence=evidence)
         policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
-        memory = Memory(AnswerIndex(LEAST_BYTES)) if remembers else None
+        memory = AnswerMemory(AnswerIndex(LEAST_BYTES)) if remembers else None
         self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, memory)
         self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device)
         self.counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)

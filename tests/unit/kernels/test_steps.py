@@ -13,7 +13,7 @@ from random_recordings import random_requests, recording_of
 
 from adaspec.draft.answers import BYTES_PER_TOKEN, HEAD, AnswerIndex
 from adaspec.draft.match import MATCH_FIELDS
-from adaspec.kernels.batch import Answers, Batch, Lengths, Proposal
+from adaspec.kernels.batch import AnswersOnDevice, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
     EXPECTED_AT,
     LEAST_AT,
@@ -62,7 +62,7 @@ class Pair:
         slots: int,
         cap: int,
         index: AnswerIndex | None = None,
-        answers: Answers | None = None,
+        answers: AnswersOnDevice | None = None,
         rule: StaticRule | None = None,
     ) -> None:
         self.host = HostPredictor(model, slots, cap, index)
@@ -171,10 +171,10 @@ class Pair:
         assert far < CLOSE, (what, far)
 
 
-def random_memory(rng: np.random.Generator, slots: int) -> tuple[AnswerIndex, Answers]:
+def random_memory(rng: np.random.Generator, slots: int) -> tuple[AnswerIndex, AnswersOnDevice]:
     """Earlier answers on both sides: many begin alike, and they fill the room more than once."""
     index, given = AnswerIndex(1_500 * BYTES_PER_TOKEN), []  # owners are 1 to 3; 0 is nobody
-    answers = Answers.of(index, slots, DEVICE)
+    answers = AnswersOnDevice.of(index, slots, DEVICE)
     answers.owners.copy_(torch.from_numpy(rng.integers(0, 4, slots).astype(np.int32)))
     for _ in range(120):
         answer = rng.integers(0, 3, rng.integers(1, 60)).astype(np.int32)

@@ -18,11 +18,11 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.crossfit import CrossfitRule
-from adaspec.replay.history import Answers, History, answered_before
+from adaspec.replay.history import GivenAnswers, History, answered_before
 from adaspec.replay.paths import walk_rule
 from adaspec.replay.player import Player
 from adaspec.replay.recording import START, RememberedRecordings, build_recording
-from adaspec.replay.suffix import Memory, why_not_here
+from adaspec.replay.suffix import SuffixMemory, why_not_here
 from adaspec.trace.schema import Request
 
 
@@ -113,7 +113,7 @@ def test_suffix_decoding_knows_the_same_answers_and_those_that_grow(running):
         before = [request([7], [1_000 + step for step in range(4)], "before")]
         order = rng.integers(0, len(asked), 40).tolist()
         cache = LookUp()
-        memory = Memory(Answers(asked), cache, before)
+        memory = SuffixMemory(GivenAnswers(asked), cache, before)
         views = History(tuple(before), running=running, in_turn=True).views(
             [asked[at] for at in order]
         )

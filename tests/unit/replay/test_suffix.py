@@ -12,9 +12,9 @@ from test_loop_reference import assert_equal
 
 from adaspec.errors import EvaluationError
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.history import Answers
+from adaspec.replay.history import GivenAnswers
 from adaspec.replay.player import Player
-from adaspec.replay.suffix import Memory, SuffixDecoding, new_cache, run_suffix, why_not_here
+from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 
 CAP = 48
 SEEDS = st.integers(0, 2**32 - 1)
@@ -60,7 +60,7 @@ class LookUp:
 
 
 def played(recording, order, concurrency, cost, cache):
-    memory = Memory(Answers(recording.requests), cache)
+    memory = SuffixMemory(GivenAnswers(recording.requests), cache)
     return run_suffix(recording, SuffixDecoding(), order, concurrency, cost, CAP, memory)
 
 

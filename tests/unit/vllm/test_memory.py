@@ -6,11 +6,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from adaspec.draft.answers import LEAST_BYTES, AnswerIndex  # noqa: E402
-from adaspec.vllm.session.memory import TOKENS_A_STEP, Memory  # noqa: E402
+from adaspec.vllm.session.memory import TOKENS_A_STEP, AnswerMemory  # noqa: E402
 
 
 def test_the_device_has_the_words_that_the_host_has_and_a_step_stores_only_so_many():
-    rng, memory = np.random.default_rng(0), Memory(AnswerIndex(1 << 21))
+    rng, memory = np.random.default_rng(0), AnswerMemory(AnswerIndex(1 << 21))
     answers = memory.on_device(3, torch.device("cpu"))
     answers.owners[1] = 1
     for _ in range(12):
@@ -27,7 +27,7 @@ def test_the_device_has_the_words_that_the_host_has_and_a_step_stores_only_so_ma
 
 
 def test_an_answer_is_remembered_as_far_as_its_tokens_are_known():
-    memory = Memory(AnswerIndex(LEAST_BYTES))
+    memory = AnswerMemory(AnswerIndex(LEAST_BYTES))
     memory.add([1, 2, 3, 4, 5, 6, -1, 7, 8, 9, 1, 2, 3], 1)
     memory.store()
     assert memory.index.tokens == 6

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import re
 import subprocess
 import sys
 import types
@@ -13,8 +14,9 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
+from adaspec.vllm.choice import named_policy
 from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, limits_of
-from adaspec.vllm.options import read_options
+from adaspec.vllm.options import REFUSED, read_options
 from adaspec.vllm.patching import ATTRIBUTE, SAMPLING_PARAMS
 
 
@@ -65,6 +67,11 @@ def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says)
     said = refusal(ServingError, read_options, {"method": "adaspec", **config})
     assert says in said
     assert len(said) < 600
+
+
+def test_a_rule_that_is_advised_in_place_of_a_key_can_be_served():
+    advised = re.findall(r'"policy": "([a-z:-]+):K', " ".join(REFUSED.values()))
+    assert list(map(named_policy, advised))
 
 
 def test_a_worker_that_unpickles_options_imports_nothing_heavy():
