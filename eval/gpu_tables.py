@@ -42,7 +42,8 @@ def gpu_row() -> list[str]:
         return f"{measured} (its replay: {replayed})"
 
     return [
-        "[Measured on an H100: an older policy](docs/results.md#was-it-measured-on-a-gpu)",
+        "[Measured on an H100: an older policy, an 8B model of random weights that accepts what "
+        "was recorded](docs/results.md#was-it-measured-on-a-gpu)",
         joined([str(row["load"]) for row in plain]),
         with_replay(plain, times),
         f"over EAGLE-3 alone: {with_replay(eagle, _lead)}",

@@ -127,16 +127,27 @@ def workloads_table() -> list[list[str]]:
         leads = [lead for lead in found["headline"] if lead["policy"] == policy]
         for workload in sorted({lead["workload"] for lead in leads if not is_mixed(lead)}):
             own = [lead for lead in leads if lead["workload"] == workload]
-            over_none = [speeds[workload, *_cell(lead)] for lead in own]
-            eagle = [speeds[workload, EAGLE, lead["concurrency"]] for lead in own]
+            over_eagle = leads_over_eagle(name)[workload].values()
             rows.append([
-                models,
-                WORKLOADS.get(workload, workload),
-                joined(list(map(times, over_none))),
+                f"[{models}](../eval/reports/{name}/report.json)",
+                WORKLOADS[workload],
+                joined([times(speeds[workload, *_cell(lead)]) for lead in own]),
                 joined([percent(lead["lift_over_vllm_best"]) for lead in own]),
-                joined([percent(a / b - 1) for a, b in zip(over_none, eagle, strict=True)]),
+                joined(list(map(percent, over_eagle))),
             ])  # fmt: skip
     return without_repeats(rows)
+
+
+def leads_over_eagle(name: str) -> dict[str, dict[int, float]]:
+    """By workload and load, the lead over EAGLE of a policy that was made for another model."""
+    found, policy = report(name), next(iter(ACROSS_MODELS[name][1]))
+    speeds = {(row["workload"], *_cell(row)): row["speedup"] for row in found["rows"]}
+    leads: dict[str, dict[int, float]] = {}
+    for workload, each, load in speeds:
+        if each == policy and workload in WORKLOADS:
+            lead = speeds[workload, policy, load] / speeds[workload, EAGLE, load] - 1
+            leads.setdefault(workload, {})[load] = lead
+    return leads
 
 
 def without_training(replayed: str) -> dict[int, float]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from figures import CHECKOUT, REPLAYS, REPORTS, summary
 from gpu_tables import GPU_REQUESTS, gpu_speeds
+from judged_tables import ACROSS_MODELS, leads_over_eagle
 from tables import tables
 
 SUMMARY = REPORTS / "summary.json"
@@ -93,7 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="README's and docs' figures from the reports.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if out of date")
     check = parser.parse_args().check
-    figures = summary()
+    figures = summary() | {"over_eagle": {name: leads_over_eagle(name) for name in ACROSS_MODELS}}
     markdown_tables = tables(figures)
     text = json.dumps(figures, indent=1) + "\n"
     changed = {SUMMARY: text} if not SUMMARY.exists() or SUMMARY.read_text("utf-8") != text else {}

@@ -21,7 +21,7 @@ from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.measuring import Measured, measure
 from adaspec.vllm.options import Options
-from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.workarounds import use_worker_threads
 
 SCHEMA = 2
@@ -107,7 +107,7 @@ def profile_engine(
 ) -> Profile:
     """Measure an `LLM` of this process that serves by adaspec."""
     settings = llm.llm_engine.vllm_config
-    options: Options = getattr(settings.speculative_config, ATTRIBUTE)
+    options: Options = getattr(settings.speculative_config, OPTIONS_ATTRIBUTE)
     device = options.hardware or hardware()
     measured = measure(
         lambda called, *more: llm.collective_rpc(called, args=more)[0],

@@ -15,7 +15,7 @@ MIN_OUTPUT = 16
 MAX_OUTPUT = 2047
 
 UNPAIRED = "unpaired"
-SHORT = "shorter than 16"
+TOO_SHORT = "shorter than 16"
 EXCLUDED = "excluded"
 SEEN = "seen in training"
 
@@ -41,7 +41,7 @@ class Wanted:
         if self.filtered and neural and not request.paired:
             return UNPAIRED
         if self.filtered and output < MIN_OUTPUT:
-            return SHORT
+            return TOO_SHORT
         if self.filtered and most is not None and output > most:
             return f"longer than {most}"
         if self.seen and content_hash(request) in self.seen:
@@ -183,7 +183,7 @@ def _advice(reasons: set[str]) -> str:
     ways = {
         EXCLUDED: "exclude fewer",
         UNPAIRED: "record or import requests whose neural counts belong to their output",
-        SHORT: f"give outputs of at least {MIN_OUTPUT} tokens",
+        TOO_SHORT: f"give outputs of at least {MIN_OUTPUT} tokens",
     }
     advice = [ways.get(reason, "raise --max-output-tokens") for reason in sorted(reasons)]
     return f": {', or '.join(advice)}" if advice else ": record or import some"

@@ -29,13 +29,13 @@ _ANY = (
 
 @triton.jit(do_not_specialize=_ANY)
 def pack(
-    made: tl.tuple,
+    chosen: tl.tuple,
     context_stride: tl.tensor,
     available_stride: tl.tensor,
     drafted_stride: tl.tensor,
     forward_stride: tl.tensor,
     row_stride: tl.tensor,
-    limits: tl.tensor,
+    allowed: tl.tensor,
     vocabulary: tl.tensor,
     forwards: tl.tensor,
     width: tl.tensor,
@@ -45,39 +45,39 @@ def pack(
     cap: tl.constexpr,
     lanes: tl.constexpr,
     forward_lanes: tl.constexpr,
-    has_limits: tl.constexpr,
+    is_limited: tl.constexpr,
 ) -> None:
     """Fill in a row's draft, its survival and its row of the report."""
     row, column = tl.program_id(0), tl.arange(0, lanes)
     inside, at = column < cap, row * cap + column
-    token = tl.load(made.tokens + at, mask=inside, other=-1)
+    token = tl.load(chosen.tokens + at, mask=inside, other=-1)
     sound = (token >= 0) & (token < vocabulary)
     length = tl.min(tl.where(sound, lanes, column), 0)
-    neural = tl.load(made.neural + row)
-    if has_limits:
-        most, copies = tl.load(limits + row * 2), tl.load(limits + row * 2 + 1)
+    neural = tl.load(chosen.neural + row)
+    if is_limited:
+        most, copies = tl.load(allowed + row * 2), tl.load(allowed + row * 2 + 1)
         most = tl.where(copies > 0, most, tl.minimum(most, neural))
         length = tl.minimum(length, most).to(tl.int32)
-    length = tl.where(tl.load(made.decides + row), length, 0)
+    length = tl.where(tl.load(chosen.decides + row), length, 0)
     kept = column < length
     token = tl.where(kept, token, 0)
-    reached = tl.load(made.survival + at, mask=kept, other=0.0).to(tl.float32)
+    reached = tl.load(chosen.survival + at, mask=kept, other=0.0).to(tl.float32)
     tl.store(tokens + at, token, mask=inside)
     tl.store(survival + at, reached, mask=inside)
 
     line = report + row * width
-    tl.store(line + CONTEXT, tl.load(made.context + row * context_stride).to(tl.float32))
-    tl.store(line + SAMPLED, tl.load(made.sampled + row).to(tl.float32))
-    tl.store(line + REJECTED, tl.load(made.rejected + row).to(tl.float32))
+    tl.store(line + CONTEXT, tl.load(chosen.context + row * context_stride).to(tl.float32))
+    tl.store(line + SAMPLED, tl.load(chosen.sampled + row).to(tl.float32))
+    tl.store(line + REJECTED, tl.load(chosen.rejected + row).to(tl.float32))
     tl.store(line + NEURAL, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + LENGTH, length.to(tl.float32))
-    tl.store(line + AVAILABLE, tl.load(made.available + row * available_stride).to(tl.float32))
-    tl.store(line + REMEMBERED, tl.load(made.remembered + row).to(tl.float32))
-    tl.store(line + NEURAL_GAIN, tl.load(made.neural_gain + row).to(tl.float32))
+    tl.store(line + AVAILABLE, tl.load(chosen.available + row * available_stride).to(tl.float32))
+    tl.store(line + REMEMBERED, tl.load(chosen.remembered + row).to(tl.float32))
+    tl.store(line + NEURAL_GAIN, tl.load(chosen.neural_gain + row).to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap
-    emitted = tl.load(made.emitted + row * (cap + 1) + column, mask=emits, other=-1)
+    emitted = tl.load(chosen.emitted + row * (cap + 1) + column, mask=emits, other=-1)
     tl.store(line + column, emitted.to(tl.float32), mask=emits)
     line += cap + 1
     tl.store(line + column, token.to(tl.float32), mask=inside)
@@ -87,11 +87,11 @@ def pack(
     line += cap
     forward, fact = tl.arange(0, forward_lanes), tl.arange(0, 4)
     ran = forward < forwards
-    drafted = tl.load(made.drafted + row * drafted_stride + forward, mask=ran, other=0)
+    drafted = tl.load(chosen.drafted + row * drafted_stride + forward, mask=ran, other=0)
     tl.store(line + forward, drafted.to(tl.float32), mask=ran)
     line += forwards
     known = ran[:, None] & (fact < 3)[None, :]
-    confidences = made.confidences + row * row_stride
+    confidences = chosen.confidences + row * row_stride
     places = forward[:, None] * forward_stride + fact[None, :]
     said = tl.load(confidences + places, mask=known, other=0.0)
     tl.store(line + forward[:, None] * 3 + fact[None, :], said, mask=known)

@@ -62,7 +62,7 @@ class Before(NamedTuple):
     neural: CurveBuffers
 
 
-class Drafting(NamedTuple):
+class BehindDrafts(NamedTuple):
     """What predicts behind drafted tokens."""
 
     evidence: NetworkBuffers
@@ -94,7 +94,7 @@ class FusedPredictor:
             ngram=CurveBuffers.of(curves["ngram"], LONGEST_NGRAM, NGRAM_LANES.value, device),
             neural=CurveBuffers.of(curves["neural"], LONGEST_NEURAL, NEURAL_LANES.value, device),
         )
-        self._drafting = Drafting(
+        self._behind = BehindDrafts(
             evidence=networks.get("evidence", networks["splice"]),  # one that is never run
             splice=networks["splice"],
             spliced=CurveBuffers.of(curves["splice"], LONGEST_SPLICE, SPLICE_LANES.value, device),
@@ -228,7 +228,7 @@ class FusedPredictor:
             step.forwards,
             rows,
             self._answers,
-            self._drafting,
+            self._behind,
             step.factors,
             step.price,
             self.cap,
@@ -250,7 +250,7 @@ class FusedPredictor:
             rows.holds,
             rows.drafts,
             self._answers,
-            None if self.reads_drafts else self._drafting,
+            None if self.reads_drafts else self._behind,
             step.price,
             step.factors,
             step.forwards,

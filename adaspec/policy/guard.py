@@ -61,7 +61,7 @@ _RECENT, _WATCHED = 15, 4
 """The last steps of a kind, whose median says what is usual, and with how many it does."""
 _HICCUP = 5.0
 """A step that takes so often the usual is no reason to change anything, and is ignored."""
-_FIRST_VERDICT = 100
+_STEPS_BEFORE_HOLD = 100
 """Steps of the engine that speculate before it is held off anywhere."""
 _MEMORY = 64
 """A bucket's averages are over about so many steps, its spread over four times as many."""
@@ -225,7 +225,7 @@ class Guard:
         self._key: tuple[int, int] | None = None
         self._probing = 0
         """Steps that the present probe has still."""
-        self._judged = 0
+        self._counted_steps = 0
         """Clean steps that speculated, as far as they are counted."""
         self._alike = 0
         """How many steps before the present one speculated if it does, and did not if not."""
@@ -306,7 +306,7 @@ class Guard:
         if not decision.speculates:
             kind.note_plain(decision.weight, took)
             return
-        self._judged = min(self._judged + 1, _FIRST_VERDICT)
+        self._counted_steps = min(self._counted_steps + 1, _STEPS_BEFORE_HOLD)
         if math.isnan(kind.factor):
             return
         bucket.averaged_steps += 1
@@ -329,7 +329,7 @@ class Guard:
         allowed = bucket.allowed
         if bucket.gained > allowed:
             bucket.gained, bucket.next_hold_steps = 0.0, _FIRST_HOLD
-        if self._judged < _FIRST_VERDICT:
+        if self._counted_steps < _STEPS_BEFORE_HOLD:
             bucket.lost = min(bucket.lost, allowed)
         if bucket.lost > allowed:
             # However little credit a retry has, it loses this much before it is judged. At most
@@ -377,6 +377,6 @@ class Guard:
         per_s, plain = decision.rows * bucket.tokens_per_row.mean / step_s, bucket.time_without.mean
         return per_s / (plain + bucket.time_added.mean), per_s / (plain + bucket.tokens_added.mean)
 
-    def holds(self, decision: GuardDecision) -> int:
+    def hold_steps_left(self, decision: GuardDecision) -> int:
         """For how many steps speculation is still held off at a step's load; 0: it is not."""
         return self._buckets[decision.key].hold_steps_left

@@ -1,4 +1,6 @@
-"""The specs of policies, such as `hybrid-splice:4:20:2:2:5`: `KINDS` has every kind there is.
+"""The specs of policies, such as `hybrid-splice:4:20:2:2:5`, which are of one of these `KINDS`.
+
+What only replays know (oracles, suffix decoding) has specs of its own in `replay/contender.py`.
 
 A static rule is an entry of `FORMS`; a baseline is an entry of `KINDS` that says how it is parsed.
 What a policy needs of an engine or a trace it says itself (`Needs`). How a kind is replayed, says

@@ -81,9 +81,9 @@ def decide_step(
     `loop.emitted` is filled in. `cap` is the run's own, to which look-ups on the true path are cut.
     """
     planner = planner_at(address)
-    limits, count = planner.limits[0], loop.request.shape[0]
-    reads_drafts, is_async = limits.reads_drafts > 0, limits.is_async > 0
-    limits.rows = count
+    run, count = planner.run[0], loop.request.shape[0]
+    reads_drafts, is_async = run.reads_drafts > 0, run.is_async > 0
+    run.rows = count
     context = context_tokens(loop)
     holds = stages.holds_drafter(address, count)
     loop.state[0].gives_drafter = holds
@@ -91,7 +91,7 @@ def decide_step(
         loop.holds_neural[:] = False
     _take_in(arrays, loop, planner, model_of_request)
     rows = rows_of(planner)
-    limits.prompt_tokens = read_beside(loop)
+    run.prompt_tokens = read_beside(loop)
     forwards = stages.plan(address)
     if reads_drafts and forwards > 0:
         tokens, confidences = _drafts(arrays, loop, planner, forwards)
@@ -145,13 +145,13 @@ def _survey(
     Fills in what it saw; how many splices that were.
     """
     planner = planner_at(address)
-    limits, state = planner.limits[0], planner.state
-    reads_drafts = limits.reads_drafts > 0
+    run, state = planner.run[0], planner.state
+    reads_drafts = run.reads_drafts > 0
     model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
     spliced = drafted = 0
     for first in range(0, position.shape[0], loop.request.shape[0]):
         count = min(position.shape[0] - first, loop.request.shape[0])
-        limits.rows = count
+        run.rows = count
         loop.request[:count] = request[first : first + count]
         loop.position[:count] = position[first : first + count]
         _take_in(arrays, loop, planner, model_of_request)
@@ -163,7 +163,7 @@ def _survey(
         for depth in range(1, most + 1):
             depths = np.full(count, depth, np.int32)
             # Where drafts are recorded, nothing is looked up on the true path, and nothing is cut.
-            found = _splice_matches(arrays, loop, planner, depths, limits.cap - depth)
+            found = _splice_matches(arrays, loop, planner, depths, run.cap - depth)
             if reads_drafts:
                 stages.revise(address, depth, tokens, confidences, found)
                 surveyed.drafted_at[drafted : drafted + count] = surveyed.at[first : first + count]
@@ -185,9 +185,9 @@ def _survey(
 def _take_in(
     arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
 ) -> None:
-    """Show the planner as many rows as its limits say, as they are before drafting."""
+    """Show the planner as many rows as its `run` says, as they are before drafting."""
     columns, rows, facts = arrays.columns, planner.rows, arrays.facts
-    for row in range(planner.limits[0].rows):
+    for row in range(planner.run[0].rows):
         r, p = loop.request[row], loop.position[row]
         i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p
@@ -232,7 +232,7 @@ def _splice_matches(
     A policy that reads drafts sees which token would be copied.
     """
     columns, holds = arrays.columns, rows_of(planner).holds_neural
-    count, reads_drafts = holds.shape[0], planner.limits[0].reads_drafts > 0
+    count, reads_drafts = holds.shape[0], planner.run[0].reads_drafts > 0
     found, copied = np.zeros((MATCH_FIELDS, count), np.int32), np.full(count, -1, np.int32)
     for row in range(count):
         k = neural_len[row]
@@ -313,15 +313,15 @@ def survey(
     """
     columns, cost = recording.columns, line("none", 1.0, 0.0)
     kept = planner_for((policy,), setup_for(recording, cost, together, policy.cap))
-    limits = kept.value.limits[0]
+    run = kept.value.run[0]
     # The first token of an output is there before anything is decided.
     counts = columns.length[requests] - 1
     of = np.repeat(requests.astype(np.int64), counts)
     at = np.concatenate([np.arange(1, 1 + count) for count in counts.tolist()]).astype(np.int64)
     slots = np.zeros(together, np.int32)
-    loop = start(columns, slots, together, limits["neural_cap"] > 0)
-    most = int(limits["neural_cap"]) if drafts else 0
-    spliced, drafted = len(at) * most, len(at) * most * int(limits["reads_drafts"])
+    loop = start(columns, slots, together, run["neural_cap"] > 0)
+    most = int(run["neural_cap"]) if drafts else 0
+    spliced, drafted = len(at) * most, len(at) * most * int(run["reads_drafts"])
     surveyed = Surveyed(
         columns.offset[of] + at,
         np.zeros((0 if drafts else len(at), FEATURES), np.float32),

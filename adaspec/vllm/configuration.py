@@ -20,7 +20,13 @@ from adaspec.vllm.drafters import check_there, drafter_method
 from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options, read_options
-from adaspec.vllm.patching import ATTRIBUTE, FORCED_VARIABLE, METHOD, V2_VARIABLE, release_runner
+from adaspec.vllm.patching import (
+    FORCED_VARIABLE,
+    METHOD,
+    OPTIONS_ATTRIBUTE,
+    V2_VARIABLE,
+    release_runner,
+)
 from adaspec.vllm.v2.graphs import add_coarse_sizes
 from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
 
@@ -82,7 +88,7 @@ def speculative_config(
         if os.environ.get(V2_VARIABLE) != "0":
             os.environ[V2_VARIABLE], os.environ[FORCED_VARIABLE] = "0", "1"
         args.async_scheduling = False
-    object.__setattr__(speculative, ATTRIBUTE, options)
+    object.__setattr__(speculative, OPTIONS_ATTRIBUTE, options)
     return speculative
 
 
@@ -132,14 +138,14 @@ def needs_v1(args: Any) -> str:
 def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
     """`EngineArgs.create_engine_config`, once more for V1 where vLLM does not take V2 after all."""
     config = original(args, *rest, **named)
-    options = getattr(config.speculative_config, ATTRIBUTE, None)
+    options = getattr(config.speculative_config, OPTIONS_ATTRIBUTE, None)
     if options is not None and options.runner == "V2" and not config.use_v2_model_runner:
         args.adaspec_needs_v1 = True
         try:
             config = original(args, *rest, **named)
         finally:
             del args.adaspec_needs_v1
-        options = getattr(config.speculative_config, ATTRIBUTE, None)
+        options = getattr(config.speculative_config, OPTIONS_ATTRIBUTE, None)
     if options is not None:
         _announce(options, getattr(args, "shutdown_timeout", 0))
         _set_scheduler(config.scheduler_config, options)

@@ -23,7 +23,7 @@ MOST_WITHOUT_GRAPHS = 512
 before take, and steps of thousands may take a processor a minute."""
 
 
-class Kind(NamedTuple):
+class StepKind(NamedTuple):
     """A kind of step."""
 
     tokens: int
@@ -44,7 +44,7 @@ class Steps(NamedTuple):
     forwards: tuple[int, ...]
     """How often the drafter runs in steps that are worth timing."""
 
-    def rows(self, kind: Kind) -> int:
+    def rows(self, kind: StepKind) -> int:
         """The rows of a step: a token each, as long as there are rows."""
         return min(kind.tokens, self.most_rows)
 
@@ -84,7 +84,7 @@ def steps_of(worker: Any) -> Steps:
 
 
 @torch.inference_mode()
-def time_steps(worker: Any, kind: Kind, repeats: int) -> list[float]:
+def time_steps(worker: Any, kind: StepKind, repeats: int) -> list[float]:
     """Seconds of so many steps of a kind, directly behind each other and another one."""
     runner = worker.model_runner
     run = _run_v2 if is_v2(runner) else _run_v1
@@ -137,7 +137,7 @@ class Marks:
         return mark
 
 
-def _run_v2(runner: Any, kind: Kind, marks: Marks) -> None:
+def _run_v2(runner: Any, kind: StepKind, marks: Marks) -> None:
     speculator = runner.speculator
     speculator.adaspec_dummy_forwards = kind.forwards
     # Before the target runs, a dummy step with a context waits for the device, as no step of a
@@ -152,7 +152,7 @@ def _run_v2(runner: Any, kind: Kind, marks: Marks) -> None:
     marks.end()
 
 
-def _run_v1(runner: Any, kind: Kind, marks: Marks) -> None:
+def _run_v1(runner: Any, kind: StepKind, marks: Marks) -> None:
     drafter, rows = runner.drafter, min(kind.tokens, runner.scheduler_config.max_num_seqs)
     longest = drafter.num_speculative_tokens
     drafter.num_speculative_tokens = kind.forwards

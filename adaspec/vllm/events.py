@@ -191,7 +191,7 @@ none: the policy proposed nothing; the policy proposed to copy but there was not
 request is being recorded; the request or an option forbids drafts for it; the request's
 max_tokens or min_tokens leave no room for a draft; or something failed.
 ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
-tokens. neural and splice: all tokens of the neural drafter were taken, or fewer.
+tokens. neural and splice: all tokens of the neural drafter were taken, or fewer, for any cause.
 """
 
 

@@ -19,7 +19,7 @@ from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
 
-ATTRIBUTE = "adaspec_guard"
+GUARD_ATTRIBUTE = "adaspec_guard"
 """The attribute of a scheduled step that holds its `Guarded`; None where nothing is guarded."""
 LAGS = {"V1": 1, "V2": 3}
 """By model runner, how many steps after a change-over are blurred: V1 verifies in a step what the
@@ -115,7 +115,7 @@ class TimedSteps:
                     decision.rows,
                     rate_with,
                     rate_without,
-                    self.guard.holds(decision),
+                    self.guard.hold_steps_left(decision),
                 )
         except Exception as error:
             self._fail(error)

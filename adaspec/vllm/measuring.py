@@ -20,9 +20,9 @@ from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitQuality, cost_document, cost_from_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, ServingError
-from adaspec.vllm.dummy_steps import Kind, Steps, steps_of, take_costs, time_steps
+from adaspec.vllm.dummy_steps import StepKind, Steps, steps_of, take_costs, time_steps
 from adaspec.vllm.options import Options
-from adaspec.vllm.patching import ATTRIBUTE, in_one_line
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, in_one_line
 
 NAME = "measured at start"
 MOST_SIZES = 12
@@ -32,7 +32,7 @@ MOST_EAGER = 512
 tokens, and on a CPU seconds each."""
 BEYOND = (1.25, 2.0)
 """Those that are timed outside the graphs, as multiples of the largest graph."""
-SHORT, LONG = 0, 1024
+SHORT_CONTEXT, LONG_CONTEXT = 0, 1024
 """Known tokens of each request in the steps that are timed."""
 ROUNDS = 3
 """Every kind of step is visited so often, all kinds in turn, if there is time."""
@@ -67,7 +67,7 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     """An executor's `compile_or_warm_up_model`; then its engine's costs, if they are asked for."""
     original(executor, *args)
     speculative = executor.vllm_config.speculative_config
-    options: Options | None = getattr(speculative, ATTRIBUTE, None)
+    options: Options | None = getattr(speculative, OPTIONS_ATTRIBUTE, None)
     if options is None or not options.measures:
         return
     assert options.costs is not None
@@ -95,7 +95,7 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     )
     document = cost_document(cost)
     executor.collective_rpc(take_costs, args=(document,))
-    object.__setattr__(speculative, ATTRIBUTE, dataclasses.replace(options, costs=document))
+    object.__setattr__(speculative, OPTIONS_ATTRIBUTE, dataclasses.replace(options, costs=document))
 
 
 def measure(
@@ -113,7 +113,7 @@ def measure(
     began_s = clock()
     steps: Steps = ask(steps_of)
     kinds = kinds_of(steps)
-    times: dict[Kind, list[float]] = {}
+    times: dict[StepKind, list[float]] = {}
     least = min(LEAST_KINDS, len(kinds))
     # In random order, whatever is left out for want of time is of all sorts.
     draw = np.random.default_rng(0)
@@ -165,7 +165,7 @@ def _draft_prompt_s(medians: Sequence[MeasuredStep], steps: Steps, cost: CostMod
     return max(float(np.median(each_s)), 0.0) if each_s else 0.0
 
 
-def kinds_of(steps: Steps) -> list[Kind]:
+def kinds_of(steps: Steps) -> list[StepKind]:
     """The kinds of step to time: sizes in graphs and beyond, short and long contexts, forwards."""
     captured = [size for size in steps.captured if size <= steps.most_tokens]
     eager = range(1, min(steps.most_tokens, MOST_EAGER) + 1)
@@ -173,9 +173,9 @@ def kinds_of(steps: Steps) -> list[Kind]:
     if captured:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))
-    contexts = sorted({SHORT, min(LONG, steps.most_context)})
+    contexts = sorted({SHORT_CONTEXT, min(LONG_CONTEXT, steps.most_context)})
     return [
-        Kind(tokens, context, forwards)
+        StepKind(tokens, context, forwards)
         for tokens, context, forwards in itertools.product(sizes, contexts, steps.forwards)
     ]
 

@@ -39,9 +39,9 @@ LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets for draft lengths."""
 TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
 """Upper bounds of the buckets for decision times."""
-SHORT = 4
+SHORT_DRAFT = 4
 DRAFTED = ("none", "short", "long")
-"""Kinds of steps: they verified no draft, at most `SHORT` drafted tokens per request, or more."""
+"""Kinds of steps: they verified no draft, at most `SHORT_DRAFT` tokens per request, or more."""
 FORWARDS = ("draft", "keep_alive")
 MEMORY = ("drafted", "accepted")
 STAGES = ("plan", "settle", "batch", "time", "memory", "request", "guard", "mode_file")
@@ -86,7 +86,7 @@ _DECISIONS = tuple(f"{source}/{reason}" for source in REASONS for reason in REAS
 _BY_SOURCE = (("source",), DRAFT_SOURCES)
 _BY_DRAFTED = (("drafted",), DRAFTED)
 METRICS = (
-    Metric("drafted_tokens", "Tokens verified.", *_BY_SOURCE),
+    Metric("drafted_tokens", "Drafted tokens that the target verified.", *_BY_SOURCE),
     Metric("accepted_tokens", "Of these, tokens that the target took.", *_BY_SOURCE),
     Metric(
         "memory_tokens",
@@ -107,7 +107,7 @@ METRICS = (
     Metric(
         "clocked_steps",
         "Steps that did nothing but verify, timed: without a draft, with up to "
-        f"{SHORT} drafted tokens per request, with more.",
+        f"{SHORT_DRAFT} drafted tokens per request, with more.",
         *_BY_DRAFTED,
     ),
     Metric("clocked_step_seconds", "What these took.", *_BY_DRAFTED),
@@ -257,7 +257,7 @@ class MetricsObserver(Observer):
         counters.add("modelled_step_seconds", step.step_s)
         counters.add("unverified_drafts", len(event.dropped))
         if event.took_s is not None:
-            tokens, most = sum(drafted_tokens), SHORT * int(event.known.sum())
+            tokens, most = sum(drafted_tokens), SHORT_DRAFT * int(event.known.sum())
             kind = DRAFTED[(tokens > 0) + (tokens > most)]
             counters.add(f"clocked_steps/{kind}")
             counters.add(f"clocked_step_seconds/{kind}", event.took_s)

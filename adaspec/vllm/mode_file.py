@@ -17,7 +17,7 @@ log = logging.getLogger("vllm.adaspec")
 
 WORDS = ("serve", "shadow", "off")
 """The modes that the file may name; for what they are, see `options.MODES`."""
-ATTRIBUTE = "adaspec_mode"
+MODE_ATTRIBUTE = "adaspec_mode"
 """The attribute of a scheduled step that says in which mode it is served."""
 PERIOD_S = 0.02
 """The file is looked at no more often than this, in steps that are scheduled anyway."""

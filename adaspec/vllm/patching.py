@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 METHOD = "adaspec"
-ATTRIBUTE = "adaspec_options"
+OPTIONS_ATTRIBUTE = "adaspec_options"
 """The attribute of a `SpeculativeConfig` that carries adaspec's options, outside of vLLM's schema
 and hashes."""
 SALT_ATTRIBUTE = "adaspec_cache_salt"

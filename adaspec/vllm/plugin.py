@@ -19,10 +19,10 @@ from types import ModuleType
 from typing import Any
 
 from adaspec.vllm.patching import (
-    ATTRIBUTE,
     ENGINE_ARGS,
     EXECUTOR,
     METHOD,
+    OPTIONS_ATTRIBUTE,
     RUNNER,
     RUNNER_V2,
     SALT_ATTRIBUTE,
@@ -130,7 +130,7 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
     """`SamplingParams.verify`, which also refuses what a request asks of adaspec in vain."""
     original(params, *configs, **named)
     extra_args = getattr(params, "extra_args", None)
-    if extra_args and any(hasattr(each, ATTRIBUTE) for each in (*configs, *named.values())):
+    if extra_args and any(hasattr(each, OPTIONS_ATTRIBUTE) for each in (*configs, *named.values())):
         from adaspec.errors import ServingError
         from adaspec.vllm.client_arguments import asked_of
 
@@ -148,7 +148,7 @@ def _init_with(path: str) -> Callable[..., None]:
 
     def init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
         original(runner, *args, **named)
-        options = getattr(getattr(runner, "speculative_config", None), ATTRIBUTE, None)
+        options = getattr(getattr(runner, "speculative_config", None), OPTIONS_ATTRIBUTE, None)
         if options is not None:
             _imported(path).attach(runner, options)
 
@@ -158,7 +158,7 @@ def _init_with(path: str) -> Callable[..., None]:
 def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
     """vLLM's manager of adaptive verification, or None where the engine cannot have one."""
     speculative = getattr(named.get("vllm_config"), "speculative_config", None)
-    if getattr(speculative, ATTRIBUTE, None) is None:
+    if getattr(speculative, OPTIONS_ATTRIBUTE, None) is None:
         return original(**named)
     try:
         return original(**named)
@@ -195,7 +195,7 @@ def _serve(original: Callable[..., None], args: Any) -> None:
 
 def _warm_up(original: Callable[..., None], executor: Any, *rest: Any) -> None:
     """An executor's `compile_or_warm_up_model`, behind which costs may be measured."""
-    if getattr(executor.vllm_config.speculative_config, ATTRIBUTE, None) is None:
+    if getattr(executor.vllm_config.speculative_config, OPTIONS_ATTRIBUTE, None) is None:
         return original(executor, *rest)
     from adaspec.vllm.measuring import warm_up_and_measure
 

@@ -15,11 +15,9 @@ from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.compatibility import check_scheduler
 from adaspec.vllm.events import Fault
-from adaspec.vllm.guarding import ATTRIBUTE as GUARD
-from adaspec.vllm.guarding import LAGS, Guarded, TimedSteps, state_of
-from adaspec.vllm.mode_file import ATTRIBUTE as MODE
-from adaspec.vllm.mode_file import ModeFile, Told
-from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.guarding import GUARD_ATTRIBUTE, LAGS, Guarded, TimedSteps, state_of
+from adaspec.vllm.mode_file import MODE_ATTRIBUTE, ModeFile, Told
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
 PATH = "adaspec.vllm.scheduler.scheduler"
 LENGTH = "adaspec_length"
@@ -34,7 +32,7 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
     made: Any = following(base)(vllm_config, *args, **kwargs)
     check_scheduler(made)
-    options = getattr(vllm_config.speculative_config, ATTRIBUTE)
+    options = getattr(vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
     made.adaspec_sets_length = options.runner == "V2"
     file = None if options.mode_file is None else ModeFile(options.mode_file, options.mode)
     made.adaspec_mode_file = file
@@ -71,13 +69,13 @@ class _Following:
         told = None if self.adaspec_mode_file is None else self.adaspec_mode_file.read()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         if told is not None:
-            setattr(output, MODE, told)
+            setattr(output, MODE_ATTRIBUTE, told)
         return output
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         """Say of a step what the guard says, and how long its drafts are."""
         if self.adaspec_timed is not None:
-            setattr(scheduler_output, GUARD, self.adaspec_timed.begin(scheduler_output))
+            setattr(scheduler_output, GUARD_ATTRIBUTE, self.adaspec_timed.begin(scheduler_output))
         if self.adaspec_sets_length:
             scheduler_output.num_spec_tokens_to_schedule = self._adaspec_length_of(scheduler_output)
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
@@ -90,7 +88,7 @@ class _Following:
         """
         length: int = scheduler_output.num_spec_tokens_to_schedule
         if self.adaspec_length is not None:
-            speculates = state_of(getattr(scheduler_output, GUARD, None)) == PLAN
+            speculates = state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) == PLAN
             length = self.adaspec_length if speculates else 0
         rows = max(len(self.running), 1)
         return max(min(length, self.max_num_scheduled_tokens // (2 * rows) - 1), 0)
@@ -108,8 +106,8 @@ class _Following:
 
 def follow(session: Any, scheduled: Any) -> None:
     """Take a session over to what a scheduled step says."""
-    told: Told | None = getattr(scheduled, MODE, None)
-    guarded: Guarded | None = getattr(scheduled, GUARD, None)
+    told: Told | None = getattr(scheduled, MODE_ATTRIBUTE, None)
+    guarded: Guarded | None = getattr(scheduled, GUARD_ATTRIBUTE, None)
     session.guard_state = state_of(guarded)
     session.drift.step()
     if guarded is not None:

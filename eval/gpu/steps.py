@@ -13,7 +13,7 @@ from engines import DISPATCHERS, core, model_runner
 from forced import replace
 
 from adaspec.vllm.events import Observer
-from adaspec.vllm.guarding import ATTRIBUTE as GUARD
+from adaspec.vllm.guarding import GUARD_ATTRIBUTE
 
 COLUMNS = (
     "ms",  # from the outputs of the step before, or from its own beginning if there was none
@@ -111,7 +111,7 @@ class Steps(Observer):
         rows, total = len(scheduled.num_scheduled_tokens), scheduled.total_num_scheduled_tokens
         drafted = sum(map(len, scheduled.scheduled_spec_decode_tokens.values()))
         requests = self._scheduler.requests
-        guarded = getattr(scheduled, GUARD, None)
+        guarded = getattr(scheduled, GUARD_ATTRIBUTE, None)
         self._current = self._running[id(scheduled)] = {
             "began_s": time.perf_counter(),
             "rows": rows,

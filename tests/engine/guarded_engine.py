@@ -3,7 +3,7 @@
 from heard import Heard
 
 from adaspec.policy.guard import PLAN, Guard
-from adaspec.vllm.guarding import ATTRIBUTE, LAGS
+from adaspec.vllm.guarding import GUARD_ATTRIBUTE, LAGS
 
 
 class SlowSteps:
@@ -22,7 +22,7 @@ class SlowSteps:
         monkeypatch.setattr(timed, "clock", lambda: self.now_s)
 
     def update(self, scheduler_output, output):
-        guarded = getattr(scheduler_output, ATTRIBUTE, None)
+        guarded = getattr(scheduler_output, GUARD_ATTRIBUTE, None)
         if guarded is not None:
             self.states.append(guarded.state)
             self.now_s += self.slow_s if guarded.state == PLAN else 1.0

@@ -33,11 +33,11 @@ def test_an_answer_under_one_salt_is_never_seen_under_another(remembering, truth
 def test_a_restarted_server_begins_with_what_was_answered(
     remembering, truth, prompts, tmp_path, monkeypatch
 ):
-    from adaspec.vllm.patching import ATTRIBUTE
+    from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
     from adaspec.vllm.serving import session_of
 
     runner = remembering.runner
-    options = getattr(runner.vllm_config.speculative_config, ATTRIBUTE)
+    options = getattr(runner.vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
     options = replace(options, policy=POLICY, memory_bytes=1 << 20, memory_dir=str(tmp_path))
     config, cpu = runner.vllm_config, runner.device
     monkeypatch.setattr(runner, "adaspec_session", session_of(config, options, cpu, None))

@@ -113,12 +113,12 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
 
 def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
     from adaspec.errors import ServingError
-    from adaspec.vllm.patching import ATTRIBUTE
+    from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
     from adaspec.vllm.serving import policy_of
 
     policy = changed(tmp_path / "first", tokenizer="target")
     made = configured(models, {**HEAD, "policy": policy})
-    options = getattr(made.speculative_config, ATTRIBUTE)
+    options = getattr(made.speculative_config, OPTIONS_ATTRIBUTE)
     assert policy_of(options).manifest.tokenizer == "target"
     other = changed(tmp_path / "second", tokenizer="target", seed=77)
     shutil.rmtree(policy)

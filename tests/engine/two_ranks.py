@@ -78,7 +78,7 @@ def outputs(models, config, path):
     from vllm import LLM, SamplingParams
 
     from adaspec.vllm import measuring, mode_file
-    from adaspec.vllm.mode_file import ATTRIBUTE
+    from adaspec.vllm.mode_file import MODE_ATTRIBUTE
     from adaspec.vllm.plugin import register
 
     register()
@@ -93,7 +93,7 @@ def outputs(models, config, path):
         steps[0] += 1
         path.write_text(WORDS[steps[0] // 3 % len(WORDS)])
         output = schedule(*args)
-        told = getattr(output, ATTRIBUTE, None)
+        told = getattr(output, MODE_ATTRIBUTE, None)
         if told is not None:
             drafts = output.scheduled_spec_decode_tokens.values()
             verified[told.mode] += sum(len(tokens) for tokens in drafts)

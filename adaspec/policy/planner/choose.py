@@ -29,7 +29,7 @@ Ints = NDArray[np.int32]
 def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Fill in every row's best draft at the step's price, after `count` forwards of the drafter."""
     planner = planner_at(address)
-    for row in range(planner.limits[0].rows):
+    for row in range(planner.run[0].rows):
         price = planner.batch_state.step[0].price
         neural_len[row], ngram_len[row], gain = _best_draft(planner, row, count, price)
         planner.state.neural_gain[row] = gain
@@ -39,8 +39,8 @@ def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
 def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Let every draft go as far as its source does; rows that chose nothing draft what they can."""
     planner = planner_at(address)
-    state, cap = planner.state, planner.limits[0].cap
-    for row in range(planner.limits[0].rows):
+    state, cap = planner.state, planner.run[0].cap
+    for row in range(planner.run[0].rows):
         if neural_len[row] > 0:
             ngram_len[row] = spliced_tokens(state, row, neural_len[row], cap)
         elif ngram_len[row] > 0:
@@ -84,13 +84,13 @@ def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[i
     the matches behind their tokens are known; elsewhere what a splice is expected to be worth
     stands for them.
     """
-    state, limits = planner.state, planner.limits[0]
-    if limits.reads_drafts > 0:
+    state, run = planner.state, planner.run[0]
+    if run.reads_drafts > 0:
         for k in range(1, min(count, LONGEST_NEURAL) + 1):
             weigh_splice(state, row, k, price)
-    length, value = _best_neural(state, row, count, price, limits.cap)
+    length, value = _best_neural(state, row, count, price, run.cap)
     available = planner.rows.available[row]
-    copied, copied_value = _best_ngram(state.ngram[row], available, price, limits.cap)
+    copied, copied_value = _best_ngram(state.ngram[row], available, price, run.cap)
     if value > copied_value:
         return length, int(state.splice_len[row, length]), value - copied_value
     return 0, copied, 0.0

@@ -264,7 +264,7 @@ def predict_splices(
         first = recalibrated(predicted[SPLICE_FIRST], 1.0, factor)
         survival = state.splice[row, depth]
         fill_survival(first, predicted[SPLICE_MORE], model.spliced, survival)
-        room = max(min(matches.available[row], planner.limits[0].cap - depth), 0)
+        room = max(min(matches.available[row], planner.run[0].cap - depth), 0)
         for j in range(room + 1, LONGEST_SPLICE + 1):
             survival[j] = 0.0
         weigh_splice(state, row, depth, price)

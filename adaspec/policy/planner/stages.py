@@ -1,7 +1,7 @@
 """The stages of a decision, in the order in which a step takes them; compiled.
 
 Objective: emitted tokens per second of the whole batch. Servers and replays call the same stages.
-All of them work on the planner behind an address, whose `limits` and `rows` say what runs:
+All of them work on the planner behind an address, whose `run` and `rows` say what runs:
 
     holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs
@@ -60,7 +60,7 @@ def holds_drafter(address: int, load: int) -> bool:
     """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
     batch_state = planner.batch_state
-    if planner.limits[0].neural_cap == 0 or batch_state.drafter[0].pause > 0:
+    if planner.run[0].neural_cap == 0 or batch_state.drafter[0].pause > 0:
         return False
     return forwards_at(batch_state.forwards, load) > 0
 
@@ -69,18 +69,18 @@ def holds_drafter(address: int, load: int) -> bool:
 def plan(address: int) -> int:
     """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
-    rows, limits, step = rows_of(planner), planner.limits[0], planner.batch_state.step[0]
+    rows, run, step = rows_of(planner), planner.run[0], planner.batch_state.step[0]
     running = rows.slots.shape[0]
-    if limits.is_async:
+    if run.is_async:
         rate = rate_of(planner.state, planner.costs, running, context_of(rows))
         step.budget = decide_budget(
-            planner.batch_state, planner.costs, rate, running, limits.prompt_tokens, limits.cap
+            planner.batch_state, planner.costs, rate, running, run.prompt_tokens, run.cap
         )
     fill_factors(planner.state)
     expect(address)
     if not rows.holds_neural.any():
         return 0
-    return int(min(forwards_at(planner.batch_state.forwards, running), limits.neural_cap))
+    return int(min(forwards_at(planner.batch_state.forwards, running), run.neural_cap))
 
 
 @compiled
@@ -113,7 +113,7 @@ def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
     extended(address, count, neural_len, ngram_len)
     offer(address, neural_len, ngram_len)
     _verify_likeliest(planner, neural_len, ngram_len)
-    if not planner.limits[0].reads_drafts and neural_len.any():
+    if not planner.run[0].reads_drafts and neural_len.any():
         return True
     note_ranked(planner.batch_state, neural_len.shape[0])
     note_expected(planner.state, neural_len, ngram_len)
@@ -127,8 +127,8 @@ def _verify_likeliest(planner: Planner, neural_len: Ints, ngram_len: Ints) -> No
     rows, running = rows_of(planner), neural_len.shape[0]
     rank(batch_state, planner.state.offered, lengths)
     budget = batch_state.step[0].budget
-    if not planner.limits[0].is_async:
-        costs, tokens = planner.costs, running + planner.limits[0].prompt_tokens
+    if not planner.run[0].is_async:
+        costs, tokens = planner.costs, running + planner.run[0].prompt_tokens
         rate = rate_of(planner.state, costs, running, context_of(rows))
         budget = ranked_budget(batch_state, costs, rate, tokens)
     keep_likeliest(batch_state, planner.state.offered, lengths, budget)
@@ -145,7 +145,7 @@ def splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: In
     wanted_splice(address, neural_len, matches, ngram_len)
     for row in range(running):
         if neural_len[row] > 0:
-            ngram_len[row] = spliced_tokens(state, row, neural_len[row], planner.limits[0].cap)
+            ngram_len[row] = spliced_tokens(state, row, neural_len[row], planner.run[0].cap)
     offer(address, neural_len, ngram_len)
     for row in range(running):
         state.offered[row, : neural_len[row]] = 1.0  # they are settled
@@ -185,7 +185,7 @@ def learn(
     if emitted_tokens.sum() == 0:
         return
     expected, taken, drafts = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
-    for row in range(planner.limits[0].rows):
+    for row in range(planner.run[0].rows):
         neural, predicted = neural_drafted[row], state.expected[row]
         if neural > 0:
             drafts[NEURAL] += 1

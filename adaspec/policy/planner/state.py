@@ -129,7 +129,7 @@ def new_state(models: Sequence[Model], slots: int) -> State:
     )
 
 
-LIMITS = np.dtype(
+RUN = np.dtype(
     [
         ("cap", "i8"),
         ("neural_cap", "i8"),
@@ -154,9 +154,9 @@ class Planner(NamedTuple):
     state: State
     costs: Costs
     rows: RowFacts
-    """Room for as many rows as there are slots; the first `rows` of the limits are this step's."""
-    limits: NDArray[Any]
-    """One `LIMITS`."""
+    """Room for as many rows as there are slots; the first `rows` of the run are this step's."""
+    run: NDArray[Any]
+    """One `RUN`."""
     batch_state: BatchState
     """What is decided for the whole batch."""
 
@@ -174,15 +174,15 @@ def new_planner(
     forwards: Array = ONE_FORWARD,
 ) -> Planner:
     """A planner that has seen nothing yet; `forwards` is its table of them by load."""
-    limits = np.zeros(1, LIMITS)
-    limits[0] = (cap, neural_cap, 0, reads_drafts, is_async, 0)
+    run = np.zeros(1, RUN)
+    run[0] = (cap, neural_cap, 0, reads_drafts, is_async, 0)
     return Planner(
         models=model_addresses,
         model_of_row=np.zeros(slots, np.int32),
         state=new_state(models, slots),
         costs=costs,
         rows=new_rows(slots),
-        limits=limits,
+        run=run,
         batch_state=new_batch_state(slots, LONGEST_NGRAM, forwards),
     )
 
@@ -199,7 +199,7 @@ def new_rows(count: int) -> RowFacts:
 @compiled
 def rows_of(planner: Planner) -> RowFacts:
     """This step's rows."""
-    count, rows = planner.limits[0].rows, planner.rows
+    count, rows = planner.run[0].rows, planner.rows
     return RowFacts(
         rows.slots[:count],
         rows.prompt_tokens[:count],
@@ -218,5 +218,5 @@ def rows_of(planner: Planner) -> RowFacts:
 @compiled
 def rows_of_model(planner: Planner, model: int) -> Ints:
     """The rows that a model predicts for."""
-    model_of_row = planner.model_of_row[: planner.limits[0].rows]
+    model_of_row = planner.model_of_row[: planner.run[0].rows]
     return np.flatnonzero(model_of_row == model).astype(np.int32)

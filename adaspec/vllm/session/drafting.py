@@ -19,7 +19,7 @@ from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.session import packing
 from adaspec.vllm.session.memory import AnswerMemory
-from adaspec.vllm.session.packing import Drafts, Made
+from adaspec.vllm.session.packing import Chosen, Drafts
 from adaspec.vllm.session.predictor import HostPredictor
 from adaspec.vllm.session.report import Layout
 from adaspec.vllm.session.rule import RuleCurves
@@ -27,7 +27,7 @@ from adaspec.vllm.session.rule import RuleCurves
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
 """Whether kernels are used on a CPU, too: in Triton's interpreter, where they take far longer."""
-Pack = Callable[[Layout, Made, Tensor | None, int], Drafts]
+Pack = Callable[[Layout, Chosen, Tensor | None, int], Drafts]
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -64,11 +64,11 @@ class Drafting:
         for forwards in (0, 1):
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
-            for limits in (None, none.new_zeros((0, 2), dtype=torch.int32)):
+            for allowed in (None, none.new_zeros((0, 2), dtype=torch.int32)):
                 self.enter(*np.zeros((2, 0), np.int32))
                 step = self.begin(empty, settings)
                 self.revise(step, drafted, confidences)
-                self.finish(step, drafted, confidences, limits)
+                self.finish(step, drafted, confidences, allowed)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
@@ -87,14 +87,14 @@ class Drafting:
         self.predictor.revise(step, tokens, confidences)
 
     def finish(
-        self, step: Step, drafted: Tensor, confidences: Tensor, limits: Tensor | None
+        self, step: Step, drafted: Tensor, confidences: Tensor, allowed: Tensor | None
     ) -> Drafts:
         """Choose every row's source, and draft by it as far as it goes.
 
-        `limits` are (rows, 2) int32: the most tokens of a row's draft, and whether it may copy.
+        `allowed` are (rows, 2) int32: the most tokens of a row's draft, and whether it may copy.
         """
         proposal = self.predictor.propose(step)
-        made = Made(
+        chosen = Chosen(
             tokens=proposal.tokens,
             survival=proposal.survival,
             neural=proposal.lengths.neural,
@@ -109,7 +109,7 @@ class Drafting:
             drafted=drafted,
             confidences=confidences,
         )
-        return self._pack(self.layout, made, limits, self._vocabulary)
+        return self._pack(self.layout, chosen, allowed, self._vocabulary)
 
 
 def _on(

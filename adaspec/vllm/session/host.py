@@ -51,7 +51,7 @@ class Host:
         self._policy = policy
         self._pads = setup.engine == ASYNC
         """Whether the target runs on the whole budget, even if fewer tokens were drafted."""
-        self._neural_cap = policy.planner.limits["neural_cap"][0]
+        self._neural_cap = policy.planner.run["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._price = self._rate = 0.0
@@ -83,7 +83,7 @@ class Host:
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
-        planner, cap = self._planner, int(self._planner.limits["cap"][0])
+        planner, cap = self._planner, int(self._planner.run["cap"][0])
         return int(
             decide_budget(planner.batch_state, planner.costs, self._rate, running, reading, cap)
         )
@@ -146,7 +146,7 @@ class Host:
         step, planner = verified.step, self._planner
         report = step.drafts
         rows, state, facts = len(step.slots), planner.state, planner.rows
-        planner.limits["rows"] = rows
+        planner.run["rows"] = rows
         facts.slots[:rows] = step.slots
         facts.prompt_tokens[:rows] = step.prompt_tokens
         facts.position[:rows] = report.context - step.prompt_tokens

@@ -30,8 +30,8 @@ class Drafts(NamedTuple):
     """What the host is told of the step; a tensor where it is copied to the host."""
 
 
-class Made(NamedTuple):
-    """What the predictor made of a step, row by row."""
+class Chosen(NamedTuple):
+    """What the predictor chose in a step, row by row."""
 
     tokens: Tensor
     """(rows, cap) int64 as far as the source goes, -1 behind it."""
@@ -53,14 +53,14 @@ class Made(NamedTuple):
     """(forwards or more, rows, 3)."""
 
 
-def pack_on_host(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
-    """The drafts, up to the first token that is none and within each row's `limits`.
+def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabulary: int) -> Drafts:
+    """The drafts, up to the first token that is none and within each row's `allowed`.
 
     They are (rows, 2) int32: the most tokens of a draft, and whether tokens may be copied.
     How much of a draft is verified is settled when the step's budget is known.
     """
-    host: Any = Made(*(each.numpy() for each in made))  # type: ignore[arg-type]
-    bounds = NO_LIMITS if limits is None else limits.numpy()
+    host: Any = Chosen(*(each.numpy() for each in chosen))  # type: ignore[arg-type]
+    bounds = NO_LIMITS if allowed is None else allowed.numpy()
     tokens, survival, length = _verifiable(
         host.tokens, host.survival, host.decides, host.neural, bounds, vocabulary
     )
@@ -84,7 +84,7 @@ def pack_on_host(layout: Layout, made: Made, limits: Tensor | None, vocabulary: 
 
 @compiled
 def _verifiable(
-    tokens: Longs, survival: Floats, decides: Bools, neural: Longs, limits: Ints, vocabulary: int
+    tokens: Longs, survival: Floats, decides: Bools, neural: Longs, allowed: Ints, vocabulary: int
 ) -> tuple[Longs, Floats, Ints]:
     """What of each row's draft may be verified, 0 behind it, and how many tokens that are."""
     # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
@@ -92,9 +92,9 @@ def _verifiable(
     lengths = np.zeros(len(tokens), np.int32)
     for row in range(len(tokens)):
         most = tokens.shape[1] if decides[row] else 0
-        if len(limits):
-            most = min(most, limits[row, 0])
-            if limits[row, 1] == 0:
+        if len(allowed):
+            most = min(most, allowed[row, 0])
+            if allowed[row, 1] == 0:
                 most = min(most, neural[row])
         for at in range(most):
             if not 0 <= tokens[row, at] < vocabulary:
@@ -104,27 +104,29 @@ def _verifiable(
     return kept, chances, lengths
 
 
-def pack_on_device(layout: Layout, made: Made, limits: Tensor | None, vocabulary: int) -> Drafts:
+def pack_on_device(
+    layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabulary: int
+) -> Drafts:
     """What `pack_on_host` returns, in one launch, and survival as float32."""
     from triton import next_power_of_2
 
     from adaspec.kernels.pack import pack as kernel
 
-    (rows, cap), forwards = made.tokens.shape, made.drafted.shape[1]
+    (rows, cap), forwards = chosen.tokens.shape, chosen.drafted.shape[1]
     width = layout.width(forwards)
-    tokens = torch.empty_like(made.tokens)
+    tokens = torch.empty_like(chosen.tokens)
     # The host's copy reads the report while the next step is drafted, which has its own.
     survival, report = (
-        made.survival.new_empty((rows, columns), dtype=torch.float32) for columns in (cap, width)
+        chosen.survival.new_empty((rows, columns), dtype=torch.float32) for columns in (cap, width)
     )
     kernel[(rows,)](
-        made,
-        made.context.stride(0),
-        made.available.stride(0),
-        made.drafted.stride(0),
-        made.confidences.stride(0),
-        made.confidences.stride(1),
-        made.decides if limits is None else limits,
+        chosen,
+        chosen.context.stride(0),
+        chosen.available.stride(0),
+        chosen.drafted.stride(0),
+        chosen.confidences.stride(0),
+        chosen.confidences.stride(1),
+        chosen.decides if allowed is None else allowed,
         vocabulary,
         forwards,
         width,
@@ -134,7 +136,7 @@ def pack_on_device(layout: Layout, made: Made, limits: Tensor | None, vocabulary
         cap=cap,
         lanes=next_power_of_2(cap + 1),
         forward_lanes=next_power_of_2(max(layout.neural_cap, 1)),
-        has_limits=limits is not None,
+        is_limited=allowed is not None,
         num_warps=1,
     )
     return Drafts(tokens, survival, report)

@@ -107,7 +107,7 @@ class HostPredictor:
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
         said = self._take_in(slots, tokens, context, sampled)
         count, planner = len(slots), self.planner
-        planner.limits["rows"] = count
+        planner.run["rows"] = count
         rows = planner.rows
         match, tail, candidate = self._index.survey(self._places[slots], TAIL, CANDIDATE)
         rows.slots[:count] = slots

@@ -224,7 +224,7 @@ class Requests:
             self.facts[name][slots] = 0
         return changed
 
-    def room_and_copies(self, rows: Rows, longest: int) -> Ints | None:
+    def allowed(self, rows: Rows, longest: int) -> Ints | None:
         """Each row's most drafted tokens, and whether it copies; None where no row is limited.
 
         The target's own token follows a draft.

@@ -111,7 +111,7 @@ class Session:
         self._awaiting_verdict: DraftedStep | None = None
         """A step whose report has come and whose drafts are being verified."""
         self._budget, self._budget_limited, self._proposes = 0, False, False
-        self._limits: Tensor | None = None
+        self._allowed: Tensor | None = None
         self._rows = 0
 
     def by(self, policy: ServedPolicy, **changes: Any) -> Session:
@@ -269,7 +269,7 @@ class Session:
         used = pending.forwards = min(pending.forwards, runs)
         try:
             self.drafting.revise(step, drafted[:, :used], confidences[:used])
-            drafts = self.drafting.finish(step, drafted, confidences, self._limits)
+            drafts = self.drafting.finish(step, drafted, confidences, self._allowed)
             made = drafts.report
             report = made if isinstance(made, StepReport) else Copy(made, self._copy_stream)
         except Exception as error:
@@ -375,9 +375,9 @@ class Session:
             pending.holds_neural, changed = holds & recorded, True
         if changed:
             self._holds = to_device(requests.facts["holds_neural"].copy(), self._device)
-        self._limits, limits = None, requests.room_and_copies(rows, self.serving.setup.cap)
-        if limits is not None:
-            self._limits, pending.room = to_device(limits, self._device), limits[chosen, 0]
+        self._allowed, allowed = None, requests.allowed(rows, self.serving.setup.cap)
+        if allowed is not None:
+            self._allowed, pending.room = to_device(allowed, self._device), allowed[chosen, 0]
         return self.host.decide(pending, context)
 
     def _enter(self, rows: Rows) -> bool:

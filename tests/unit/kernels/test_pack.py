@@ -8,14 +8,14 @@ from interpreter import DEVICE, torch
 
 from adaspec.kernels.pack import NUMBERS
 from adaspec.vllm.session import packing
-from adaspec.vllm.session.packing import Made
+from adaspec.vllm.session.packing import Chosen
 from adaspec.vllm.session.report import SINGLE, Layout, StepReport
 
 NEURAL_CAP, VOCABULARY = 5, 90
 
 
-def made_of(seed, rows, cap, forwards):
-    """What a predictor might have made of a step, in views that are as its own are; limits."""
+def chosen_of(seed, rows, cap, forwards):
+    """What a predictor might choose in a step, in views as its own are, and what is allowed."""
     draw = torch.Generator().manual_seed(seed)
 
     def whole(low, high, *shape):
@@ -25,7 +25,7 @@ def made_of(seed, rows, cap, forwards):
     inside = torch.arange(cap) < length
     facts = whole(0, 3000, rows, 9)
     survival = torch.rand((rows, cap), generator=draw, dtype=torch.float64).cumprod(1)
-    made = Made(
+    chosen = Chosen(
         # Some tokens are none that the target knows.
         tokens=whole(0, VOCABULARY + 4, rows, cap).where(inside, -1),
         survival=survival.where(inside, 0.0),
@@ -41,8 +41,8 @@ def made_of(seed, rows, cap, forwards):
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],
     )
-    limits = torch.stack([whole(0, cap + 2, rows), whole(0, 2, rows)], 1).int()
-    return made, limits
+    allowed = torch.stack([whole(0, cap + 2, rows), whole(0, 2, rows)], 1).int()
+    return chosen, allowed
 
 
 @pytest.mark.parametrize("limited", [False, True])
@@ -54,13 +54,13 @@ def made_of(seed, rows, cap, forwards):
     forwards=st.integers(0, NEURAL_CAP),
 )
 def test_the_kernel_packs_as_the_host_does(limited, seed, rows, cap, forwards):
-    made, limits = made_of(seed, rows, cap, forwards)
-    limits = limits if limited else None
+    chosen, allowed = chosen_of(seed, rows, cap, forwards)
+    allowed = allowed if limited else None
     layout = Layout(cap, NEURAL_CAP)
-    expected = packing.pack_on_host(layout, made, limits, VOCABULARY)
-    there = Made(*(each.to(DEVICE) for each in made))
+    expected = packing.pack_on_host(layout, chosen, allowed, VOCABULARY)
+    there = Chosen(*(each.to(DEVICE) for each in chosen))
     found = packing.pack_on_device(
-        layout, there, None if limits is None else limits.to(DEVICE), VOCABULARY
+        layout, there, None if allowed is None else allowed.to(DEVICE), VOCABULARY
     )
     assert torch.equal(found.tokens.cpu(), expected.tokens)
     assert torch.equal(found.survival.cpu(), expected.survival.float())

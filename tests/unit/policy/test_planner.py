@@ -63,7 +63,7 @@ def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, 
     costs = line("any", 1.0, 0.1).constants()
     pinned = pinned_planner([MODEL], costs, count, CAP, LONGEST_NEURAL, reads_drafts=True)
     planner, state = pinned.value, pinned.value.state
-    planner.limits["rows"], planner.batch_state.step["price"] = count, price
+    planner.run["rows"], planner.batch_state.step["price"] = count, price
     planner.rows.available[:] = rng.integers(0, CAP + 2, count)
     for row in range(count):
         state.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)

@@ -11,7 +11,7 @@ from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
-from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.workarounds import STOP_S, let_engines_write
 
 
@@ -23,7 +23,7 @@ def made(options, scheduler_cls=None, takes_v2=True):
         if getattr(args, "adaspec_needs_v1", False):
             chosen = Options(runner="V1", mode_file=options.mode_file)
         return types.SimpleNamespace(
-            speculative_config=types.SimpleNamespace(**{ATTRIBUTE: chosen}),
+            speculative_config=types.SimpleNamespace(**{OPTIONS_ATTRIBUTE: chosen}),
             use_v2_model_runner=takes_v2,
             scheduler_config=types.SimpleNamespace(scheduler_cls=scheduler_cls),
         )

@@ -14,7 +14,7 @@ from adaspec.vllm import measuring
 from adaspec.vllm.dummy_steps import Steps, steps_of, take_costs, time_steps
 from adaspec.vllm.measuring import kinds_of, measure, thinned, warm_up_and_measure
 from adaspec.vllm.options import Options
-from adaspec.vllm.patching import ATTRIBUTE
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
 H100 = H100_LLAMA_3_1_8B
 CAPTURED = tuple(size for size in H100.tokens if size <= H100.largest_graph)
@@ -120,7 +120,7 @@ class Executor:
 
     def __init__(self, options, fails=False, backend="mp"):
         self.parallel_config = SimpleNamespace(distributed_executor_backend=backend)
-        speculative = SimpleNamespace(**{ATTRIBUTE: options})
+        speculative = SimpleNamespace(**{OPTIONS_ATTRIBUTE: options})
         self.vllm_config = SimpleNamespace(speculative_config=speculative)
         slower = cost_from_document(cost_document(H100) | {"forward_s": 0.1}, "slower")
         self.ranks = [Engine(seed=1), Engine(seed=2, truth=slower)]
@@ -140,7 +140,7 @@ class Executor:
 
     @property
     def options(self):
-        return getattr(self.vllm_config.speculative_config, ATTRIBUTE)
+        return getattr(self.vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
 
 
 def started(caplog, fails=False, backend="mp", **options):

@@ -17,7 +17,7 @@ from adaspec.vllm import plugin
 from adaspec.vllm.choice import named_policy
 from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, limits_of
 from adaspec.vllm.options import REFUSED, read_options
-from adaspec.vllm.patching import ATTRIBUTE, SAMPLING_PARAMS
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, SAMPLING_PARAMS
 
 
 def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_handed_on():
@@ -125,7 +125,7 @@ def test_wrong_arguments_are_refused_where_adaspec_serves_and_there_alone():
                 raise ValueError("vLLM's own")
 
     plugin.patch(SAMPLING_PARAMS, types.SimpleNamespace(SamplingParams=Params))
-    ours = types.SimpleNamespace(**{ATTRIBUTE: object()})
+    ours = types.SimpleNamespace(**{OPTIONS_ATTRIBUTE: object()})
     Params(adaspec="off", other=3).verify("model", ours)
     Params(adaspec="of").verify("model", object(), tokenizer=None)
     for configs, named in ((("model", ours), {}), (("model",), {"speculative_config": ours})):

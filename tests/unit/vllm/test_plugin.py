@@ -14,9 +14,9 @@ from adaspec.errors import ServingError
 from adaspec.vllm import compatibility, plugin
 from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.patching import (
-    ATTRIBUTE,
     ENGINE_ARGS,
     FORCED_VARIABLE,
+    OPTIONS_ATTRIBUTE,
     RUNNER,
     RUNNER_V2,
     SERVE_COMMAND,
@@ -100,7 +100,7 @@ def test_a_runner_whose_worker_cannot_import_adaspec_is_loud(monkeypatch):
     plugin.patch(RUNNER, types.SimpleNamespace(GPUModelRunner=GPUModelRunner))
     GPUModelRunner(types.SimpleNamespace())
     with pytest.raises(ImportError, match="cannot be imported whole"):
-        GPUModelRunner(types.SimpleNamespace(**{ATTRIBUTE: object()}))
+        GPUModelRunner(types.SimpleNamespace(**{OPTIONS_ATTRIBUTE: object()}))
 
 
 def test_nothing_is_patched_twice_and_what_is_not_there_not_at_all():

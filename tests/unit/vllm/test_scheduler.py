@@ -10,7 +10,7 @@ import pytest
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.vllm import mode_file
 from adaspec.vllm.events import Fault
-from adaspec.vllm.guarding import ATTRIBUTE, Guarded, TimedSteps, state_of
+from adaspec.vllm.guarding import GUARD_ATTRIBUTE, Guarded, TimedSteps, state_of
 from adaspec.vllm.mode_file import WORDS, ModeFile, Told
 from adaspec.vllm.options import MODES
 from adaspec.vllm.scheduler import LENGTH, follow, following
@@ -119,14 +119,14 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     scheduler.update_from_output(step, output_of(0, 4, 1, 2))
     assert guard.noted == [(1, 0.0, 7, 3)]
     clock.serves = False
-    assert getattr(scheduler.schedule(), ATTRIBUTE) is None
+    assert getattr(scheduler.schedule(), GUARD_ATTRIBUTE) is None
     assert guard.interrupted == 1
     clock.serves = True
     assert [prompt for *_, prompt in guard.decided] == [46, 0]
     guard.state = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
-    assert getattr(step, ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
-    assert state_of(getattr(step, ATTRIBUTE)) == "hold"
+    assert getattr(step, GUARD_ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
+    assert state_of(getattr(step, GUARD_ATTRIBUTE)) == "hold"
     assert state_of(None) == "plan"
 
 
@@ -148,7 +148,7 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
         scheduler.update_from_output(steps[-1], output_of(1))
         follow(session, steps[-1])
         assert session.guard_state == "plan"
-    assert "not callable" in getattr(steps[0], ATTRIBUTE).problem
+    assert "not callable" in getattr(steps[0], GUARD_ATTRIBUTE).problem
     assert faults == [Fault("guard", False)]
     assert caplog.text.count("the guard failed") == 1
 
@@ -177,7 +177,7 @@ def scheduled():
             scheduler.update_from_output(None, SimpleNamespace(**{LENGTH: told}))
         scheduler.running = [None] * running
         step = SimpleNamespace(num_spec_tokens_to_schedule=LONGEST)
-        setattr(step, ATTRIBUTE, Guarded(word, 0, 1.0, 1.0))
+        setattr(step, GUARD_ATTRIBUTE, Guarded(word, 0, 1.0, 1.0))
         scheduler._update_after_schedule(step)
         return step.num_spec_tokens_to_schedule
 

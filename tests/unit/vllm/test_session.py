@@ -30,7 +30,7 @@ from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
 from adaspec.vllm.drift import PERIOD  # noqa: E402
 from adaspec.vllm.events import source_of  # noqa: E402
 from adaspec.vllm.metrics import FIGURES  # noqa: E402
-from adaspec.vllm.mode_file import ATTRIBUTE, Told  # noqa: E402
+from adaspec.vllm.mode_file import MODE_ATTRIBUTE, Told  # noqa: E402
 from adaspec.vllm.options import MAX_VERIFIED  # noqa: E402
 from adaspec.vllm.scheduler import follow  # noqa: E402
 
@@ -280,7 +280,8 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     engine.run(3)
     assert all(engine.drafts[at] for at in (0, 1))
     follow(
-        session, types.SimpleNamespace(**{ATTRIBUTE: Told("off", "a line of the file is wrong")})
+        session,
+        types.SimpleNamespace(**{MODE_ATTRIBUTE: Told("off", "a line of the file is wrong")}),
     )
     assert counters["mode/off"] == counters["faults/mode_file"] == 1
     for _ in range(3):
@@ -288,7 +289,7 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
         assert engine.drafts == {0: [], 1: [], 2: []}
         assert not session.needs_keep_alive
     assert len(events) == 3
-    follow(session, types.SimpleNamespace(**{ATTRIBUTE: Told("serve", "")}))
+    follow(session, types.SimpleNamespace(**{MODE_ATTRIBUTE: Told("serve", "")}))
     engine.running = [0, 1, 2]
     engine.step()
     assert events[-1].holds_neural.tolist() == [False, False, True]
