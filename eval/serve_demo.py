@@ -69,7 +69,7 @@ ENGINE = {
 }
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
 """As vLLM's documentation sets it."""
-MAX_TOKENS = 160
+MAX_TOKENS = 128
 PATIENCE_S = 600.0
 NOTHING = "-"
 SHOWN = "shown"
