@@ -27,7 +27,7 @@ def report_of():
 
     def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, **options):
         selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter", True)
-        defaults = {"engine": "sync", "concurrency": (1, 4), "orders": 2, "resamples": 3, "jobs": 1}
+        defaults = {"engine": "sync", "concurrency": (1, 4), "orders": 1, "resamples": 3, "jobs": 1}
         named = [contender_of(spec) for spec in specs]
         return evaluate(selection, named, cost, Options(**(defaults | options)))
 

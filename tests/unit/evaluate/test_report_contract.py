@@ -35,7 +35,7 @@ ORACLES = [f"oracle:{kind}" for kind in ("ngram", "neural", "combine", "plan", "
 
 @pytest.fixture(scope="module")
 def report(requests_of, report_of):
-    return report_of(requests_of(), [NAMED])
+    return report_of(requests_of(), [NAMED], orders=2)
 
 
 @pytest.fixture(scope="module")
@@ -145,16 +145,17 @@ def test_one_request_says_nothing_of_others(requests_of, report_of):
     assert sum("has one request" in note for note in found["notes"]) == 1
 
 
-def test_the_seed_decides_everything(requests_of, report_of, report):
-    assert report_of(requests_of(), [NAMED]) == report
-    other = report_of(requests_of(), [NAMED], seed=1)
-    assert by_name(other)["all", 4, "none"] != by_name(report)["all", 4, "none"]
-
-
-def test_prompts_that_are_not_read_make_faster(requests_of, report_of, rows):
-    free = by_name(report_of(requests_of(), [NAMED], prefill=False))
-    for key in (("all", n, policy) for n in (1, 4) for policy in ("none", NAMED)):
-        assert free[key]["tokens_per_s"] > rows[key]["tokens_per_s"], key
+def test_the_seed_decides_everything_and_prompts_that_are_not_read_make_faster(
+    requests_of, report_of
+):
+    one, again, other, free = (
+        report_of(requests_of(), [NAMED], concurrency=(4,), **options)
+        for options in ({}, {}, {"seed": 1}, {"prefill": False})
+    )
+    assert one == again
+    for policy in ("none", NAMED):
+        speeds = [by_name(each)["all", 4, policy]["tokens_per_s"] for each in (one, other, free)]
+        assert speeds[1] != speeds[0] < speeds[2]
 
 
 def test_a_protocol_runs_the_named_policies_alone_on_a_workload_at_a_time(requests_of):
