@@ -40,9 +40,9 @@ def command() -> None:
     multiple=True,
     help="A trained policy; may be repeated.  [default: each shipped one]",
 )
-@numbers_option("--contexts", "1024,4096,32768", "Context lengths in tokens.")
-@numbers_option("--batches", "1,8,32,128,256", "How many requests one step serves.")
-@whole_option("--steps", 400, help="Steps per batch and context.")
+@numbers_option("--contexts", "1024,4096,32768", "Context lengths in tokens.", most=1 << 20)
+@numbers_option("--batches", "1,8,32,128,256", "How many requests one step serves.", most=4096)
+@whole_option("--steps", 400, most=1_000_000, help="Steps per batch and context.")
 @click.option(
     "--cold", is_flag=True, help="Decide from swept caches, as beside a model on the same cores."
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -85,6 +87,9 @@ def adaspec() -> None:
 
 def main() -> None:
     """Run the command line and exit with 0, 2 for a user's mistake, or 1 for a fault of adaspec."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is signal.SIG_DFL:  # by `nohup` it is ignored
+            signal.signal(ending, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -92,6 +97,10 @@ def run(arguments: Sequence[str]) -> int:
     """Run `adaspec ARGUMENTS` and return the exit code; failures go to stderr in one line."""
     if "_ADASPEC_COMPLETE" in os.environ:
         adaspec.main(prog_name="adaspec")
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return _fail("the current folder was deleted: change to another one", USER_ERROR)
     try:
         with adaspec.make_context("adaspec", list(arguments)) as context:
             adaspec.invoke(context)
@@ -132,8 +141,11 @@ def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
     path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
     if context is not None:
         path = context.command_path
-        if not arguments:  # newer versions of click give the whole help page
-            text = f"no command given (commands: {', '.join(COMMANDS)})"
+        group = context.command
+        # Newer versions of click give the whole help page.
+        if isinstance(group, click.Group) and text.startswith(("Usage:", "Missing command")):
+            names = group.list_commands(context)
+            text = f"no command given (commands: {', '.join(names)})"
     return f"{text.rstrip('.')} (see '{path} --help')"
 
 

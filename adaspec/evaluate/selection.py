@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from adaspec.errors import EvaluationError, nearest
+from adaspec.evaluate.options import ALL
 from adaspec.trace.identity import request_hash
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
@@ -165,6 +166,11 @@ def _check_held_out(kept: list[Request], left_out: dict[str, Counter[str]]) -> N
 def check_names(requests: Sequence[Request], wanted: Wanted, where: str) -> None:
     """Refuse a workload, or a request to leave out, that no request has."""
     workloads = sorted({request.workload for request in requests})
+    if ALL in workloads:
+        raise EvaluationError(
+            f"{where}: a workload is called '{ALL}', as reports call all of them together: import "
+            "or record it under another name"
+        )
     if wanted.workload is not None and wanted.workload not in workloads:
         raise EvaluationError(
             f"{where}: no workload '{wanted.workload}'{nearest(wanted.workload, workloads)} "

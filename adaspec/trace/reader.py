@@ -157,6 +157,8 @@ class TraceReader:
                 raise TraceError(
                     f"{self.path / name}: is missing, though {max(found)} is there: {RESTORE}"
                 )
+            if not (self.path / name).is_file():
+                raise TraceError(f"{self.path / name}: is not a file: {RESTORE}")
         return [self.path / name for name in expected]
 
     def _rows_in(self, shard: Path) -> int:

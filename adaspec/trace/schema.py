@@ -108,7 +108,8 @@ def as_array(values: Any, kind: type[np.number[Any]], what: str) -> NDArray[Any]
         values = [-1, *values[1:]]
     try:
         array = np.asarray(values if np.size(values) else np.empty(np.shape(values), kind))
-        cast = array.astype(kind, copy=False)
+        with np.errstate(invalid="ignore"):  # what does not fit is refused below
+            cast = array.astype(kind, copy=False)
         if array.dtype.kind not in "iuf" or (
             kind != np.float32 and not np.array_equal(cast, array)
         ):

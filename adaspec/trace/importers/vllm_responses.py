@@ -108,6 +108,8 @@ def _request_steps(
         as_array(metrics.get(key), np.int32, f"{where}: {key}")
         for key in ("per_step_accepted", "per_step_drafted")
     )
+    if accepted.ndim != 1 or drafted.ndim != 1:
+        raise TraceError(f"{where}: per_step_accepted or per_step_drafted is no plain list")
     if len(accepted) != len(drafted):
         raise TraceError(
             f"{where}: {len(accepted)} entries in per_step_accepted, {len(drafted)} in "

@@ -106,7 +106,8 @@ def test_a_mistake_is_said_in_one_line_before_anything_is_replayed(
     assert said in mistake("eval", *(trace if word == "TRACE" else word for word in words.split()))
 
 
-def test_an_interrupted_evaluation_leaves_nothing_and_says_so(trace, tmp_path):
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_evaluation_leaves_nothing_and_says_so(trace, tmp_path, ending):
     code = "from adaspec.cli import main, output; output.LINE_PERIOD_S = 0; main.main()"
     words = ["eval", str(trace), "-o", str(tmp_path / "r"), "--orders", "60", "--json"]
     process = subprocess.Popen(
@@ -120,7 +121,7 @@ def test_an_interrupted_evaluation_leaves_nothing_and_says_so(trace, tmp_path):
     )
     while "static grids" not in (line := process.stderr.readline()):
         assert line, "it ended before it was at work"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ending)
     out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
     assert err.endswith("adaspec: error: interrupted\n")

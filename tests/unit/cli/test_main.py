@@ -105,13 +105,14 @@ def test_a_full_disk_behind_standard_output_is_said_once():
         (["probe", "--concurrency", "abc"], "'abc' is not a valid integer"),
         (["probe", "stray"], "unexpected extra argument"),
         ([], "no command given (commands: import,"),
+        (["bench"], "no command given (commands: decide"),
     ],
 )
 def test_a_command_line_that_does_not_parse_exits_with_2(command, mistake, arguments, expected):
     command(lambda: None)
     line = mistake(*arguments)
     assert expected in line
-    path = "adaspec probe" if arguments[:1] == ["probe"] else "adaspec"
+    path = " ".join(["adaspec", *arguments[:1]] if arguments[:1] != ["prob"] else ["adaspec"])
     assert line.endswith(f"(see '{path} --help')")
 
 

@@ -41,6 +41,8 @@ def test_paired_outputs_of_16_to_2047_tokens_are_kept_by_default(trace_of):
     requests = [request(str(n), n) for n in (15, 16, 2047, 2048)]
     unpaired = {"20": 18, "21": 18, "10": 8, "3000": 18}
     requests += [request(id, int(id), counts=known) for id, known in unpaired.items()]
+    mixed = trace_of([request("1", 16, "all")], "mixed")
+    assert "is called 'all', as reports call" in refusal(EvaluationError, select, [mixed], Wanted())
     path = trace_of(requests)
     found = select([path], Wanted(exclude=("chat/21",)))
     assert ids(found) == ["chat/16", "chat/2047"]

@@ -231,6 +231,7 @@ BAD = [
     ("vllm-responses", {"model": "another"}, "is of model 'another', those before it of"),
     ("vllm-responses", response("b", per_step_accepted=None), "--per-request-spec-decode-metrics"),
     ("vllm-responses", response("b", per_step_accepted=[1]), "1 entries in per_step_accepted, 3"),
+    ("vllm-responses", response("b", per_step_drafted=3), "per_step_drafted is no plain list"),
     ("vllm-responses", response(), "step 0 of request 'a' of workload 'talk' comes again"),
 ]
 

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +47,9 @@ def test_a_flipped_byte_and_a_shard_that_is_gone_are_noticed(trace):
     data[column.data_page_offset + column.total_compressed_size // 2] ^= 0x55
     shard.write_bytes(data)
     assert one_line_error(trace).startswith(f"{shard}: truncated or damaged")
+    shard.unlink()
+    os.mkfifo(shard)
+    assert one_line_error(trace).startswith(f"{shard}: is not a file: restore it")
     shard.unlink()
     assert "part-00001.parquet: is missing, though part-00002" in one_line_error(trace)
     shard.write_bytes(whole)
