@@ -91,6 +91,11 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
     weighs_costs = not recording and not isinstance(policy, StaticPolicy)
     measures = weighs_costs and options.cost is None
     doubts = [doubt, cost_doubt(cost, cost_name, target) if weighs_costs and not measures else ""]
+    if weighs_costs and cap < default:
+        doubts.append(
+            f"num_speculative_tokens={cap} limits copies as well, of which the policy drafts up to "
+            f"{default} tokens: leave it out, unless you mean that"
+        )
     return replace(
         options,
         policy=spec,

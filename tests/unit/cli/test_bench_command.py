@@ -11,11 +11,11 @@ MINE = decide.DecideRow("mine", True, 3, 1, 64, *(float(at) for at in range(20, 
 DEAF = dataclasses.replace(MINE, policy="deaf", evidence=False, drafted=2, batch=8)
 
 
-@pytest.mark.parametrize("words", ["0", "abc", "1k,-3", "", "2.5"])
+@pytest.mark.parametrize("words", ["0", "abc", "1k,-3", "", "2.5", "99999999999"])
 def test_context_lengths_that_are_none_are_refused(words):
     result = CliRunner().invoke(command, ["decide", "--contexts", words])
     assert result.exit_code == 2
-    assert "is not a whole number from 1 up" in result.output
+    assert "is not a whole number from 1 to 1048576" in result.output
 
 
 def test_rows_are_printed_or_written_as_json(monkeypatch):
