@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import click
 
-from adaspec.bench import decide as deciding
 from adaspec.cli.options import json_option, numbers_option, whole_option
 from adaspec.cli.output import ProgressBar, print_json, results
 from adaspec.evaluate.table import Table
+from adaspec.profile import decide as deciding
 
 _TIMES_US = {
     "median": "median_us",

@@ -24,7 +24,7 @@ from adaspec.evaluate.table import Table
 from adaspec.files import check_writable
 
 if TYPE_CHECKING:
-    from adaspec.bench.profile import Profile
+    from adaspec.profile.engine import Profile
 
 
 @click.command("profile")
@@ -71,8 +71,8 @@ def command(
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
     check_writable(out, CostError)
     # Imported here because vLLM takes seconds to load, and --help should be quick.
-    from adaspec.bench.profile import Subject, profile_machine
     from adaspec.cost.load import save_cost
+    from adaspec.profile.engine import Subject, profile_machine
 
     with ProgressBar() as bar:
         profile = profile_machine(Subject(model, draft, engine, draft_method), minutes, bar)

@@ -9,8 +9,8 @@ from typing import Any
 from engines import models_of, opened
 from results import Cells
 
-from adaspec.bench.profile import MEASURED, Subject, profile_engine
 from adaspec.cost.load import save_cost
+from adaspec.profile.engine import MEASURED, Subject, profile_engine
 from adaspec.vllm.machine import hardware
 
 

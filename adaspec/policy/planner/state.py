@@ -40,8 +40,8 @@ IMPOSSIBLE = 1e-6
 NGRAM_EXPONENT = 1.6
 """The power to which the predicted chance of a copy is raised: certain ones are too hopeful."""
 SPLICE_WEIGHT = 1.4
-"""What a splice is predicted to bring is counted so often before its match is known: predicted is
-the mean of a logarithm, which is less than the logarithm of the mean."""
+"""The factor of what a splice is predicted to bring, before its match is known: predicted is the
+mean of a logarithm, which is less than the logarithm of the mean."""
 SPLICE_TOKENS = 3.0
 """How many tokens that splice is taken to verify."""
 RATE_STEPS = 1000

@@ -4,8 +4,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from adaspec.bench import decide
 from adaspec.cli.bench_command import command
+from adaspec.profile import decide
 
 MINE = decide.DecideRow("mine", True, 3, 1, 64, *(float(at) for at in range(20, 26)))
 DEAF = dataclasses.replace(MINE, policy="deaf", evidence=False, drafted=2, batch=8)

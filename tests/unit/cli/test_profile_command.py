@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from adaspec.bench import profile as profiling
-from adaspec.bench.profile import Profile
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitQuality, load_cost
+from adaspec.profile import engine as profiling
+from adaspec.profile.engine import Profile
 from adaspec.vllm.measuring import Measured
 
 COST = H100_LLAMA_3_1_8B

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaspec.bench.decide import DecideRow, deciding_constants
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.model import Deciding, HostTimes, StepShape, deciding_s
+from adaspec.profile.decide import DecideRow, deciding_constants
 
 COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
 REPORTS = Path(__file__).parents[3] / "eval" / "reports"

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from adaspec.bench.decide import bench_decide, deciding_constants, find_benched
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import FitQuality, cost_document, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.options import Progress, silent
+from adaspec.profile.decide import bench_decide, deciding_constants, find_benched
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.machine import hardware

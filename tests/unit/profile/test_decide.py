@@ -7,10 +7,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from random_models import random_policy
 
-from adaspec.bench import decide
 from adaspec.errors import BenchError
 from adaspec.policy.shipped import shipped_policies
 from adaspec.predict.tables import no_tables
+from adaspec.profile import decide
 
 
 def policy_that(*, evidence, neural_cap=5):

@@ -1,1 +1,0 @@
-"""Benchmarks of adaspec's decisions and n-gram look-ups."""

@@ -1,0 +1,1 @@
+"""How long steps of an engine and decisions take on this machine."""
