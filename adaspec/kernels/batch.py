@@ -115,7 +115,7 @@ class Proposal(NamedTuple):
     lengths: Lengths
     """The same sources, as long as they can draft; another one where nothing is worth it."""
     neural_gain: Tensor
-    """(rows,) float64 what is wanted is worth so much more than the best that is only copied."""
+    """(rows, GAINS) float64 what it is worth beyond the best that is only copied."""
     tokens: Tensor
     """(rows, cap) int64 the drafted and the copied tokens, -1 behind them."""
     survival: Tensor

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adaspec.draft import match
-from adaspec.policy.planner import state
+from adaspec.policy.planner import forwards, state
 from adaspec.predict import features
 
 MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
@@ -22,6 +22,10 @@ LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
 LONGEST_SPLICE = tl.constexpr(state.LONGEST_SPLICE)
 FEATURES = tl.constexpr(features.FEATURES)
+FEWER = tl.constexpr(forwards.FEWER)
+RAN = tl.constexpr(forwards.RAN)
+MORE = tl.constexpr(forwards.MORE)
+GAINS = tl.constexpr(forwards.GAINS)
 
 NEURAL_LANES = tl.constexpr(16)
 """At least LONGEST_NEURAL + 1."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from adaspec.kernels.layout import GAINS
+
 CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
-NEURAL, LENGTH, AVAILABLE, REMEMBERED, NEURAL_GAIN, NUMBERS = map(tl.constexpr, range(3, 9))
-"""The facts that are one number per row, and how many these are: those of
-`adaspec.vllm.session.report.SINGLE`, then the gain."""
+NEURAL, LENGTH, AVAILABLE, REMEMBERED, NEURAL_GAIN = map(tl.constexpr, range(3, 8))
+NUMBERS = tl.constexpr(NEURAL_GAIN.value + GAINS.value)
+"""The facts that are one number per row, those of `adaspec.vllm.session.report.SINGLE`; then the
+gains; and how many these are together."""
 
 
 _ANY = (
@@ -73,7 +76,9 @@ def pack(
     tl.store(line + LENGTH, length.to(tl.float32))
     tl.store(line + AVAILABLE, tl.load(chosen.available + row * available_stride).to(tl.float32))
     tl.store(line + REMEMBERED, tl.load(chosen.remembered + row).to(tl.float32))
-    tl.store(line + NEURAL_GAIN, tl.load(chosen.neural_gain + row).to(tl.float32))
+    for at in tl.static_range(GAINS):
+        gain = tl.load(chosen.neural_gain + row * GAINS + at)
+        tl.store(line + NEURAL_GAIN + at, gain.to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap

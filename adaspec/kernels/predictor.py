@@ -41,6 +41,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import NetworkBuffers
 from adaspec.kernels.tables import TableBuffers
+from adaspec.policy.planner.forwards import GAINS
 from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import Model
 
@@ -110,7 +111,7 @@ class FusedPredictor:
         """By number of rows: making them takes longer than a launch."""
         self._lengths = torch.zeros((4, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths that are wanted, then the proposed ones."""
-        self._neural_gain = torch.zeros(slots, dtype=torch.float64, device=device)
+        self._neural_gain = torch.zeros((slots, GAINS), dtype=torch.float64, device=device)
         self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)

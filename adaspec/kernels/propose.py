@@ -13,17 +13,21 @@ from adaspec.kernels.layout import (
     CURVES,
     EXPECTED_AT,
     FACTS,
+    FEWER,
+    GAINS,
     LENGTH,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
     MATCH,
     MATCH_FACTS,
+    MORE,
     NEURAL_AT,
     NEURAL_LANES,
     NGRAM_AT,
     NGRAM_LANES,
     OCCURRENCES,
+    RAN,
     SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
@@ -44,33 +48,43 @@ def _best(
     reads_drafts: tl.constexpr,
 ) -> tl.tuple:
     """A row's best draft at a price: its neural and its n-gram length, and what it is worth beyond
-    the best one that is only copied."""
+    the best one that is only copied by one forward fewer than ran, by those, and by one more."""
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
     ngram = tl.load(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES))
     copied, copied_value = best_ngram(ngram, available, price, cap)
     neural = tl.load(curves + NEURAL_AT + depths)
+    # What no forward has shown yet is worth what it is expected to be.
+    worth = neural * tl.load(curves + EXPECTED_AT)
+    spliced = tl.zeros((NEURAL_LANES,), tl.int32)
     if reads_drafts:
         splice = tl.load(curves + SPLICE_AT + depths[:, None] * SPLICE_LANES + splices[None, :])
-        spliced, worth = weighed(splice, neural, price)
-    else:
-        spliced = tl.zeros((NEURAL_LANES,), tl.int32)
-        worth = neural * tl.load(curves + EXPECTED_AT)
-    best, value = exact(0.0), exact(0.0)
+        known, known_worth = weighed(splice, neural, price)
+        spliced = tl.where(depths <= count, known, spliced)
+        worth = tl.where(depths <= count, known_worth, worth)
+    fewer, best, value = exact(0.0), exact(0.0), exact(0.0)
     chosen = tl.full((), 0, tl.int32)
     depth = tl.full((), 1, tl.int32)
     while depth <= count:
+        fewer = best
         value += lane(neural, depth, NEURAL_LANES) - price
         whole = value + tl.where(depth < cap, lane(worth, depth, NEURAL_LANES), 0.0)
         better = whole > best
         best = tl.where(better, whole, best)
         chosen = tl.where(better, depth, chosen)
         depth += 1
+    value += lane(neural, depth, NEURAL_LANES) - price
+    whole = value + tl.where(depth < cap, lane(worth, depth, NEURAL_LANES), 0.0)
+    more = tl.where(depth <= LONGEST_NEURAL, tl.maximum(best, whole), best)
     takes_neural = (best > 0) & (best > copied_value)
     behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
     neural_len = tl.where(takes_neural, chosen, 0)
     ngram_len = tl.where(takes_neural, behind, copied)
-    gain = tl.where(takes_neural, best - copied_value, 0.0)
-    return neural_len.to(tl.int64), ngram_len.to(tl.int64), gain
+    gains = (
+        tl.maximum(fewer - copied_value, 0.0),
+        tl.maximum(best - copied_value, 0.0),
+        tl.maximum(more - copied_value, 0.0),
+    )
+    return neural_len.to(tl.int64), ngram_len.to(tl.int64), gains
 
 
 @triton.jit(
@@ -110,7 +124,7 @@ def propose(
     available = tl.load(facts + MATCH + AVAILABLE)
     reading = tl.load(price)
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
-    neural, ngram, gain = _best(curves, available, reading, count, cap, reads_drafts)
+    neural, ngram, gains = _best(curves, available, reading, count, cap, reads_drafts)
     splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
     if not reads_drafts:
         # The match behind the drafted tokens is looked at only now.
@@ -141,7 +155,10 @@ def propose(
         ngram = tl.where(neural > 0, spliced, ngram)
     tl.store(lengths + row, neural)
     tl.store(lengths + slots + row, ngram)
-    tl.store(neural_gain + row, gain)
+    fewer, ran, more = gains
+    tl.store(neural_gain + row * GAINS + FEWER, fewer)
+    tl.store(neural_gain + row * GAINS + RAN, ran)
+    tl.store(neural_gain + row * GAINS + MORE, more)
 
     # Each source as far as it goes; another one where nothing is worth its price.
     free_neural, free_ngram, _ = _best(curves, available, exact(0.0), count, cap, reads_drafts)

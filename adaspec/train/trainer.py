@@ -228,30 +228,16 @@ class Trainer:
     def _tuned_forwards(
         self, spread: Spread, models: list[Model], folds: list[Members]
     ) -> Forwards:
-        """Forwards by load, by what comes of them in replays of each fold under the others' model.
-
-        0 is tried last: it is taken where the drafter does not pay for its prompts and forwards.
-        """
-        most = min(self.recording.neural_cap, LONGEST_NEURAL, self.cap)
-        if most == 0:
+        """By load 1, or 0 where the drafter does not pay for its prompts and forwards; by replays
+        of each fold under the others' model. Beyond 1, a policy finds out by itself."""
+        if min(self.recording.neural_cap, LONGEST_NEURAL, self.cap) == 0:
             return {}
-        tuned = {}
-        for load in self.loads:
 
-            def speed_of(forwards: int, load: int = load) -> float:
-                calls = [
-                    (each, fold, load, forwards) for each, fold in zip(models, folds, strict=True)
-                ]
-                return sum(spread(self._log_throughput, *zip(*calls, strict=True)))
+        def speed_of(load: int, forwards: int) -> float:
+            calls = [(each, fold, load, forwards) for each, fold in zip(models, folds, strict=True)]
+            return sum(spread(self._log_throughput, *zip(*calls, strict=True)))
 
-            best, best_speed = 1, speed_of(1)
-            for forwards in range(2, most + 1):
-                speed = speed_of(forwards)
-                if speed <= best_speed:
-                    break
-                best, best_speed = forwards, speed
-            tuned[load] = best if best_speed > speed_of(0) else 0
-        return tuned
+        return {load: int(speed_of(load, 1) > speed_of(load, 0)) for load in self.loads}
 
     def _log_throughput(self, model: Model, fold: Members, load: int, forwards: int) -> float:
         rng = np.random.default_rng([self.settings.seed, 4, load])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.curves import weigh_splice
+from adaspec.policy.planner.forwards import FEWER, MORE, RAN
 from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
@@ -29,10 +30,12 @@ Ints = NDArray[np.int32]
 def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Fill in every row's best draft at the step's price, after `count` forwards of the drafter."""
     planner = planner_at(address)
+    state, price, cap = planner.state, planner.batch_state.step[0].price, planner.run[0].cap
     for row in range(planner.run[0].rows):
-        price = planner.batch_state.step[0].price
-        neural_len[row], ngram_len[row], gain = _best_draft(planner, row, count, price)
-        planner.state.neural_gain[row] = gain
+        neural_len[row], ngram_len[row], copied = _best_draft(planner, row, count, price)
+        for forwards, at in ((count - 1, FEWER), (count, RAN), (count + 1, MORE)):
+            value = _best_neural(state, row, forwards, price, cap)[1]
+            state.neural_gain[row, at] = max(value - copied, 0.0)
 
 
 @compiled
@@ -78,11 +81,11 @@ def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
 
 @compiled
 def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[int, int, float]:
-    """A row's best draft at a price per token: its neural and its copied tokens, and its gain.
+    """A row's best draft at a price per token: its neural and its copied tokens; and what the best
+    one is worth that is only copied.
 
-    The gain is what it is worth beyond the best draft that is only copied. Where drafts are read,
-    the matches behind their tokens are known; elsewhere what a splice is expected to be worth
-    stands for them.
+    Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
+    expected to be worth stands for them.
     """
     state, run = planner.state, planner.run[0]
     if run.reads_drafts > 0:
@@ -92,8 +95,8 @@ def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[i
     available = planner.rows.available[row]
     copied, copied_value = _best_ngram(state.ngram[row], available, price, run.cap)
     if value > copied_value:
-        return length, int(state.splice_len[row, length]), value - copied_value
-    return 0, copied, 0.0
+        return length, int(state.splice_len[row, length]), copied_value
+    return 0, copied, copied_value
 
 
 @compiled

@@ -1,7 +1,11 @@
-"""Whether the neural drafter runs, and how often: by load, and by what its drafts are worth.
+"""How often the neural drafter runs: by load, by forward, and by what its drafts are worth.
 
-by load         from the policy's table. Where it says 0, the drafter is not worth what it takes:
-                nobody enters with it, and those that hold it lose it to their end.
+by load         the policy's table says how often at first. Where it says 0, the drafter is not
+                worth what it takes: nobody enters with it, and those that hold it lose it to their
+                end.
+by forward      a row's best draft is weighed by the forwards that ran, by one fewer and by one
+                more. Where the last one brings less than it takes, one fewer runs from then on;
+                where one more would bring more than it takes, one more.
 by worth        while it runs, a row's *gain* is what its best draft is worth beyond the best one
                 that is only copied. Where the mean gain stays below what the forwards take, the
                 drafter is *paused* for all rows, however the table was trained: copies do as well
@@ -28,11 +32,27 @@ ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where none was tuned: one forward at every load."""
 
 DRAFTER = np.dtype(
-    [(name, "f8") for name in ("net", "tokens", "rows", "wait", "pause", "next_pause")]
+    [
+        *((name, "f8") for name in ("net", "tokens", "rows", "wait", "pause", "next_pause")),
+        *((name, "f8") for name in ("last", "next", "weighed_rows")),
+        ("beyond", "i8"),
+    ]
 )
 """Means per row of a step that ran the drafter: the gain beyond what the forwards took, and tokens
 emitted; over how many rows, since it last began; for how many rows a trial still waits until most
-hold the drafter; for how many it is still paused, and for how many it is the next time."""
+hold the drafter; for how many it is still paused, and for how many it is the next time. Then what
+the last forward brings beyond what it takes, and what one more would, as shares of the tokens
+emitted; over how many rows, since the number last changed; and how many more than the table's run.
+"""
+FEWER, RAN, MORE, GAINS = 0, 1, 2, 3
+"""Columns of what a draft is worth: by one forward fewer than ran, by those that ran, and by one
+more; and how many these are."""
+MOST_BEYOND = 2
+"""At most so many more than the table's are run: engines capture a graph for each number."""
+_WEIGHED_ROWS = 64.0
+"""Over so many rows the last forward and one more are weighed."""
+_LEAST_SHARE = 0.01
+"""They are worth it, or not, from this share of what is emitted on."""
 _AVERAGED_ROWS = 4000.0
 """The means are over so many rows."""
 _LEAST_ROWS = 1000.0
@@ -76,6 +96,34 @@ def forwards_at(table: Array, running: int) -> int:
     share = np.log(running / table[below, 0]) / np.log(table[above, 0] / table[below, 0])
     forwards = table[below, 1] + share * (table[above, 1] - table[below, 1])
     return int(np.floor(forwards + 0.5))
+
+
+@compiled
+def forwards_to_run(table: Array, drafter: Record, running: int, most: int) -> int:
+    """How many forwards a step of so many rows runs, of at most so many."""
+    at_first = forwards_at(table, running)
+    if at_first == 0:
+        return 0
+    return int(max(min(at_first + drafter[0].beyond, most), 1))
+
+
+@compiled
+def weigh_forwards(
+    drafter: Record, forwards: int, most: int, last: float, one_more: float, rows: int
+) -> None:
+    """Take in a step of so many forwards, of at most so many: what the last one brought beyond what
+    it took, and what one more would have, as shares of the tokens emitted."""
+    about, weight = drafter[0], min(rows, _MOST_ROWS_OF_STEP)
+    about.weighed_rows = min(about.weighed_rows + weight, _WEIGHED_ROWS)
+    share = min(weight / about.weighed_rows, 1.0)
+    about.last += share * (last - about.last)
+    about.next += share * (one_more - about.next)
+    if about.weighed_rows < _WEIGHED_ROWS:
+        return
+    if about.next > _LEAST_SHARE and forwards < most and about.beyond < MOST_BEYOND:
+        about.beyond, about.weighed_rows = about.beyond + 1, 0.0
+    elif about.last < -_LEAST_SHARE and forwards > 1:
+        about.beyond, about.weighed_rows = about.beyond - 1, 0.0
 
 
 @compiled

@@ -36,7 +36,17 @@ from adaspec.policy.planner.curves import (
     predict_splices,
     revise_by_draft,
 )
-from adaspec.policy.planner.forwards import count_pause, forwards_at, note_gain
+from adaspec.policy.planner.forwards import (
+    FEWER,
+    GAINS,
+    MORE,
+    RAN,
+    count_pause,
+    forwards_at,
+    forwards_to_run,
+    note_gain,
+    weigh_forwards,
+)
 from adaspec.policy.planner.learning import (
     context_of,
     count_step,
@@ -69,18 +79,18 @@ def holds_drafter(address: int, load: int) -> bool:
 def plan(address: int) -> int:
     """Predict the curves of the rows that were taken in; how many forwards the drafter runs."""
     planner = planner_at(address)
-    rows, run, step = rows_of(planner), planner.run[0], planner.batch_state.step[0]
+    rows, run, batch_state = rows_of(planner), planner.run[0], planner.batch_state
     running = rows.slots.shape[0]
     if run.is_async:
         rate = rate_of(planner.state, planner.costs, running, context_of(rows))
-        step.budget = decide_budget(
-            planner.batch_state, planner.costs, rate, running, run.prompt_tokens, run.cap
+        batch_state.step[0].budget = decide_budget(
+            batch_state, planner.costs, rate, running, run.prompt_tokens, run.cap
         )
     fill_factors(planner.state)
     expect(address)
     if not rows.holds_neural.any():
         return 0
-    return int(min(forwards_at(planner.batch_state.forwards, running), run.neural_cap))
+    return forwards_to_run(batch_state.forwards, batch_state.drafter, running, run.neural_cap)
 
 
 @compiled
@@ -208,25 +218,32 @@ def learn(
 
 @compiled
 def _learn_gain(planner: Planner, emitted_tokens: Ints, surprise: float, forwards: int) -> None:
-    """Update whether the drafter pays.
+    """Update whether the drafter pays, and how many forwards do.
 
     `surprise` is how much more was accepted of its drafts than expected: a head may be better than
     those that the policy was trained with.
     """
-    rows, costs, drafter = rows_of(planner), planner.costs, planner.batch_state.drafter
-    running, context = rows.slots.shape[0], context_of(rows)
+    rows, costs, batch_state = rows_of(planner), planner.costs, planner.batch_state
+    running, context, drafter = rows.slots.shape[0], context_of(rows), batch_state.drafter
     if drafter[0].pause > 0:
         count_pause(drafter, running)
         return
-    emitting, held, gain = 0, 0, surprise
+    emitting, held, gain = 0, 0, np.zeros(GAINS)
     for row in range(running):
         if emitted_tokens[row] > 0:
             emitting += 1
             if rows.holds_neural[row]:
                 held += 1
                 gain += planner.state.neural_gain[row]
-    if forwards > 0 and held > 0:
-        taken_s = forwards * forward_s(costs, running, context)
-        cost = rate_of(planner.state, costs, running, context) * taken_s
-        tokens = emitted_tokens.sum() / emitting
-        note_gain(drafter, gain / emitting, cost / emitting, tokens, emitting, held)
+    if forwards == 0 or held == 0:
+        return
+    rate = rate_of(planner.state, costs, running, context)
+    one_forward, tokens = rate * forward_s(costs, running, context), emitted_tokens.sum()
+    most = planner.run[0].neural_cap
+    # A step that was prepared before the number changed says nothing of the new one.
+    if forwards == forwards_to_run(batch_state.forwards, drafter, running, most):
+        last = (gain[RAN] - gain[FEWER] - one_forward) / tokens
+        one_more = (gain[MORE] - gain[RAN] - one_forward) / tokens
+        weigh_forwards(drafter, forwards, most, last, one_more, emitting)
+    worth, cost = (gain[RAN] + surprise) / emitting, forwards * one_forward / emitting
+    note_gain(drafter, worth, cost, tokens / emitting, emitting, held)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import Costs
 from adaspec.jit import compiled
 from adaspec.policy.planner.budget import BatchState, new_batch_state
-from adaspec.policy.planner.forwards import ONE_FORWARD
+from adaspec.policy.planner.forwards import GAINS, ONE_FORWARD
 from adaspec.predict.features import (
     CANDIDATE,
     EVIDENCE_FEATURES,
@@ -88,7 +88,7 @@ class State(NamedTuple):
     offered: Array
     """(rows, LONGEST_NGRAM) P(each token of the draft and all before it are accepted)."""
     neural_gain: Array
-    """What each row's best draft is worth beyond the best one that is only copied."""
+    """(rows, GAINS) what each row's best draft is worth beyond the best one that is only copied."""
     expected: Array
     """(rows, 3) tokens expected to be accepted of what was proposed, per source."""
     record: Record
@@ -120,7 +120,7 @@ def new_state(models: Sequence[Model], slots: int) -> State:
         matching_tokens=np.zeros(slots, np.int32),
         least_confidence=np.zeros((slots, 2), np.float32),
         offered=np.zeros((slots, LONGEST_NGRAM)),
-        neural_gain=np.zeros(slots),
+        neural_gain=np.zeros((slots, GAINS)),
         expected=np.zeros((slots, 3)),
         record=np.zeros(3, RECORD),
         recent_steps=np.zeros((RATE_STEPS, 2)),

@@ -29,7 +29,7 @@ from adaspec.policy.planner.budget import (
     rank,
     ranked_budget,
 )
-from adaspec.policy.planner.forwards import forwards_at
+from adaspec.policy.planner.forwards import MOST_BEYOND, forwards_to_run
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Setup
@@ -63,7 +63,8 @@ class Host:
     @property
     def most_forwards(self) -> int:
         """More forwards than these are never decided."""
-        return min(int(self._policy.forwards_by_load[:, 1].max()), int(self._neural_cap))
+        at_first = int(self._policy.forwards_by_load[:, 1].max())
+        return min(at_first + MOST_BEYOND, int(self._neural_cap)) if at_first else 0
 
     def holds_drafter(self, running: int) -> bool:
         """Whether requests hold the neural drafter where so many run."""
@@ -75,8 +76,8 @@ class Host:
         batch_state = self._planner.batch_state
         self._rate, *factors = _settings(self._policy.address, running, context)
         if step.holds_neural.any():
-            step.forwards = min(
-                int(forwards_at(batch_state.forwards, running)), int(self._neural_cap)
+            step.forwards = forwards_to_run(
+                batch_state.forwards, batch_state.drafter, running, self._neural_cap
             )
         step.price, step.factors = float(batch_state.step["price"][0]), np.array(factors)
         return step

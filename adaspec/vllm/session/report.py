@@ -14,10 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.policy.planner.forwards import GAINS
 from adaspec.trace.schema import CONFIDENCES
 
 SINGLE = ("context", "sampled", "rejected", "neural", "length", "available", "remembered")
-"""The facts that are one whole number per row, in the order of their columns; the gain follows."""
+"""The facts that are one whole number per row, in the order of their columns; the gains
+follow."""
 
 
 class Outcome(NamedTuple):
@@ -51,7 +53,7 @@ class StepReport(NamedTuple):
     remembered: NDArray[np.int32]
     """1 where the copied tokens are from earlier answers, else 0."""
     neural_gain: NDArray[np.float64]
-    """What the new draft is worth beyond the best one that is only copied."""
+    """(rows, GAINS) what the new draft is worth beyond the best one that is only copied."""
     emitted: NDArray[np.int32]
     """(rows, cap + 1) the emitted tokens, -1 behind them."""
     tokens: NDArray[np.int32]
@@ -77,18 +79,18 @@ class Layout:
 
     def width(self, forwards: int) -> int:
         """The columns of a step in which the drafter ran so often."""
-        return len(SINGLE) + 1 + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
+        return len(SINGLE) + GAINS + 3 * self.cap + 1 + forwards * (1 + len(CONFIDENCES))
 
     def unpacked(self, rows: NDArray[np.float32], forwards: int) -> StepReport:
         """The report of a step in which the drafter ran so often."""
-        edges = np.cumsum([0, len(SINGLE), 1, self.cap + 1, self.cap, self.cap, forwards])
+        edges = np.cumsum([0, len(SINGLE), GAINS, self.cap + 1, self.cap, self.cap, forwards])
         single, gain, emitted, tokens, survival, drafted = (
             rows[:, first:end] for first, end in pairwise(edges.tolist())
         )
         counts = dict(zip(SINGLE, single.T.astype(np.int32, order="C"), strict=True))
         return StepReport(
             **counts,
-            neural_gain=gain[:, 0].astype(np.float64),
+            neural_gain=gain.astype(np.float64),
             emitted=emitted.astype(np.int32),
             tokens=tokens.astype(np.int32),
             survival=survival.astype(np.float64),

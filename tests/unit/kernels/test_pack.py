@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from interpreter import DEVICE, torch
 
 from adaspec.kernels.pack import NUMBERS
+from adaspec.policy.planner.forwards import GAINS
 from adaspec.vllm.session import packing
 from adaspec.vllm.session.packing import Chosen
 from adaspec.vllm.session.report import SINGLE, Layout, StepReport
@@ -36,7 +37,7 @@ def chosen_of(seed, rows, cap, forwards):
         rejected=whole(0, cap + 1, rows).int(),
         available=facts[:, 5],
         remembered=whole(0, 2, rows) > 0,
-        neural_gain=torch.rand(rows, generator=draw, dtype=torch.float64),
+        neural_gain=torch.rand((rows, GAINS), generator=draw, dtype=torch.float64),
         emitted=whole(-1, VOCABULARY, rows, cap + 1),
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],
@@ -68,4 +69,4 @@ def test_the_kernel_packs_as_the_host_does(limited, seed, rows, cap, forwards):
     said = layout.unpacked(found.report.cpu().numpy(), forwards)
     for name, ours, theirs in zip(StepReport._fields, expected.report, said, strict=True):
         np.testing.assert_array_equal(theirs, np.asarray(ours).astype(np.float32), name)
-    assert len(SINGLE) + 1 == NUMBERS.value
+    assert len(SINGLE) + GAINS == NUMBERS.value

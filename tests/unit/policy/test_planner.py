@@ -29,11 +29,14 @@ from adaspec.policy.planner.budget import (
 )
 from adaspec.policy.planner.choose import extended, offer, wanted
 from adaspec.policy.planner.forwards import (
+    MOST_BEYOND,
     count_pause,
     forwards_at,
     forwards_table,
+    forwards_to_run,
     new_drafter,
     note_gain,
+    weigh_forwards,
 )
 from adaspec.policy.planner.learning import factor_of, update_record
 from adaspec.policy.planner.state import (
@@ -248,6 +251,30 @@ def run(drafter, gain, steps):
 def test_forwards_between_two_loads_of_the_table_are_interpolated():
     table = forwards_table({1: 4, 16: 2, 64: 0})
     assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("worth", "at_first", "settled"),
+    [
+        ((0.3, 0.2, 0.05), 1, 2),
+        ((0.3, 0.2, 0.05), 3, 2),
+        ((0.05, 0.0, 0.0), 2, 1),
+        ((0.3, 0.3, 0.3, 0.3, 0.3), 1, 1 + MOST_BEYOND),
+        ((0.3, 0.3, 0.3, 0.3, 0.3), 4, 4),
+    ],
+    ids=["one more", "one fewer", "one at least", "not too many more", "not beyond what can run"],
+)
+def test_as_many_forwards_run_as_bring_more_than_they_take(worth, at_first, settled):
+    drafter, table = new_drafter(), forwards_table({1: at_first, 64: 0})
+    takes, ran, rng = 0.1, [], np.random.default_rng(0)
+    for _ in range(500):
+        ran.append(forwards_to_run(table, drafter, 1, 4))
+        last, more = ((*worth, 0.0)[at] - takes for at in (ran[-1] - 1, ran[-1]))
+        noise = rng.choice([-0.1, 0.1], 2)
+        weigh_forwards(drafter, ran[-1], 4, last + noise[0], more + noise[1], 1)
+    assert np.bincount(ran[100:]).argmax() == settled
+    assert np.mean(np.array(ran[100:]) == settled) > 0.8
+    assert forwards_to_run(table, drafter, 64, 4) == 0  # where the drafter does not pay at all
 
 
 def test_a_drafter_that_pays_is_never_paused_nor_is_one_in_doubt():

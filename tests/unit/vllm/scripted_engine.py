@@ -185,7 +185,7 @@ def report_of(survival, neural):
         length=length,
         available=length,
         remembered=0 * ones,
-        neural_gain=np.zeros(rows),
+        neural_gain=np.zeros((rows, 3)),
         emitted=np.ones((rows, cap + 1), np.int32),
         tokens=np.ones((rows, cap), np.int32),
         survival=survival,

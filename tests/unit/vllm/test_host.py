@@ -36,7 +36,7 @@ def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, 
     """A step that the host decided, and whose report says the same of each row."""
     decided = decided_by(host, rows)
     report = report_of([survival] * rows, [neural] * rows)
-    decided.report = report._replace(neural_gain=np.full(rows, gain))
+    decided.report = report._replace(neural_gain=np.tile([0.0, gain, gain], (rows, 1)))
     decided.budget, decided.budget_limited = budget, is_limited
     host.note(decided, trims)
     return decided
