@@ -1,4 +1,4 @@
-"""Training: what a recording shows at every position, fits, and forwards by load.
+"""Training: what a recording shows at every position, fits, and at which loads the drafter pays.
 
 Training requests are dealt into folds, and each fold is surveyed under the model of the others. So
 everything on which a request's rows depend (token tables, the expectations that evidence corrects)
