@@ -81,7 +81,7 @@ class EvaluationReport:
             f"Evaluation of {judged}",
             _sections(report, report.workloads, speedup_by_load),
             tables.settings(report),
-            [tables.HOW_TO_READ],
+            [tables.how_to_read(self.document)],
             command,
         )
 

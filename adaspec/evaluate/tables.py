@@ -25,15 +25,6 @@ OPPONENTS = (
     *("static:memory", "static:undelayed", "static:one", "hybrid:best"),
 )
 """Over whom policies are shown to lead, most important first."""
-HOW_TO_READ = (
-    "Speedup is tokens per second over `none` (no speculation) on the same requests in the same "
-    "order, with so many requests running at once. A lift is a speedup over an opponent's, minus "
-    "1. `static:best` is the opponent that counts: the best of all static settings, picked in "
-    "hindsight on these very requests at that load. Behind ± stands half of the 95% interval: a "
-    "lift smaller than that cannot be told from nothing. Gap closed is how far a policy gets from "
-    "`vllm:best` (the best that vLLM offers) to `oracle:plan-splice` (perfect foresight): 0% is "
-    f"the first, 100% the second; {NULL} where that gap is under {100 * MIN_GAP:g}% of `none`."
-)
 _SOURCES = {"ngram": "n-gram", "neural": "neural"}
 
 Entry = Mapping[str, Any]
@@ -89,6 +80,27 @@ class Report:
         return alone[0] if len(alone) == 1 else MIX
 
 
+def how_to_read(document: Mapping[str, Any]) -> str:
+    """What the figures of a report mean."""
+    interval = (
+        "Behind ± stands half of the 95% interval: a lift smaller than that cannot be told from "
+        "nothing. "
+        if document.get("resamples", 0) > 1
+        else "No intervals were made (`--resamples`), so a small lift may be nothing. "
+    )
+    return (
+        "Speedup is tokens per second over `none` (no speculation) on the same requests in the "
+        "same order, with so many requests running at once. A lift is a speedup over an "
+        "opponent's, minus 1. `static:best` is the opponent that counts: the best of all static "
+        "settings on this engine, picked in hindsight on these very requests at that load; "
+        "`static:undelayed` runs as in a sync engine, which no async one can. "
+        f"{interval}Gap closed is how far a policy gets from `vllm:best` (the best that vLLM "
+        "offers) to `oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
+        f"{NULL} where that gap is under {100 * MIN_GAP:g}% of `none`. A rule with splices may "
+        "pass an oracle without them."
+    )
+
+
 def settings(report: Report) -> Table:
     """What was evaluated and how; settings that the report lacks are left out."""
     document, traces = report.document, report.document.get("traces", {})
@@ -124,10 +136,13 @@ def headline(report: Report, workload: str, policy: str) -> Table:
         ends = "lift_ci95" if opponent == OPPONENT else f"{key}_ci95"
         return lambda entry: lift(entry.get(key), entry.get(ends))
 
+    def worst(entry: Entry) -> str:
+        return lift(entry.get("worst_workload_lift"))
+
     lines: dict[str, Callable[[Entry], str]] = {
         "speedup": lambda entry: times(entry.get("speedup"), entry.get("ci95")),
         **{f"over {opponent}": lift_over(opponent) for opponent in OPPONENTS},
-        f"worst workload, over its {OPPONENT}": lambda e: lift(e.get("worst_workload_lift")),
+        **({f"worst workload, over its {OPPONENT}": worst} if workload == ALL else {}),
         "gap closed": lambda entry: percent(entry.get("gap_closed")),
         "gap closed to oracle:combine": lambda entry: percent(entry.get("gap_closed_combine")),
         "deciding, of a step": lambda entry: percent(entry.get("decide_share_of_step"), 1),

