@@ -141,7 +141,7 @@ def train_policy(
         )
     return recipe.train_policy(
         sources,
-        Path(folder),
+        paths_of(folder)[0],
         _cost(cost),
         how,
         exclude_workloads=_texts(exclude_workloads),
@@ -173,7 +173,10 @@ def _options(given: dict[str, Any], function: Callable[..., Any]) -> Options:
 
 
 def _texts(texts: str | Iterable[str]) -> tuple[str, ...]:
-    return (texts,) if isinstance(texts, str) else tuple(texts)
+    try:
+        return (texts,) if isinstance(texts, str) else tuple(texts)
+    except TypeError:
+        raise AdaspecError(f"{texts!r:.60} is neither a text nor a list of texts") from None
 
 
 def _cost(cost: AnyCost | None) -> CostModel:

@@ -96,12 +96,14 @@ def cost_rows(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[li
 def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bool) -> None:
     """Add the command line to a report, write its folder if it shall have one, and print it."""
     report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
-    if out is not None:
-        report.write(out, force)
-    if as_json:
-        print_json(report.document)
-    else:
-        report.print(results())
+    try:
+        if out is not None:
+            report.write(out, force)
+    finally:  # what took an hour is shown, too, where another has made that folder meanwhile
+        if as_json:
+            print_json(report.document)
+        else:
+            report.print(results())
     if out is not None:
         remark(f"report written to {out}")
 

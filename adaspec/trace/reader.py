@@ -62,7 +62,7 @@ class TraceReader:
     """
 
     def __init__(self, path: AnyPath):
-        self.path = Path(path)
+        (self.path,) = paths_of(path)
         self.warnings: list[str] = []
         self.manifest = _manifest(self.path)
         self.shards = self._shards()
@@ -196,7 +196,11 @@ class TraceReader:
 
 def paths_of(paths: Paths) -> list[Path]:
     """The path or paths as a list."""
-    return [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(each) for each in paths]
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    try:
+        return [Path(each) for each in given]
+    except TypeError as error:
+        raise TraceError(f"{paths!r:.60} is no path, nor a list of paths: {error}") from None
 
 
 def read_trace(path: AnyPath) -> TraceReader:

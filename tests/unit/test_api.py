@@ -134,6 +134,10 @@ def named(name):
 
 WRONG = {
     "read an empty path": lambda trace, folder: adaspec.read_trace(""),
+    "read a number": lambda trace, folder: adaspec.read_trace(5),
+    "evaluate a number as traces": evaluated(traces=[5]),
+    "train on a workload less that is none": trained(exclude_workloads=None),
+    "train into a number": trained(folder=7),
     "write nothing": written(),
     "write dicts": written({"prompt_tokens": [1]}),
     "write texts for tokens": written(request_of(prompt_tokens="abc")),
