@@ -117,8 +117,8 @@ def _finding(part: str, check: Callable[[], str]) -> Finding:
 _ADVICE = {
     "adaspec": "install adaspec again into this environment: it, or what it needs, is not whole",
     "torch": "install the torch that your vLLM asks for",
-    "vllm": "install vLLM 0.32 or 0.33 into this environment as docs/serve.md says, "
-    "on a CPU, too",
+    "vllm": "install vLLM 0.32 or 0.33 into this environment: pip install '.[vllm]' in adaspec's "
+    "checkout; docs/serve.md says how on a CPU",
     "plug-in": "reinstall adaspec into this environment",
     "patches": "install a vLLM that imports here, then run this again",
     "model": "give a model's folder, or a hub id that can be reached from here",

@@ -67,14 +67,6 @@ def test_without_a_guard_it_is_the_replay(name, tokens):
     )
 
 
-@pytest.mark.parametrize("word", [HOLD, PROBE])
-def test_a_guard_that_always_interferes_makes_it_no_speculation(recording, word):
-    none = Player(recording, DEARER, CAP).play(parse_policy("none"), ORDER, LOAD)
-    guarded = run(recording, Fixed(word), DEARER)
-    assert guarded.time_s == pytest.approx(none.time_s)
-    assert (guarded.tokens, guarded.steps, guarded.drafted) == (none.tokens, none.steps, 0)
-
-
 def test_true_costs_are_charged_and_the_policy_decides_by_the_others(recording):
     believed, charged = run(recording), run(recording, true_cost=DEARER)
     player = Player(recording, DEARER, CAP).play(parse_policy(RULE), ORDER, LOAD)

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.report import EvaluationReport, check_destination, read_report
-from adaspec.evaluate.table import Table
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 
@@ -175,19 +174,6 @@ def test_every_workload_has_a_figure_and_its_tables_on_the_page(report_of_names)
     labels = re.findall('aria-label="([^"]*)"', shown)
     for place in ("all workloads, mixed", "edits", "talk"):
         assert sum(f" on {place}" in label for label in labels) == 3
-
-
-def test_a_table_in_markdown_has_its_title_its_sentence_and_names_escaped():
-    table = Table("Speedups", ["policy", "at 1"], [["my_work|load <b>", "1.2x"]], sentence="So.")
-    assert table.markdown(3).splitlines() == [
-        "### Speedups",
-        "",
-        "So.",
-        "",
-        "| policy | at 1 |",
-        "| :-- | --: |",
-        "| my\\_work\\|load \\<b\\> | 1.2x |",
-    ]
 
 
 def test_a_folder_holds_the_data_and_the_page(report_of_names, tmp_path):

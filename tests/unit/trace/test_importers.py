@@ -268,10 +268,3 @@ def test_of_a_folder_the_files_are_read_that_are_named_as_recordings_are(tmp_pat
     (tmp_path / "combined_cnn.jsonl").write_text(json.dumps(PUBLIC))
     (tmp_path / "readme.jsonl").write_text('{"not": "a recording"}')
     assert import_trace("specdecode-bench", tmp_path, tmp_path / "t")["workloads"] == {"cnn": 1}
-
-
-def test_progress_ends_at_the_size_of_the_files(tmp_path):
-    seen = []
-    load(tmp_path, "jsonl", PLAIN, PLAIN, progress=lambda *pair: seen.append(pair))
-    size = (tmp_path / "talk.jsonl").stat().st_size
-    assert seen[-1] == (size, size)
