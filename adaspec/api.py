@@ -125,8 +125,8 @@ def train_policy(
     30% of each workload's requests are kept back to judge the policy. With `memory`, it copies from
     the answers of earlier requests as well. A `general` policy knows no vocabulary, and may learn
     from traces of several models. `options` are the fields of `Options`: `concurrency` has the
-    loads to train for; `engine`, sync or async, is the one for which forwards are chosen and in
-    which it is judged. The result has the `policy`, its `manifest`, and how it was judged.
+    loads to train for; `engine`, sync or async, is the one in which the drafter has to pay and the
+    policy is judged. The result has the `policy`, its `manifest`, and how it was judged.
     """
     from adaspec.replay.logged import are_logged
     from adaspec.train import recipe

@@ -71,7 +71,7 @@ class PolicyManifest:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Results on held-out requests: numbers and texts by name, nested."""
     engine: str = ASYNC
-    """The engine for which its forwards were tuned."""
+    """The engine at whose costs it was settled at which loads the drafter pays."""
     forwards: Mapping[int, int] = field(default_factory=dict)
     """Forwards of the drafter in a step, by concurrency; 0 where the drafter does not pay."""
     async_static_tuned: Mapping[int, str] = field(default_factory=dict)

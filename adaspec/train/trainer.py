@@ -70,12 +70,12 @@ class Trainer:
     settings: Settings
     cap: int
     loads: Sequence[int]
-    """Those for which replays tune forwards; none where a recording cannot be replayed."""
+    """Those at which replays say whether the drafter pays; none where they cannot be made."""
     progress: Progress = silent
     spread: Spread | None = None
     """How surveys and replays are run; None uses threads of this process."""
     engine: str = ASYNC
-    """The engine for which forwards are tuned."""
+    """The engine at whose costs they say so."""
     texts: Recording | None = None
     """Requests of which only the text is known. They go into the token tables alone."""
     general: bool = False
@@ -124,7 +124,7 @@ class Trainer:
         drafts = rows.pooled(spread(self._survey, models, folds, after))
         models = self._fold_models(models, drafts, others)
         self.progress("training", 3, STAGES)
-        forwards = self._tuned_forwards(spread, models, folds)
+        forwards = self._forwards_at_first(spread, models, folds)
         self.progress("training", 4, STAGES)
         blank = self._blank(members)
         (model,), (boosters,) = self._models([blank], [table | drafts], self.settings)
@@ -225,7 +225,7 @@ class Trainer:
         both = [{"splice": each["splice"]} for each in (table, hidden)]
         return table | rows.pooled(both)
 
-    def _tuned_forwards(
+    def _forwards_at_first(
         self, spread: Spread, models: list[Model], folds: list[Members]
     ) -> Forwards:
         """By load 1, or 0 where the drafter does not pay for its prompts and forwards; by replays
