@@ -47,7 +47,7 @@ emitted; over how many rows, since the number last changed; and how many more th
 FEWER, RAN, MORE, GAINS = 0, 1, 2, 3
 """Columns of what a draft is worth: by one forward fewer than ran, by those that ran, and by one
 more; and how many these are."""
-MOST_BEYOND = 2
+MOST_BEYOND = 4
 """At most so many more than the table's are run: engines capture a graph for each number."""
 _WEIGHED_ROWS = 64.0
 """Over so many rows the last forward and one more are weighed."""
