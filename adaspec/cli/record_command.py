@@ -74,7 +74,6 @@ def command(as_json: bool, **options: Any) -> None:
     # Imported here because vLLM takes seconds to load, and --help should be quick.
     from adaspec.vllm.prompt_run import RecordOptions, record
 
-    remark("vLLM loads the model, which takes a minute or two, before any prompt is counted")
     with ProgressBar() as bar:
         report = record(RecordOptions(**options), bar)
     if as_json:
