@@ -73,7 +73,7 @@ class PolicyManifest:
     engine: str = ASYNC
     """The engine at whose costs it was settled at which loads the drafter pays."""
     forwards: Mapping[int, int] = field(default_factory=dict)
-    """Forwards of the drafter in a step, by concurrency; 0 where the drafter does not pay."""
+    """Forwards of the drafter in a first step, by concurrency; 0 where the drafter does not pay."""
     async_static_tuned: Mapping[int, str] = field(default_factory=dict)
     """What `static_tuned` is, in an async engine."""
     step_costs: Mapping[str, Any] | None = None

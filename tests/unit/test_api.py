@@ -172,12 +172,6 @@ def test_a_wrong_call_is_answered_by_one_clear_error(call, trace, tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_misspelt_option_the_nearest_known_one_is_named(trace):
-    for wrong, right in (("order", "orders"), ("workloads", "workload")):
-        with pytest.raises(adaspec.AdaspecError, match=f"'{wrong}'; did you mean '{right}'"):
-            adaspec.evaluate_policies(trace, **{wrong: 1})
-
-
 def test_the_pages_example_runs_as_it_stands(tmp_path):
     need("docs")
     page = (CHECKOUT / "docs" / "api.md").read_text()

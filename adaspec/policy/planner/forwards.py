@@ -34,21 +34,21 @@ ONE_FORWARD = np.array([[1.0, 1.0]])
 DRAFTER = np.dtype(
     [
         *((name, "f8") for name in ("net", "tokens", "rows", "wait", "pause", "next_pause")),
-        *((name, "f8") for name in ("last", "next", "weighed_rows")),
-        ("beyond", "i8"),
+        *((name, "f8") for name in ("last", "next", "emitted", "weighed_rows")),
+        ("forwards", "i8"),
     ]
 )
 """Means per row of a step that ran the drafter: the gain beyond what the forwards took, and tokens
 emitted; over how many rows, since it last began; for how many rows a trial still waits until most
-hold the drafter; for how many it is still paused, and for how many it is the next time. Then what
-the last forward brings beyond what it takes, and what one more would, as shares of the tokens
-emitted; over how many rows, since the number last changed; and how many more than the table's run.
+hold the drafter; for how many it is still paused, and for how many it is the next time. Then means
+since the number of forwards changed: what the last forward brings beyond what it takes, what one
+more would, and tokens emitted; over how many rows; and that number, 0 before the first step.
 """
 FEWER, RAN, MORE, GAINS = 0, 1, 2, 3
 """Columns of what a draft is worth: by one forward fewer than ran, by those that ran, and by one
 more; and how many these are."""
 MOST_BEYOND = 4
-"""At most so many more than the table's are run: engines capture a graph for each number."""
+"""At most so many more than the table's largest: engines capture a graph for each number."""
 _WEIGHED_ROWS = 64.0
 """Over so many rows the last forward and one more are weighed."""
 _LEAST_SHARE = 0.01
@@ -99,31 +99,47 @@ def forwards_at(table: Array, running: int) -> int:
 
 
 @compiled
-def forwards_to_run(table: Array, drafter: Record, running: int, most: int) -> int:
-    """How many forwards a step of so many rows runs, of at most so many."""
-    at_first = forwards_at(table, running)
+def most_forwards(table: Array, neural_cap: int) -> int:
+    """More forwards than these are never run."""
+    at_first = int(table[:, 1].max())
+    return min(at_first + MOST_BEYOND, neural_cap) if at_first > 0 else 0
+
+
+@compiled
+def forwards_to_run(table: Array, drafter: Record, running: int, neural_cap: int) -> int:
+    """How many forwards a step of so many rows runs."""
+    at_first, found = forwards_at(table, running), drafter[0].forwards
     if at_first == 0:
         return 0
-    return int(max(min(at_first + drafter[0].beyond, most), 1))
+    return int(min(found if found > 0 else at_first, most_forwards(table, neural_cap)))
 
 
 @compiled
 def weigh_forwards(
-    drafter: Record, forwards: int, most: int, last: float, one_more: float, rows: int
+    drafter: Record,
+    forwards: int,
+    most: int,
+    last: float,
+    one_more: float,
+    emitted: float,
+    rows: int,
 ) -> None:
-    """Take in a step of so many forwards, of at most so many: what the last one brought beyond what
-    it took, and what one more would have, as shares of the tokens emitted."""
+    """Take in a step of so many forwards: what the last one brought beyond what it took, what one
+    more would have, and tokens emitted, all per row."""
     about, weight = drafter[0], min(rows, _MOST_ROWS_OF_STEP)
+    about.forwards = forwards
     about.weighed_rows = min(about.weighed_rows + weight, _WEIGHED_ROWS)
     share = min(weight / about.weighed_rows, 1.0)
     about.last += share * (last - about.last)
     about.next += share * (one_more - about.next)
+    about.emitted += share * (emitted - about.emitted)
     if about.weighed_rows < _WEIGHED_ROWS:
         return
-    if about.next > _LEAST_SHARE and forwards < most and about.beyond < MOST_BEYOND:
-        about.beyond, about.weighed_rows = about.beyond + 1, 0.0
-    elif about.last < -_LEAST_SHARE and forwards > 1:
-        about.beyond, about.weighed_rows = about.beyond - 1, 0.0
+    least = _LEAST_SHARE * about.emitted
+    if about.last < -least and forwards > 1:
+        about.forwards, about.weighed_rows = forwards - 1, 0.0
+    elif about.next > least and forwards < most:
+        about.forwards, about.weighed_rows = forwards + 1, 0.0
 
 
 @compiled

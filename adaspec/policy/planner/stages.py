@@ -44,6 +44,7 @@ from adaspec.policy.planner.forwards import (
     count_pause,
     forwards_at,
     forwards_to_run,
+    most_forwards,
     note_gain,
     weigh_forwards,
 )
@@ -238,12 +239,13 @@ def _learn_gain(planner: Planner, emitted_tokens: Ints, surprise: float, forward
     if forwards == 0 or held == 0:
         return
     rate = rate_of(planner.state, costs, running, context)
-    one_forward, tokens = rate * forward_s(costs, running, context), emitted_tokens.sum()
-    most = planner.run[0].neural_cap
+    one_forward = rate * forward_s(costs, running, context) / emitting
+    gain, tokens = gain / emitting, emitted_tokens.sum() / emitting
+    table, neural_cap = batch_state.forwards, planner.run[0].neural_cap
     # A step that was prepared before the number changed says nothing of the new one.
-    if forwards == forwards_to_run(batch_state.forwards, drafter, running, most):
-        last = (gain[RAN] - gain[FEWER] - one_forward) / tokens
-        one_more = (gain[MORE] - gain[RAN] - one_forward) / tokens
-        weigh_forwards(drafter, forwards, most, last, one_more, emitting)
-    worth, cost = (gain[RAN] + surprise) / emitting, forwards * one_forward / emitting
-    note_gain(drafter, worth, cost, tokens / emitting, emitting, held)
+    if forwards == forwards_to_run(table, drafter, running, neural_cap):
+        most, last = most_forwards(table, neural_cap), gain[RAN] - gain[FEWER] - one_forward
+        one_more = gain[MORE] - gain[RAN] - one_forward
+        weigh_forwards(drafter, forwards, most, last, one_more, tokens, emitting)
+    worth = gain[RAN] + surprise / emitting
+    note_gain(drafter, worth, forwards * one_forward, tokens, emitting, held)

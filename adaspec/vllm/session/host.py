@@ -29,7 +29,7 @@ from adaspec.policy.planner.budget import (
     rank,
     ranked_budget,
 )
-from adaspec.policy.planner.forwards import MOST_BEYOND, forwards_to_run
+from adaspec.policy.planner.forwards import forwards_to_run, most_forwards
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
 from adaspec.policy.protocol import Setup
@@ -63,8 +63,7 @@ class Host:
     @property
     def most_forwards(self) -> int:
         """More forwards than these are never decided."""
-        at_first = int(self._policy.forwards_by_load[:, 1].max())
-        return min(at_first + MOST_BEYOND, int(self._neural_cap)) if at_first else 0
+        return most_forwards(self._policy.forwards_by_load, int(self._neural_cap))
 
     def holds_drafter(self, running: int) -> bool:
         """Whether requests hold the neural drafter where so many run."""

@@ -70,15 +70,6 @@ def test_exact_times_give_back_the_truth():
     assert report.not_identified == {}
 
 
-def test_padding_to_captured_sizes_is_part_of_the_fit():
-    sizes = (1, 8, 64, 512, 513, 514)
-    seconds = tuple(6e-3 + 2e-4 * size for size in sizes)
-    steps = measured(CostModel("stepped", sizes, seconds, 512, forward_s=8e-4))
-    _, right = fit_cost(steps, "knows", (1, 8, 64, 512))
-    _, wrong = fit_cost(steps, "does not")
-    assert right.p95_error < 1e-4 < 0.05 < wrong.p95_error
-
-
 def test_without_graphs_the_table_bends_where_tokens_begin_to_cost_more():
     bent = CostModel("bent", (1, 64, 2048), (0.02, 0.0201, 0.8), forward_s=0.004)
     cost, report = fit_cost(measured(bent), "fitted")

@@ -34,6 +34,7 @@ from adaspec.policy.planner.forwards import (
     forwards_at,
     forwards_table,
     forwards_to_run,
+    most_forwards,
     new_drafter,
     note_gain,
     weigh_forwards,
@@ -266,13 +267,21 @@ def test_forwards_between_two_loads_of_the_table_are_interpolated():
 )
 def test_as_many_forwards_run_as_bring_more_than_they_take(worth, at_first, settled):
     drafter, table = new_drafter(), forwards_table({1: at_first, 64: 0})
-    takes, ran, rng = 0.1, [], np.random.default_rng(0)
-    for _ in range(900):
-        ran.append(forwards_to_run(table, drafter, 1, 8))
-        nets = np.array([*worth, *8 * [0.0]])[ran[-1] - 1 : ran[-1] + 1] - takes
-        weigh_forwards(drafter, ran[-1], 8, *(nets + rng.choice([-0.1, 0.1], 2)), 1)
+    rng, ran, worth = np.random.default_rng(0), [], np.array([*worth, *9 * [0.0]])
+
+    def run_steps(count):
+        for _ in range(count):
+            ran.append(forwards_to_run(table, drafter, 1, 8))
+            emitted = rng.choice([1.0, 9.0])  # where much is copied, a forward brings nothing
+            nets = worth[ran[-1] - 1 : ran[-1] + 1] * (1.8 if emitted == 1 else 0.2) - 0.1
+            weigh_forwards(drafter, ran[-1], most_forwards(table, 8), *nets, emitted, 1)
+
+    run_steps(900)
     assert np.mean(np.array(ran[400:]) == settled) > 0.8
     assert forwards_to_run(table, drafter, 64, 8) == 0  # where the drafter does not pay at all
+    worth[:2] = 1.0
+    run_steps(400)
+    assert ran[-1] >= 2
 
 
 def test_a_drafter_that_pays_is_never_paused_nor_is_one_in_doubt():

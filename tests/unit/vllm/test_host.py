@@ -32,11 +32,11 @@ def decided_by(host, rows=4, holds=True):
     return host.decide(DraftedStep(slots, prompts, np.full(rows, holds)), 20 * rows)
 
 
-def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, gain=0.0):
+def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, gain=(0, 0, 0)):
     """A step that the host decided, and whose report says the same of each row."""
     decided = decided_by(host, rows)
     report = report_of([survival] * rows, [neural] * rows)
-    decided.report = report._replace(neural_gain=np.tile([0.0, gain, gain], (rows, 1)))
+    decided.report = report._replace(neural_gain=np.tile(np.float64(gain), (rows, 1)))
     decided.budget, decided.budget_limited = budget, is_limited
     host.note(decided, trims)
     return decided
@@ -109,15 +109,21 @@ def test_drafts_of_one_length_are_as_long_as_pays():
 
 
 @pytest.mark.parametrize(
-    ("gain", "expected", "pays"),
-    [(0.0, 0.9, False), (2.0, 0.9, True), (0.0, 0.2, True)],
-    ids=["worth nothing", "worth much", "accepted far beyond what was expected"],
+    ("gain", "expected", "pays", "forwards"),
+    [
+        ((0, 0, 0), 0.9, False, 1),
+        ((0, 2, 4), 0.9, True, 4),
+        ((2, 2, 2), 0.9, True, 1),
+        ((0, 0, 0), 0.2, True, 1),
+    ],
+    ids=["worth nothing", "each worth much", "one worth much", "accepted beyond what was expected"],
 )
-def test_a_drafter_whose_drafts_are_worth_less_than_it_takes_is_let_go(gain, expected, pays):
-    host = host_of()
+def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, expected, pays, forwards):
+    host = host_of({1: 2})
     known, none = np.ones(4, np.bool_), np.zeros(4, np.int32)
     for _ in range(400):
         decided = noted(host, [expected, 0, 0, 0, 0, 0], 1, 8, gain=gain)
         host.learn(VerifiedStep(decided, known, 1 + none, 1 + none, 1 + none, 2 + none))
+    assert decided.forwards == forwards <= host.most_forwards
     assert host.holds_drafter(4) is pays
     assert host._policy.pauses_drafter is not pays
