@@ -45,8 +45,8 @@ class LearnedPolicy:
     ) -> None:
         """`manifest` is that of the folder it was loaded from; None while it is trained.
 
-        `forwards` are those of the drafter by load. With `memory`, matches may be in the answers of
-        earlier requests.
+        `forwards` are those of the drafter at first, by load. With `memory`, matches may be in the
+        answers of earlier requests.
         """
         self.name = name
         self.manifest, self.memory = manifest, memory

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 Record = NDArray[Any]
 
 ONE_FORWARD = np.array([[1.0, 1.0]])
-"""The table where none was tuned: one forward at every load."""
+"""The table where nothing was settled in training: one forward at every load."""
 
 DRAFTER = np.dtype(
     [

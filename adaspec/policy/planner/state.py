@@ -174,7 +174,7 @@ def new_planner(
     is_async: bool = False,
     forwards: Array = ONE_FORWARD,
 ) -> Planner:
-    """A planner that has seen nothing yet; `forwards` is its table of them by load."""
+    """A planner that has seen nothing yet; `forwards` is the table of them at first, by load."""
     run = np.zeros(1, RUN)
     run[0] = (cap, neural_cap, 0, reads_drafts, is_async, 0)
     return Planner(
