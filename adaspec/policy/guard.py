@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -81,6 +81,11 @@ _RETRY_SHARE = 1 / 100
 """What trying again may lose, as a share of the steps held off before."""
 
 
+def _median(times: Collection[float]) -> float:
+    """The lower one, where there are two."""
+    return sorted(times)[(len(times) - 1) // 2]
+
+
 class GuardDecision(NamedTuple):
     """What one step is to do, and what has to be known of it when it is noted."""
 
@@ -125,16 +130,21 @@ class _Kind:
         self.seen += 1
         if self.seen < _WATCHED:  # the first may compile something
             return False
-        return took <= _HICCUP * sorted(self.recent)[(len(self.recent) - 1) // 2]
+        return took <= _HICCUP * _median(self.recent)
 
     def note_plain(self, weight: float, took: float) -> None:
-        """Take in a step without speculation."""
+        """Take in a step without speculation.
+
+        A hiccup is sought among these again: those that speculate may take as long as it did.
+        """
         self.samples.append((weight, took))
-        count = len(self.samples)
+        usual = _median([took for _, took in self.samples])
+        clean = [sample for sample in self.samples if sample[1] <= _HICCUP * usual]
+        count = len(clean)
         if count >= _LEAST_SAMPLES:  # a long step counts for more, as in what is lost
-            whole = sum(weight for weight, _ in self.samples)
-            self.factor = sum(weight * took for weight, took in self.samples) / whole
-            apart = sum((weight * (took - self.factor)) ** 2 for weight, took in self.samples)
+            whole = sum(weight for weight, _ in clean)
+            self.factor = sum(weight * took for weight, took in clean) / whole
+            apart = sum((weight * (took - self.factor)) ** 2 for weight, took in clean)
             self.factor_error = math.sqrt(apart * count / (count - 1)) / whole / self.factor
 
 

@@ -177,38 +177,40 @@ RULES = {
 """The rules of what operators write; words of which one must be chosen are checked beside them."""
 
 _KEYS = (*RULES, "mode", "draft_method")
+_TAKES = f"keys of method 'adaspec': {', '.join(_KEYS)}; handed on to vLLM: {', '.join(PASSED)}"
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
     """Read the options in a speculative config; raises a `ServingError` if any is wrong."""
     values: dict[str, Any] = {}
     passed: dict[str, Any] = {}
+    wrong: list[str] = []
     for original_key, value in config.items():
-        if not isinstance(original_key, str):
-            raise ServingError(
-                f"speculative config: {original_key!r:.60} is no key: keys are texts"
-            )
-        key = original_key.replace("-", "_")
+        key = original_key.replace("-", "_") if isinstance(original_key, str) else ""
         if key == "method":
             continue
-        if key in values or key in passed:
-            raise ServingError(f"speculative config: '{key}' stands there twice")
-        if key in REFUSED:
-            raise ServingError(
-                f"speculative config: '{key}' does not go with method 'adaspec': {REFUSED[key]}; "
-                "leave it out"
-            )
-        if key not in PASSED and key not in _KEYS:
-            raise ServingError(
-                f"speculative config: unknown key {original_key!r:.60} for method 'adaspec'"
-                f"{nearest(key.lower(), (*_KEYS, *PASSED)) or '.'} Known: {', '.join(_KEYS)}; "
-                f"handed on to vLLM: {', '.join(PASSED)}"
-            )
+        problem = _wrong_key(original_key, key)
+        if problem or key in values or key in passed:
+            wrong.append(problem or f"'{key}' stands there twice")
         (passed if key in PASSED else values)[key] = value
+    if wrong:
+        takes = f" ({_TAKES})" if any("unknown" in each for each in wrong) else ""
+        raise ServingError(f"speculative config: {'; '.join(wrong)}{takes}")
     set_values = {key: value for key, value in values.items() if value is not None}
     options = Options(**set_values, passed=passed)
     _check(options)
     return options
+
+
+def _wrong_key(original_key: object, key: str) -> str:
+    """What is wrong with a key, and what to do; "" if nothing is."""
+    if not isinstance(original_key, str):
+        return f"{original_key!r:.60} is no key: keys are texts"
+    if key in REFUSED:
+        return f"'{key}' does not go with method 'adaspec': {REFUSED[key]}: leave it out"
+    if key in PASSED or key in _KEYS:
+        return ""
+    return f"unknown key {original_key!r:.60}{nearest(key.lower(), (*_KEYS, *PASSED))}"
 
 
 def _check(options: Options) -> None:

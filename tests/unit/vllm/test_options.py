@@ -40,10 +40,9 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
             "did you mean 'eagle'? (known: eagle, eagle3, mtp, draft_model",
         ),
         ({"draft_method": "eagle"}, "a model as well"),
-        ({"parallel_drafting": True}, "does not go with"),
+        ({"parallel_drafting": 1, "modle": 1}, "leave it out; unknown key 'modle'; did you mean"),
         ({"Trace-Dir": "x"}, "did you mean 'trace_dir'"),
-        ({"modle": "x"}, "did you mean 'model'"),
-        ({"": 1}, "unknown key '' for method 'adaspec'. Known:"),
+        ({"": 1}, "unknown key '' (keys of method 'adaspec': "),
         ({"x" * 5000: 1}, "xxx"),
         ({5: 1}, "5 is no key"),
         ({"trace_dir": "a\0b"}, "one line"),
@@ -66,7 +65,7 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
 def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says):
     said = refusal(ServingError, read_options, {"method": "adaspec", **config})
     assert says in said
-    assert len(said) < 600
+    assert len(said) < 700
 
 
 def test_a_rule_that_is_advised_in_place_of_a_key_can_be_served():
