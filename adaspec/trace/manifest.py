@@ -96,6 +96,8 @@ class Manifest:
     def from_record(cls, record: object, where: str) -> Manifest:
         """The manifest in a JSON object, which must have all of its keys and no others."""
         values = upgraded(record, "a trace's manifest", SCHEMA, where, TraceError)
+        if "kind" not in values:
+            raise TraceError(f"{where}: not a trace's manifest: it has no 'kind'")
         if values.pop("scrambled", False):  # a fact of schema 2
             raise TraceError(
                 f"{where}: its token ids went through a secret permutation, so that they mean "

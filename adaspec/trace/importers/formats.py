@@ -86,7 +86,9 @@ def import_trace(
                 check_order(row, requests.get(key, -1), where)
                 requests[key] = row.step
         if not requests:
-            raise TraceError(f"{names}{more}: nothing to import was found there")
+            raise TraceError(
+                f"{', '.join(map(str, files[:8]))}{more}: nothing to import was found there"
+            )
     return {
         "trace": str(out),
         "format": kind,
