@@ -165,6 +165,7 @@ class CostModel:
     draft_prompt_s: float = 0.0
     """Seconds of each prompt token that the drafter reads."""
     sync: HostTimes = field(default_factory=HostTimes)
+    """In a sync engine, or, of what `under` returned, in the engine that was asked for."""
     async_: HostTimes | None = None
     """In an async engine; None: as in a sync one."""
     target: str | None = None

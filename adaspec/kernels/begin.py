@@ -13,13 +13,13 @@ from adaspec.kernels.answers import IN_ANSWERS, best_match, token_in_either
 from adaspec.kernels.curves import recalibrated, survival
 from adaspec.kernels.layout import (
     CANDIDATE,
+    CANDIDATE_AT,
     CONTEXT,
     CURVES,
     EXPECTED_AT,
     FACTS,
     FEATURE_LANES,
     FEATURES,
-    FIRST,
     HEAD_LANES,
     LEAST_AT,
     LONGEST_SPLICE,
@@ -36,12 +36,18 @@ from adaspec.kernels.scan import joined_match, token_at
 from adaspec.kernels.tables import LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import state
-from adaspec.predict import model
+from adaspec.predict import features, model
 
-MATCH_LENGTH, MATCH_VOTES, MATCH_OCCURRENCES, MATCH_LOG_DISTANCE = map(tl.constexpr, range(4))
-MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION_AT = map(tl.constexpr, range(4, 7))
-LOG_CONTEXT_TOKENS, PROMPT_TOKENS, TABLES_AT = map(tl.constexpr, range(7, 10))
-"""The columns of `features.PRE_DRAFT_FEATURES`."""
+MATCH_LENGTH = tl.constexpr(features.MATCH_LENGTH)
+MATCH_VOTES = tl.constexpr(features.MATCH_VOTES)
+MATCH_OCCURRENCES = tl.constexpr(features.MATCH_OCCURRENCES)
+MATCH_LOG_DISTANCE = tl.constexpr(features.MATCH_LOG_DISTANCE)
+MATCH_AVAILABLE = tl.constexpr(features.MATCH_AVAILABLE)
+MATCH_IN_PROMPT = tl.constexpr(features.MATCH_IN_PROMPT)
+POSITION_FEATURE = tl.constexpr(features.POSITION)
+LOG_CONTEXT_TOKENS = tl.constexpr(features.LOG_CONTEXT_TOKENS)
+PROMPT_TOKENS = tl.constexpr(features.PROMPT_TOKENS)
+TABLES_AT = tl.constexpr(features.TABLES_AT)
 NGRAM, NEURAL, SPLICE = (
     tl.constexpr(source) for source in (state.NGRAM, state.NEURAL, state.SPLICE)
 )
@@ -98,7 +104,7 @@ def begin(
     tl.store(facts + CONTEXT, known)
     tl.store(facts + POSITION, position)
     noted(facts + MATCH, length, start, votes, occurrences, available, follower)
-    tl.store(facts + FIRST + lanes, candidate)
+    tl.store(facts + CANDIDATE_AT + lanes, candidate)
     tl.store(facts + MATCHING_TOKENS, 0)
     tl.store(rows.holds + row, may_draft)
     tl.store(rows.decides + row, sampled > 0)
@@ -129,7 +135,7 @@ def begin(
     x = placed(x, MATCH_AVAILABLE, tl.where(found, copied, float("nan")))
     in_prompt = tl.where(own, in_prompt, -1.0)
     x = placed(x, MATCH_IN_PROMPT, tl.where(found, in_prompt, float("nan")))
-    x = placed(x, POSITION_AT, position)
+    x = placed(x, POSITION_FEATURE, position)
     x = placed(x, LOG_CONTEXT_TOKENS, tl.log(known.to(tl.float64)))
     x = placed(x, PROMPT_TOKENS, prompt)
 

@@ -28,16 +28,22 @@ from adaspec.kernels.network import predict
 from adaspec.kernels.tables import AFTER_LAST, FIRST, values_of
 from adaspec.kernels.vectors import lane, placed
 from adaspec.policy.planner import state
-from adaspec.predict import model
+from adaspec.predict import features, model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 SPLICE, IMPOSSIBLE = tl.constexpr(state.SPLICE), tl.constexpr(state.IMPOSSIBLE)
-SPLICE_LENGTH, SPLICE_VOTES, SPLICE_OCCURRENCES, SPLICE_AVAILABLE = map(tl.constexpr, range(4))
-SPLICE_DEPTH, SPLICE_REACHED = map(tl.constexpr, range(4, 6))
-SPLICE_NGRAM_LENGTH, SPLICE_POSITION = map(tl.constexpr, range(6, 8))
-COPY_RIGHT, COPY_RIGHT_AFTER, COPY_COUNT = map(tl.constexpr, range(8, 11))
-"""The columns of `features.SPLICE_FEATURES`."""
+SPLICE_LENGTH = tl.constexpr(features.SPLICE_LENGTH)
+SPLICE_VOTES = tl.constexpr(features.SPLICE_VOTES)
+SPLICE_OCCURRENCES = tl.constexpr(features.SPLICE_OCCURRENCES)
+SPLICE_AVAILABLE = tl.constexpr(features.SPLICE_AVAILABLE)
+SPLICE_NEURAL_TOKENS = tl.constexpr(features.SPLICE_NEURAL_TOKENS)
+SPLICE_NEURAL_SURVIVAL = tl.constexpr(features.SPLICE_NEURAL_SURVIVAL)
+SPLICE_CONTEXT_MATCH_LENGTH = tl.constexpr(features.SPLICE_CONTEXT_MATCH_LENGTH)
+SPLICE_POSITION = tl.constexpr(features.SPLICE_POSITION)
+COPY_RIGHT = tl.constexpr(features.COPY_RIGHT)
+COPY_RIGHT_AFTER = tl.constexpr(features.COPY_RIGHT_AFTER)
+COPY_RIGHT_AFTER_COUNT = tl.constexpr(features.COPY_RIGHT_AFTER_COUNT)
 
 
 class CurveBuffers(NamedTuple):
@@ -179,14 +185,16 @@ def splice_survival(
     x = placed(x, SPLICE_VOTES, votes)
     x = placed(x, SPLICE_OCCURRENCES, occurrences)
     x = placed(x, SPLICE_AVAILABLE, tl.minimum(available, 32))
-    x = placed(x, SPLICE_DEPTH, depth)
-    x = placed(x, SPLICE_REACHED, reached)
-    x = placed(x, SPLICE_NGRAM_LENGTH, tl.load(facts + MATCH + LENGTH))
+    x = placed(x, SPLICE_NEURAL_TOKENS, depth)
+    x = placed(x, SPLICE_NEURAL_SURVIVAL, reached)
+    x = placed(x, SPLICE_CONTEXT_MATCH_LENGTH, tl.load(facts + MATCH + LENGTH))
     x = placed(x, SPLICE_POSITION, tl.load(facts + POSITION))
     unknown = float("nan")
     x = placed(x, COPY_RIGHT, tl.where(known, lane(mean, FIRST, LEVEL_LANES), unknown))
     x = placed(x, COPY_RIGHT_AFTER, tl.where(known, lane(mean, AFTER_LAST, LEVEL_LANES), unknown))
-    x = placed(x, COPY_COUNT, tl.where(known, lane(count, AFTER_LAST, LEVEL_LANES), unknown))
+    x = placed(
+        x, COPY_RIGHT_AFTER_COUNT, tl.where(known, lane(count, AFTER_LAST, LEVEL_LANES), unknown)
+    )
     predicted = predict(model.splice, x)
     factor = tl.load(factors + SPLICE)
     first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)

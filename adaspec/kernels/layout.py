@@ -44,7 +44,7 @@ CONTEXT = tl.constexpr(0)
 POSITION = tl.constexpr(1)
 MATCH = tl.constexpr(2)
 """The match, by the fields below."""
-FIRST = tl.constexpr(8)
+CANDIDATE_AT = tl.constexpr(8)
 """The candidate's tokens."""
 MATCHING_TOKENS = tl.constexpr(16)
 SPLICE_MATCHES = tl.constexpr(17)

@@ -25,8 +25,8 @@ from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
     CANDIDATE,
+    CANDIDATE_AT,
     CONTEXT,
-    FIRST,
     LENGTH,
     MATCH,
     MATCH_FACTS,
@@ -159,7 +159,7 @@ class FusedPredictor:
         matches, each = SPLICE_MATCHES.value, MATCH_FACTS.value
         return Expected(
             match_length=facts[:, MATCH.value + LENGTH.value],
-            candidate=facts[:, FIRST.value : FIRST.value + CANDIDATE.value],
+            candidate=facts[:, CANDIDATE_AT.value : CANDIDATE_AT.value + CANDIDATE.value],
             splice_match_length=facts[:, matches + LENGTH.value :: each],
             splice_match_available=facts[:, matches + AVAILABLE.value :: each],
             ngram=ngram,

@@ -122,9 +122,9 @@ def propose(
     drafts = all_drafts + row * LONGEST_NEURAL
     known, start = tl.load(facts + CONTEXT), tl.load(facts + MATCH + START)
     available = tl.load(facts + MATCH + AVAILABLE)
-    reading = tl.load(price)
+    price_now = tl.load(price)
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
-    neural, ngram, gains = _best(curves, available, reading, count, cap, reads_drafts)
+    neural, ngram, gains = _best(curves, available, price_now, count, cap, reads_drafts)
     splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
     if not reads_drafts:
         # The match behind the drafted tokens is looked at only now.
@@ -146,11 +146,11 @@ def propose(
             unknown,
             unknown,
             factors,
-            reading,
+            price_now,
             cap,
         )
         whole = tl.where(depths[:, None] == neural, splice[None, :], 0.0)
-        spliced, _ = weighed(whole, curve, reading)
+        spliced, _ = weighed(whole, curve, price_now)
         spliced = tl.sum(tl.where(depths == neural, spliced, 0), 0).to(tl.int64)
         ngram = tl.where(neural > 0, spliced, ngram)
     tl.store(lengths + row, neural)

@@ -19,11 +19,11 @@ from adaspec.kernels.curves import (
 )
 from adaspec.kernels.layout import (
     CANDIDATE,
+    CANDIDATE_AT,
     CONTEXT,
     CURVES,
     FACTS,
     FEATURE_LANES,
-    FIRST,
     HEAD_LANES,
     LEAST_AT,
     LONGEST_NEURAL,
@@ -41,18 +41,26 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match
 from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.predict import model
+from adaspec.predict import features, model
 
 ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
 ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
-DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = map(tl.constexpr, range(5))
-MATCHES_SO_FAR, MATCHING_COUNT, NGRAM_LENGTH, NGRAM_EXPECTED = map(tl.constexpr, range(5, 9))
-SURVIVAL_SO_FAR, LEAST_LOGPROB, LEAST_MARGIN = map(tl.constexpr, range(9, 12))
-EVIDENCE_SPLICE_LENGTH, EVIDENCE_SPLICE_VOTES, EVIDENCE_SPLICE_OCCURRENCES = map(
-    tl.constexpr, range(12, 15)
-)
-"""The columns of `features.EVIDENCE_FEATURES`."""
+DEPTH = tl.constexpr(features.DEPTH)
+EXPECTED = tl.constexpr(features.EXPECTED)
+LOGPROB = tl.constexpr(features.LOGPROB)
+MARGIN = tl.constexpr(features.MARGIN)
+ENTROPY = tl.constexpr(features.ENTROPY)
+MATCHES_SO_FAR = tl.constexpr(features.MATCHES_SO_FAR)
+EVIDENCE_MATCHING_TOKENS = tl.constexpr(features.EVIDENCE_MATCHING_TOKENS)
+EVIDENCE_MATCH_LENGTH = tl.constexpr(features.EVIDENCE_MATCH_LENGTH)
+NGRAM_EXPECTED = tl.constexpr(features.NGRAM_EXPECTED)
+SURVIVAL_SO_FAR = tl.constexpr(features.SURVIVAL_SO_FAR)
+LEAST_LOGPROB = tl.constexpr(features.LEAST_LOGPROB)
+LEAST_MARGIN = tl.constexpr(features.LEAST_MARGIN)
+EVIDENCE_SPLICE_LENGTH = tl.constexpr(features.EVIDENCE_SPLICE_LENGTH)
+EVIDENCE_SPLICE_VOTES = tl.constexpr(features.EVIDENCE_SPLICE_VOTES)
+EVIDENCE_SPLICE_OCCURRENCES = tl.constexpr(features.EVIDENCE_SPLICE_OCCURRENCES)
 
 
 @triton.jit(
@@ -120,7 +128,9 @@ def revise(
 
         matching_tokens = tl.load(facts + MATCHING_TOKENS)
         at = tl.minimum(depth, CANDIDATE) - 1
-        matches_copy = (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + FIRST + at) == token)
+        matches_copy = (
+            (depth <= CANDIDATE) & (token >= 0) & (tl.load(facts + CANDIDATE_AT + at) == token)
+        )
         goes_on = matches_copy & (matching_tokens == depth - 1)
         matching_now = tl.where(goes_on, depth, matching_tokens)
         least = curves + LEAST_AT
@@ -139,8 +149,10 @@ def revise(
         x = placed(
             x, MATCHES_SO_FAR, tl.where(found, (matching_now >= depth).to(tl.float64), unknown)
         )
-        x = placed(x, MATCHING_COUNT, tl.where(found, matching_now.to(tl.float64), unknown))
-        x = placed(x, NGRAM_LENGTH, match_length)
+        x = placed(
+            x, EVIDENCE_MATCHING_TOKENS, tl.where(found, matching_now.to(tl.float64), unknown)
+        )
+        x = placed(x, EVIDENCE_MATCH_LENGTH, match_length)
         x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
         x = placed(x, SURVIVAL_SO_FAR, reached)
         x = placed(x, LEAST_LOGPROB, least_logprob)
@@ -184,7 +196,7 @@ def revise(
         lower = tl.where(margin >= least_margin, least_margin, margin)
         tl.store(least + 1, lower, mask=holds)
 
-        reading = tl.load(price)
+        price_now = tl.load(price)
         spliced = splice_survival(
             model,
             facts,
@@ -195,7 +207,7 @@ def revise(
             token,
             follower,
             factors,
-            reading,
+            price_now,
             cap,
         )
         places = SPLICE_AT + depths[:, None] * SPLICE_LANES + tl.arange(0, SPLICE_LANES)[None, :]

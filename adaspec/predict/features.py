@@ -171,7 +171,9 @@ the context's match and the draft together if all of it was seen before.
 """
 
 DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = range(5)
-MATCHES_SO_FAR, MATCHING_COUNT, NGRAM_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = range(5, 10)
+MATCHES_SO_FAR, EVIDENCE_MATCHING_TOKENS, EVIDENCE_MATCH_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = (
+    range(5, 10)
+)
 LEAST_LOGPROB, LEAST_MARGIN = range(10, 12)
 EVIDENCE_SPLICE_LENGTH, EVIDENCE_SPLICE_VOTES, EVIDENCE_SPLICE_OCCURRENCES = range(12, 15)
 """Their columns."""
@@ -200,8 +202,8 @@ def fill_evidence(
     out[EXPECTED] = expected
     out[LOGPROB : ENTROPY + 1] = confidence
     out[MATCHES_SO_FAR] = matching_tokens >= depth if match_length > 0 else np.nan
-    out[MATCHING_COUNT] = matching_tokens if match_length > 0 else np.nan
-    out[NGRAM_LENGTH] = match_length
+    out[EVIDENCE_MATCHING_TOKENS] = matching_tokens if match_length > 0 else np.nan
+    out[EVIDENCE_MATCH_LENGTH] = match_length
     out[NGRAM_EXPECTED] = ngram_expected
     out[SURVIVAL_SO_FAR] = survival
     out[LEAST_LOGPROB : LEAST_MARGIN + 1] = least
@@ -229,8 +231,10 @@ SPLICE_FEATURES = (
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
 the first token to copy, NaN in such traces."""
 SPLICE_LENGTH, SPLICE_VOTES, SPLICE_OCCURRENCES, SPLICE_AVAILABLE = range(4)
-SPLICE_DEPTH, SPLICE_REACHED, SPLICE_NGRAM_LENGTH, SPLICE_POSITION = range(4, 8)
-COPY_RIGHT, COPY_RIGHT_AFTER, COPY_COUNT = range(8, 11)
+SPLICE_NEURAL_TOKENS, SPLICE_NEURAL_SURVIVAL, SPLICE_CONTEXT_MATCH_LENGTH, SPLICE_POSITION = range(
+    4, 8
+)
+COPY_RIGHT, COPY_RIGHT_AFTER, COPY_RIGHT_AFTER_COUNT = range(8, 11)
 """Their columns."""
 
 
@@ -255,8 +259,8 @@ def fill_splice(
     out[SPLICE_VOTES] = votes
     out[SPLICE_OCCURRENCES] = occurrences
     out[SPLICE_AVAILABLE] = min(available, 32)
-    out[SPLICE_DEPTH] = tokens
-    out[SPLICE_REACHED] = survival
-    out[SPLICE_NGRAM_LENGTH] = match_length
+    out[SPLICE_NEURAL_TOKENS] = tokens
+    out[SPLICE_NEURAL_SURVIVAL] = survival
+    out[SPLICE_CONTEXT_MATCH_LENGTH] = match_length
     out[SPLICE_POSITION] = position
     fill_copy_values(tables, before, copied, keys, out[COPY_RIGHT:])

@@ -19,8 +19,8 @@ from adaspec.jit import compiled, inlined
 
 AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
 """The levels, in the order of the features, and how many there are."""
-NEURAL, NGRAM = 0, 1
-SOURCE = (NEURAL, NEURAL, NEURAL, NGRAM, NGRAM, NGRAM, NEURAL)
+OF_NEURAL, OF_NGRAM = 0, 1
+SOURCE = (OF_NEURAL, OF_NEURAL, OF_NEURAL, OF_NGRAM, OF_NGRAM, OF_NGRAM, OF_NEURAL)
 """The source whose acceptance each level describes."""
 BASE = -1
 PARENT = (BASE, AFTER_1, AFTER_2, BASE, FIRST, FIRST, AFTER_1)
@@ -146,7 +146,7 @@ def fill_copy_values(
         return
     level_keys(tables.salt[0], before, -1, -1, token, -1, keys)
     slot = find(tables, keys[FIRST])
-    out[0] = tables.means[slot] if slot >= 0 else tables.base[NGRAM]
+    out[0] = tables.means[slot] if slot >= 0 else tables.base[OF_NGRAM]
     slot = find(tables, keys[AFTER_LAST]) if keys[AFTER_LAST] != 0 else -1
     out[1] = tables.means[slot] if slot >= 0 else out[0]
     out[2] = tables.counts[slot] if slot >= 0 else 0.0

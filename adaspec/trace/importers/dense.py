@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from adaspec.documents import check_keys
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
+    ImportedTrace,
     Progress,
     Record,
-    Recording,
     lines_of,
     name_of,
     workload_of,
@@ -53,17 +53,17 @@ _PUBLIC_CAP = 20
 _PUBLIC = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
 
 
-def read_jsonl(files: list[Path], target: str | None, progress: Progress | None) -> Recording:
+def read_jsonl(files: list[Path], target: str | None, progress: Progress | None) -> ImportedTrace:
     """The recording in some files of plain JSON lines; all of it is held in memory."""
     numbers: Counter[str] = Counter()
     rows = []
     for file, where, record in lines_of(files, progress):
         check_keys(record, (*_TEXT, *_OPTIONAL), where, TraceError, optional=_OPTIONAL)
         rows.append((where, _request(record, workload_of(file), numbers, where)))
-    return Recording(manifest_for([each for _, each in rows], target, None), rows)
+    return ImportedTrace(manifest_for([each for _, each in rows], target, None), rows)
 
 
-def read_public(files: list[Path], target: str | None, progress: Progress | None) -> Recording:
+def read_public(files: list[Path], target: str | None, progress: Progress | None) -> ImportedTrace:
     """The recording in some files as the public recordings are."""
     manifest = Manifest(
         kind="dense",
@@ -73,7 +73,7 @@ def read_public(files: list[Path], target: str | None, progress: Progress | None
         engine="vllm",
     )
     notes: Counter[str] = Counter()
-    return Recording(manifest, _public_requests(files, progress, notes), notes)
+    return ImportedTrace(manifest, _public_requests(files, progress, notes), notes)
 
 
 def _public_requests(

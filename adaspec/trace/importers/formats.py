@@ -11,16 +11,16 @@ from typing import Any
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
 from adaspec.trace.importers import dense, texts, vllm_responses
-from adaspec.trace.importers.lines import Progress, Recording, find_files
+from adaspec.trace.importers.lines import ImportedTrace, Progress, find_files
 from adaspec.trace.reader import Paths, paths_of
 from adaspec.trace.schema import Request
 from adaspec.trace.soundness import check_order
 from adaspec.trace.writer import whole_trace
 
-FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], Recording]] = {
+FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], ImportedTrace]] = {
     "specdecode-bench": dense.read_public,
     "jsonl": dense.read_jsonl,
-    "vllm-responses": vllm_responses.read_recording,
+    "vllm-responses": vllm_responses.read_responses,
 }
 """What opens a recording of each format; its rows are read only when needed."""
 PATTERNS = {"specdecode-bench": ("combined_*.jsonl", "*.jsonl")}
@@ -32,7 +32,7 @@ UNPAIRED = "neural counts of another length than their output, and so not paired
 
 
 def import_trace(
-    kind: str,
+    format: str,
     sources: Paths,
     out: AnyPath,
     *,
@@ -43,7 +43,7 @@ def import_trace(
     force: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Turn a recording of format `kind` into a trace at `out`, whole or not at all.
+    """Turn recordings of a format into a trace at `out`, whole or not at all.
 
     `target` and `drafter` name the model served and its drafter, if the recording does not say;
     `vocabulary_size` is the number of its tokenizer's tokens. Texts need the `tokenizer` itself, by
@@ -51,19 +51,19 @@ def import_trace(
     Returns what was imported: `kind`, `target`, `drafter`, `requests`, `workloads` (the number of
     requests in each), and `notes` (what was left out, and how often). `inspect` says the rest.
     """
-    check_word(kind, [*FORMATS, TEXTS], "format", TraceError)
-    if (tokenizer is None) == (kind == TEXTS):
+    check_word(format, [*FORMATS, TEXTS], "format", TraceError)
+    if (tokenizer is None) == (format == TEXTS):
         raise TraceError(f"format '{TEXTS}' needs a tokenizer, and no other takes one")
-    files = find_files(paths_of(sources), *PATTERNS.get(kind, ("*.jsonl",)))
+    files = find_files(paths_of(sources), *PATTERNS.get(format, ("*.jsonl",)))
     if tokenizer is None:
-        recording = FORMATS[kind](files, target, progress)
+        recording = FORMATS[format](files, target, progress)
     else:
         found = texts.load_tokenizer(tokenizer)
         recording = texts.read_texts(files, target, progress, found, tokenizer)
     # Only the files' names, because a path may reveal the user.
     names = ", ".join(file.name for file in files[:8])
     more = f" and {len(files) - 8} more" if len(files) > 8 else ""
-    manifest = replace(recording.manifest, source=f"import {kind}: {names}{more}")
+    manifest = replace(recording.manifest, source=f"import {format}: {names}{more}")
     if drafter is not None:
         if manifest.kind == "dense" and manifest.neural_cap is None:
             raise TraceError(
@@ -91,7 +91,7 @@ def import_trace(
             )
     return {
         "trace": str(out),
-        "format": kind,
+        "format": format,
         "kind": manifest.kind,
         "target": manifest.target,
         "drafter": manifest.drafter,

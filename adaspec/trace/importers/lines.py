@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class ImportedTrace:
     """A recording of another program, as a manifest and rows."""
 
     manifest: Manifest

@@ -24,9 +24,9 @@ import numpy as np
 from adaspec.errors import TraceError
 from adaspec.trace.identity import model_name, vocabulary_hash
 from adaspec.trace.importers.lines import (
+    ImportedTrace,
     Progress,
     Record,
-    Recording,
     as_object,
     lines_of,
     name_of,
@@ -38,7 +38,7 @@ from adaspec.trace.schema import Request
 
 def read_texts(
     files: list[Path], target: str | None, progress: Progress | None, tokenizer: Any, name: str
-) -> Recording:
+) -> ImportedTrace:
     """The recording in some files of texts, by the tokenizer of that name."""
     manifest = Manifest(
         kind="dense",
@@ -47,7 +47,7 @@ def read_texts(
         vocabulary_hash=vocabulary_hash(tokenizer.get_vocab()),
     )
     notes: Counter[str] = Counter()
-    return Recording(manifest, _requests(files, progress, tokenizer, notes), notes)
+    return ImportedTrace(manifest, _requests(files, progress, tokenizer, notes), notes)
 
 
 def load_tokenizer(name: str) -> Any:

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.trace.importers.lines import (
+    ImportedTrace,
     Progress,
     Record,
-    Recording,
     as_object,
     lines_of,
     name_of,
@@ -40,7 +40,9 @@ Response = tuple[str, str, Record]
 """The workload of a response, its file and line, and the response itself."""
 
 
-def read_recording(files: list[Path], target: str | None, progress: Progress | None) -> Recording:
+def read_responses(
+    files: list[Path], target: str | None, progress: Progress | None
+) -> ImportedTrace:
     """The steps in some files of saved responses; all are held in memory."""
     responses = [
         (workload_of(file), where, _unwrapped(record))
@@ -61,7 +63,7 @@ def read_recording(files: list[Path], target: str | None, progress: Progress | N
         engine="vllm",
     )
     notes: Counter[str] = Counter()
-    return Recording(manifest, _steps(responses, notes), notes)
+    return ImportedTrace(manifest, _steps(responses, notes), notes)
 
 
 def _unwrapped(record: Record) -> Record:
