@@ -183,6 +183,6 @@ def _effect(rule: StaticRule, cap: int) -> StaticRule:
         min_match=min(rule.min_match, LONGEST_MATCH + 1),
         ngram_len=min(rule.ngram_len, cap),
         neural_len=neural_len,
-        splice_match=min(rule.splice_match, LONGEST_MATCH + 1),
+        splice_min_match=min(rule.splice_min_match, LONGEST_MATCH + 1),
         splice_len=min(rule.splice_len, cap - neural_len),
     )

@@ -61,7 +61,7 @@ _RECENT, _WATCHED = 15, 4
 """The last steps of a kind, whose median says what is usual, and with how many it does."""
 _HICCUP = 5.0
 """A step that takes so often the usual is no reason to change anything, and is ignored."""
-_STEPS_BEFORE_HOLD = 100
+_STEPS_BEFORE_HOLD = 40
 """Steps of the engine that speculate before it is held off anywhere."""
 _MEMORY = 64
 """A bucket's averages are over about so many steps, its spread over four times as many."""

@@ -91,11 +91,11 @@ class LearnedPolicy:
     @property
     def pauses_drafter(self) -> bool:
         """Whether the drafter is not run now, as its drafts are worth less than they take."""
-        return bool(self.planner.batch_state.drafter["pause"][0] > 0)
+        return bool(self.planner.batch_state.pause["left"][0] > 0)
 
-    def holds_drafter(self, load: int) -> bool:
-        """Where the drafter runs at such a load."""
-        return bool(stages.holds_drafter(self.address, load))
+    def holds_drafter(self, running: int) -> bool:
+        """Whether the drafter runs where so many requests do."""
+        return bool(stages.holds_drafter(self.address, running))
 
 
 def planner_for(policies: Sequence[LearnedPolicy], setup: Setup) -> Pinned:

@@ -16,17 +16,17 @@ NEVER = 1_000_000
 """A minimum match length that no match reaches."""
 
 
-ROW = (
+RULE_FIELDS = (
     "min_match",
     "ngram_len",
     "neural_len",
-    "splice_match",
+    "splice_min_match",
     "splice_len",
     "needs_matching_draft",
     "least_percent",
 )
 """The fields of a rule that compiled code takes, in their order."""
-NEURAL_LEN = ROW.index("neural_len")
+NEURAL_LEN = RULE_FIELDS.index("neural_len")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class StaticRule:
     """n-gram if the match is long, else neural with n-gram spliced on; every static setting is one.
 
     Where the match is at least `min_match` long, `ngram_len` tokens are copied; elsewhere
-    `neural_len` tokens are drafted, and where the match behind them is at least `splice_match`
+    `neural_len` tokens are drafted, and where the match behind them is at least `splice_min_match`
     long, `splice_len` copied tokens follow. With `needs_matching_draft`, copying also needs the
     first drafted neural token to be the candidate's. With `least_percent`, a row drafts on only
     while the last drafted token's probability is so many percent or more. `vllm_match` = (min, max)
@@ -45,7 +45,7 @@ class StaticRule:
     min_match: int = NEVER
     ngram_len: int = 0
     neural_len: int = 0
-    splice_match: int = NEVER
+    splice_min_match: int = NEVER
     splice_len: int = 0
     needs_matching_draft: bool = False
     least_percent: int = 0
@@ -77,9 +77,9 @@ class StaticRule:
             memory=self.memory,
         )
 
-    def row(self) -> NDArray[np.int64]:
-        """`ROW` for compiled code; which look-up it copies from is the caller's."""
-        return np.array([int(getattr(self, name)) for name in ROW], dtype=np.int64)
+    def packed(self) -> NDArray[np.int64]:
+        """`RULE_FIELDS` for compiled code; which look-up it copies from is the caller's."""
+        return np.array([int(getattr(self, name)) for name in RULE_FIELDS], dtype=np.int64)
 
 
 def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float32]:

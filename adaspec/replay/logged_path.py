@@ -70,7 +70,7 @@ def plans_of(log: Log, rule: StaticRule, cap: int, cost: CostModel) -> Plans:
     neural = np.where(copies, 0, most)
     behind = np.minimum(at + neural, len(at) - 1)
     # As in replays without drafted tokens: what is found behind the true ones stands for the rest.
-    splices = (neural > 0) & (neural < left) & (columns.match[behind] >= rule.splice_match)
+    splices = (neural > 0) & (neural < left) & (columns.match[behind] >= rule.splice_min_match)
     room = min(rule.splice_len, cap - most)
     spliced = np.where(splices, np.minimum(columns.available[behind], room), 0)
     beyond = np.minimum(np.minimum(spliced, columns.run[behind]), left - neural - 1)

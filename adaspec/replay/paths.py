@@ -60,7 +60,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
     In an async engine nobody knows which rows will draft, or how much. So every step runs all
     forwards, and every row verifies the longest draft.
     """
-    min_match, ngram_len, neural_len, splice_match, splice_len, needs_matching_draft, percent = rule
+    min_match, ngram_len, neural_len, splice_min_match, splice_len, needs_matching, percent = rule
     paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
@@ -78,7 +78,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
             i, left = offset[r] + p, length[r] - p
             copied = neural = spliced = accepted = forwards = 0
             takes_copy = ngram_len > 0 and match[i] >= min_match
-            if takes_copy and needs_matching_draft:
+            if takes_copy and needs_matching:
                 forwards = 1
                 takes_copy = matches_copy[i] == 1
             if takes_copy:
@@ -97,9 +97,9 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
                 if neural > 0 and room > 0:
                     whole = accepted == neural
                     if tokens_known and not whole:
-                        if splice_match_length[i, neural - 1] >= splice_match:
+                        if splice_match_length[i, neural - 1] >= splice_min_match:
                             spliced = min(room, splice_match_available[i, neural - 1])
-                    elif neural < left and match[i + neural] >= splice_match:
+                    elif neural < left and match[i + neural] >= splice_min_match:
                         spliced = min(room, available[i + neural])
                         if whole:
                             accepted += min(spliced, run[i + neural])
@@ -213,7 +213,7 @@ def walk_rule(recording: Recording, rule: StaticRule, cap: int, is_async: bool =
     """The path of one rule through every request of the recording."""
     columns = rule_columns(recording, rule)
     paths = _new_paths(columns)
-    count = _walk(columns, rule.row(), cap, paths, is_async)
+    count = _walk(columns, rule.packed(), cap, paths, is_async)
     return paths._replace(steps=paths.steps[:count].copy())
 
 
@@ -233,7 +233,7 @@ def rule_speeds(
     loads = np.array(concurrency, np.int64)
     for deciding in {rule.deciding for rule in rules}:
         same = [at for at, rule in enumerate(rules) if rule.deciding is deciding]
-        rows = np.stack([rules[at].row() for at in same])
+        rows = np.stack([rules[at].packed() for at in same])
         costs = cost.charged_to(deciding).constants()
         speeds[same] = _grid(columns, rows, cap, flat, starts, loads, costs, is_async)
     return speeds

@@ -111,7 +111,7 @@ def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape,
     wrong = known_wrong.nonzero()[0]
     match[wrong] = columns.splice_match_length[at[wrong], neural[wrong] - 1]
     available[wrong] = columns.splice_match_available[at[wrong], neural[wrong] - 1]
-    splices = (neural > 0) & ((neural < left) | known_wrong) & (match >= rule.splice_match)
+    splices = (neural > 0) & ((neural < left) | known_wrong) & (match >= rule.splice_min_match)
     spliced = np.where(splices, np.minimum(available, np.minimum(rule.splice_len, cap - neural)), 0)
     accepted = right + np.minimum(copied, np.where(copies, columns.run[at], 0))
     whole = splices & (right == neural)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, padded, target_s
 from adaspec.jit import compiled
-from adaspec.policy.planner.forwards import ONE_FORWARD, new_drafter
+from adaspec.policy.planner.forwards import ONE_FORWARD, new_number, new_pause
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -45,8 +45,12 @@ _STEP = np.dtype([("budget", "i8"), ("price", "f8"), ("offered", "i8"), ("rows",
 class BatchState(NamedTuple):
     """What is remembered of earlier steps, and decided for the next."""
 
-    forwards: Array
-    """(loads, 2) load and forwards; loads ascending."""
+    forwards_by_load: Array
+    """(loads, 2) load and the forwards there at first; loads ascending."""
+    number: Record
+    """How many forwards run: one `forwards.NUMBER`."""
+    pause: Record
+    """Whether the drafter is paused: one `forwards.PAUSE`."""
     step: Record
     """One record: the budget of this step, the price of a token in it, how many tokens the last
     report offered, and the mean number of rows of the reports, 0 before the first."""
@@ -54,18 +58,17 @@ class BatchState(NamedTuple):
     """The last report's survivals, descending; as many as were offered."""
     mean: Array
     """The running mean of those by rank."""
-    drafter: Record
-    """Whether the drafter pays: one record, a `forwards.DRAFTER`."""
 
 
 def new_batch_state(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> BatchState:
     """A batch state that has seen nothing yet."""
     return BatchState(
-        forwards=np.ascontiguousarray(forwards, np.float64),
+        forwards_by_load=np.ascontiguousarray(forwards, np.float64),
+        number=new_number(),
+        pause=new_pause(),
         step=np.zeros(1, _STEP),
         survival=np.zeros(slots * cap),
         mean=np.zeros(slots * cap),
-        drafter=new_drafter(),
     )
 
 

@@ -27,19 +27,19 @@ Ints = NDArray[np.int32]
 
 
 @compiled
-def wanted(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
-    """Fill in every row's best draft at the step's price, after `count` forwards of the drafter."""
+def wanted(address: int, forwards: int, neural_len: Ints, ngram_len: Ints) -> None:
+    """Fill in every row's best draft at the step's price, after so many forwards."""
     planner = planner_at(address)
     state, price, cap = planner.state, planner.batch_state.step[0].price, planner.run[0].cap
     for row in range(planner.run[0].rows):
-        neural_len[row], ngram_len[row], copied = _best_draft(planner, row, count, price)
-        for forwards, at in ((count - 1, FEWER), (count, RAN), (count + 1, MORE)):
-            value = _best_neural(state, row, forwards, price, cap)[1]
+        neural_len[row], ngram_len[row], copied = _best_draft(planner, row, forwards, price)
+        for number, at in ((forwards - 1, FEWER), (forwards, RAN), (forwards + 1, MORE)):
+            value = _best_neural(state, row, number, price, cap)[1]
             state.neural_gain[row, at] = max(value - copied, 0.0)
 
 
 @compiled
-def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> None:
+def extended(address: int, forwards: int, neural_len: Ints, ngram_len: Ints) -> None:
     """Let every draft go as far as its source does; rows that chose nothing draft what they can."""
     planner = planner_at(address)
     state, cap = planner.state, planner.run[0].cap
@@ -52,7 +52,7 @@ def extended(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> Non
                 copied += 1
             ngram_len[row] = copied
         else:
-            neural_len[row], ngram_len[row], _ = _best_draft(planner, row, count, 0.0)
+            neural_len[row], ngram_len[row], _ = _best_draft(planner, row, forwards, 0.0)
 
 
 @compiled
@@ -80,7 +80,7 @@ def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
 
 
 @compiled
-def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[int, int, float]:
+def _best_draft(planner: Planner, row: int, forwards: int, price: float) -> tuple[int, int, float]:
     """A row's best draft at a price per token: its neural and its copied tokens; and what the best
     one is worth that is only copied.
 
@@ -89,9 +89,9 @@ def _best_draft(planner: Planner, row: int, count: int, price: float) -> tuple[i
     """
     state, run = planner.state, planner.run[0]
     if run.reads_drafts > 0:
-        for k in range(1, min(count, LONGEST_NEURAL) + 1):
+        for k in range(1, min(forwards, LONGEST_NEURAL) + 1):
             weigh_splice(state, row, k, price)
-    length, value = _best_neural(state, row, count, price, run.cap)
+    length, value = _best_neural(state, row, forwards, price, run.cap)
     available = planner.rows.available[row]
     copied, copied_value = _best_ngram(state.ngram[row], available, price, run.cap)
     if value > copied_value:
@@ -112,11 +112,13 @@ def _best_ngram(survival: Array, available: int, price: float, cap: int) -> tupl
 
 
 @compiled
-def _best_neural(state: State, row: int, count: int, price: float, cap: int) -> tuple[int, float]:
+def _best_neural(
+    state: State, row: int, forwards: int, price: float, cap: int
+) -> tuple[int, float]:
     """The neural length that is worth most with its splice, and its value; 0 where none pays."""
     length, best, value = 0, 0.0, 0.0
     survival, splice_value = state.neural[row], state.splice_value[row]
-    for k in range(1, min(count, LONGEST_NEURAL) + 1):
+    for k in range(1, min(forwards, LONGEST_NEURAL) + 1):
         value += survival[k] - price
         with_splice = value + splice_value[k] if k < cap else value
         if with_splice > best:

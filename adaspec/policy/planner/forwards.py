@@ -31,19 +31,29 @@ Record = NDArray[Any]
 ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where nothing was settled in training: one forward at every load."""
 
-DRAFTER = np.dtype(
+NUMBER = np.dtype(
     [
-        *((name, "f8") for name in ("net", "tokens", "rows", "wait", "pause", "next_pause")),
-        *((name, "f8") for name in ("last", "next", "emitted", "weighed_rows")),
-        ("forwards", "i8"),
+        ("forwards", "i8"),  # that number; 0 before the first step
+        # Means per row since it changed:
+        ("last", "f8"),  # what the last forward brings beyond what it takes
+        ("one_more", "f8"),  # what one more would bring beyond that
+        ("emitted", "f8"),  # tokens
+        ("rows", "f8"),  # over how many rows
     ]
 )
-"""Means per row of a step that ran the drafter: the gain beyond what the forwards took, and tokens
-emitted; over how many rows, since it last began; for how many rows a trial still waits until most
-hold the drafter; for how many it is still paused, and for how many it is the next time. Then means
-since the number of forwards changed: what the last forward brings beyond what it takes, what one
-more would, and tokens emitted; over how many rows; and that number, 0 before the first step.
-"""
+"""By forward: how many forwards run, and whether one fewer or one more would be better."""
+PAUSE = np.dtype(
+    [
+        # Means per row of a step that ran the drafter:
+        ("net", "f8"),  # the gain beyond what the forwards took
+        ("emitted", "f8"),  # tokens
+        ("rows", "f8"),  # over how many rows, since it last began
+        ("wait", "f8"),  # for how many rows a trial still waits until most hold the drafter
+        ("left", "f8"),  # for how many rows it is still paused
+        ("next", "f8"),  # for how many it is the next time
+    ]
+)
+"""By worth: whether the drafter is paused."""
 FEWER, RAN, MORE, GAINS = 0, 1, 2, 3
 """Columns of what a draft is worth: by one forward fewer than ran, by those that ran, and by one
 more; and how many these are."""
@@ -69,11 +79,16 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 10_000.0, 80_000.0
 """In rows: a trial of the drafter takes a thousand or more."""
 
 
-def new_drafter() -> Record:
+def new_number() -> Record:
     """A record that has seen nothing yet."""
-    drafter = np.zeros(1, DRAFTER)
-    drafter["wait"], drafter["next_pause"] = _LONGEST_WAIT, _FIRST_PAUSE
-    return drafter
+    return np.zeros(1, NUMBER)
+
+
+def new_pause() -> Record:
+    """A record that has seen nothing yet."""
+    pause = np.zeros(1, PAUSE)
+    pause["wait"], pause["next"] = _LONGEST_WAIT, _FIRST_PAUSE
+    return pause
 
 
 def forwards_table(by_load: Mapping[int, int]) -> Array:
@@ -106,9 +121,9 @@ def most_forwards(table: Array, neural_cap: int) -> int:
 
 
 @compiled
-def forwards_to_run(table: Array, drafter: Record, running: int, neural_cap: int) -> int:
+def forwards_to_run(table: Array, number: Record, running: int, neural_cap: int) -> int:
     """How many forwards a step of so many rows runs."""
-    at_first, found = forwards_at(table, running), drafter[0].forwards
+    at_first, found = forwards_at(table, running), number[0].forwards
     if at_first == 0:
         return 0
     return int(min(found if found > 0 else at_first, most_forwards(table, neural_cap)))
@@ -116,7 +131,7 @@ def forwards_to_run(table: Array, drafter: Record, running: int, neural_cap: int
 
 @compiled
 def weigh_forwards(
-    drafter: Record,
+    number: Record,
     forwards: int,
     most: int,
     last: float,
@@ -126,45 +141,45 @@ def weigh_forwards(
 ) -> None:
     """Take in a step of so many forwards: what the last one brought beyond what it took, what one
     more would have, and tokens emitted, all per row."""
-    about, weight = drafter[0], min(rows, _MOST_ROWS_OF_STEP)
+    about, weight = number[0], min(rows, _MOST_ROWS_OF_STEP)
     about.forwards = forwards
-    about.weighed_rows = min(about.weighed_rows + weight, _WEIGHED_ROWS)
-    share = min(weight / about.weighed_rows, 1.0)
+    about.rows = min(about.rows + weight, _WEIGHED_ROWS)
+    share = min(weight / about.rows, 1.0)
     about.last += share * (last - about.last)
-    about.next += share * (one_more - about.next)
+    about.one_more += share * (one_more - about.one_more)
     about.emitted += share * (emitted - about.emitted)
-    if about.weighed_rows < _WEIGHED_ROWS:
+    if about.rows < _WEIGHED_ROWS:
         return
     least = _LEAST_SHARE * about.emitted
     if about.last < -least and forwards > 1:
-        about.forwards, about.weighed_rows = forwards - 1, 0.0
-    elif about.next > least and forwards < most:
-        about.forwards, about.weighed_rows = forwards + 1, 0.0
+        about.forwards, about.rows = forwards - 1, 0.0
+    elif about.one_more > least and forwards < most:
+        about.forwards, about.rows = forwards + 1, 0.0
 
 
 @compiled
 def note_gain(
-    drafter: Record, gain: float, cost: float, tokens: float, rows: int, held: int
+    pause: Record, gain: float, cost: float, emitted: float, rows: int, held: int
 ) -> None:
     """Take in a step that ran the drafter, for `held` of its rows: the means of all of them."""
-    about, weight = drafter[0], min(rows, _MOST_ROWS_OF_STEP)
+    about, weight = pause[0], min(rows, _MOST_ROWS_OF_STEP)
     if held < _ENOUGH_HOLD_IT * rows and about.wait > 0:
         about.wait -= weight
         return
     about.rows = min(about.rows + weight, _AVERAGED_ROWS)
     share = min(weight / about.rows, 1.0)
     about.net += share * (gain - cost - about.net)
-    about.tokens += share * (tokens - about.tokens)
+    about.emitted += share * (emitted - about.emitted)
     if about.rows < _LEAST_ROWS:
         return
-    if about.net < -_MARGIN * about.tokens:
-        about.pause, about.rows, about.wait = about.next_pause, 0.0, _LONGEST_WAIT
-        about.next_pause = min(2.0 * about.next_pause, _LONGEST_PAUSE)
+    if about.net < -_MARGIN * about.emitted:
+        about.left, about.rows, about.wait = about.next, 0.0, _LONGEST_WAIT
+        about.next = min(2.0 * about.next, _LONGEST_PAUSE)
     elif about.net > 0:
-        about.next_pause = _FIRST_PAUSE
+        about.next = _FIRST_PAUSE
 
 
 @compiled
-def count_pause(drafter: Record, rows: int) -> None:
+def count_pause(pause: Record, rows: int) -> None:
     """Take in a step of so many rows that ran without the drafter."""
-    drafter[0].pause = max(drafter[0].pause - min(rows, _MOST_ROWS_OF_STEP), 0.0)
+    pause[0].left = max(pause[0].left - min(rows, _MOST_ROWS_OF_STEP), 0.0)

@@ -67,13 +67,13 @@ Floats = NDArray[np.float32]
 
 
 @compiled
-def holds_drafter(address: int, load: int) -> bool:
+def holds_drafter(address: int, running: int) -> bool:
     """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
     planner = planner_at(address)
     batch_state = planner.batch_state
-    if planner.run[0].neural_cap == 0 or batch_state.drafter[0].pause > 0:
+    if planner.run[0].neural_cap == 0 or batch_state.pause[0].left > 0:
         return False
-    return forwards_at(batch_state.forwards, load) > 0
+    return forwards_at(batch_state.forwards_by_load, running) > 0
 
 
 @compiled
@@ -91,7 +91,8 @@ def plan(address: int) -> int:
     expect(address)
     if not rows.holds_neural.any():
         return 0
-    return forwards_to_run(batch_state.forwards, batch_state.drafter, running, run.neural_cap)
+    table, number = batch_state.forwards_by_load, batch_state.number
+    return forwards_to_run(table, number, running, run.neural_cap)
 
 
 @compiled
@@ -113,15 +114,15 @@ def revise(
 
 
 @compiled
-def choose(address: int, count: int, neural_len: Ints, ngram_len: Ints) -> bool:
-    """Choose lengths after `count` forwards; whether `splice` is still to be called.
+def choose(address: int, forwards: int, neural_len: Ints, ngram_len: Ints) -> bool:
+    """Choose lengths after so many forwards; whether `splice` is still to be called.
 
     Where drafts are not read, the match behind neural tokens may be looked at only once it is
     settled how many of them are verified.
     """
     planner = planner_at(address)
-    wanted(address, count, neural_len, ngram_len)
-    extended(address, count, neural_len, ngram_len)
+    wanted(address, forwards, neural_len, ngram_len)
+    extended(address, forwards, neural_len, ngram_len)
     offer(address, neural_len, ngram_len)
     _verify_likeliest(planner, neural_len, ngram_len)
     if not planner.run[0].reads_drafts and neural_len.any():
@@ -213,21 +214,21 @@ def learn(
     for source in range(3):
         update_record(state, source, expected[source], taken[source], drafts[source])
     surprise = (taken - expected)[NEURAL] + (taken - expected)[SPLICE]
-    _learn_gain(planner, emitted_tokens, surprise, forwards)
+    _learn_drafter(planner, emitted_tokens, surprise, forwards)
     count_step(state, emitted_tokens.sum(), seconds)
 
 
 @compiled
-def _learn_gain(planner: Planner, emitted_tokens: Ints, surprise: float, forwards: int) -> None:
+def _learn_drafter(planner: Planner, emitted_tokens: Ints, surprise: float, forwards: int) -> None:
     """Update whether the drafter pays, and how many forwards do.
 
     `surprise` is how much more was accepted of its drafts than expected: a head may be better than
     those that the policy was trained with.
     """
     rows, costs, batch_state = rows_of(planner), planner.costs, planner.batch_state
-    running, context, drafter = rows.slots.shape[0], context_of(rows), batch_state.drafter
-    if drafter[0].pause > 0:
-        count_pause(drafter, running)
+    running, context, pause = rows.slots.shape[0], context_of(rows), batch_state.pause
+    if pause[0].left > 0:
+        count_pause(pause, running)
         return
     emitting, held, gain = 0, 0, np.zeros(GAINS)
     for row in range(running):
@@ -240,12 +241,13 @@ def _learn_gain(planner: Planner, emitted_tokens: Ints, surprise: float, forward
         return
     rate = rate_of(planner.state, costs, running, context)
     one_forward = rate * forward_s(costs, running, context) / emitting
-    gain, tokens = gain / emitting, emitted_tokens.sum() / emitting
-    table, neural_cap = batch_state.forwards, planner.run[0].neural_cap
+    gain, emitted = gain / emitting, emitted_tokens.sum() / emitting
+    table, number = batch_state.forwards_by_load, batch_state.number
+    neural_cap = planner.run[0].neural_cap
     # A step that was prepared before the number changed says nothing of the new one.
-    if forwards == forwards_to_run(table, drafter, running, neural_cap):
+    if forwards == forwards_to_run(table, number, running, neural_cap):
         most, last = most_forwards(table, neural_cap), gain[RAN] - gain[FEWER] - one_forward
         one_more = gain[MORE] - gain[RAN] - one_forward
-        weigh_forwards(drafter, forwards, most, last, one_more, tokens, emitting)
+        weigh_forwards(number, forwards, most, last, one_more, emitted, emitting)
     worth = gain[RAN] + surprise / emitting
-    note_gain(drafter, worth, forwards * one_forward, tokens, emitting, held)
+    note_gain(pause, worth, forwards * one_forward, emitted, emitting, held)

@@ -76,7 +76,7 @@ class Host:
         self._rate, *factors = _settings(self._policy.address, running, context)
         if step.holds_neural.any():
             step.forwards = forwards_to_run(
-                batch_state.forwards, batch_state.drafter, running, self._neural_cap
+                batch_state.forwards_by_load, batch_state.number, running, self._neural_cap
             )
         step.price, step.factors = float(batch_state.step["price"][0]), np.array(factors)
         return step

@@ -71,7 +71,7 @@ class RuleCurves:
             unlikely = confidence[:, LOGPROB] < log(rule.least_percent / 100)
             ends |= drafts & unlikely
             self._neural[:, depth + 1 :].masked_fill_(unlikely[:, None], 0.0)
-        spliced = ends & (expected.splice_match_length[:, depth - 1] >= rule.splice_match)
+        spliced = ends & (expected.splice_match_length[:, depth - 1] >= rule.splice_min_match)
         _certain(self._splice[:, depth], spliced, rule.splice_len)
         column = torch.arange(self._splice.shape[2], device=token.device)
         beyond = column > expected.splice_match_available[:, depth - 1, None]

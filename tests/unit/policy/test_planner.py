@@ -35,7 +35,8 @@ from adaspec.policy.planner.forwards import (
     forwards_table,
     forwards_to_run,
     most_forwards,
-    new_drafter,
+    new_number,
+    new_pause,
     note_gain,
     weigh_forwards,
 )
@@ -237,15 +238,15 @@ def test_a_source_that_rests_for_days_is_taken_at_its_word_again(state: State) -
 ROWS, TOKENS, COST = 8, 2.0, 0.25
 
 
-def run(drafter, gain, steps):
+def run(pause, gain, steps):
     """Take in steps in which a row gains so much; how many of them ran the drafter."""
     ran = 0
     for _ in range(steps):
-        if drafter["pause"][0] > 0:
-            count_pause(drafter, ROWS)
+        if pause["left"][0] > 0:
+            count_pause(pause, ROWS)
             continue
         ran += 1
-        note_gain(drafter, gain, COST, TOKENS, ROWS, ROWS)
+        note_gain(pause, gain, COST, TOKENS, ROWS, ROWS)
     return ran
 
 
@@ -266,19 +267,19 @@ def test_forwards_between_two_loads_of_the_table_are_interpolated():
     ids=["one more", "one fewer", "one at least", "not too many", "not beyond the cap"],
 )
 def test_as_many_forwards_run_as_bring_more_than_they_take(worth, at_first, settled):
-    drafter, table = new_drafter(), forwards_table({1: at_first, 64: 0})
+    number, table = new_number(), forwards_table({1: at_first, 64: 0})
     rng, ran, worth = np.random.default_rng(0), [], np.array([*worth, *9 * [0.0]])
 
     def run_steps(count):
         for _ in range(count):
-            ran.append(forwards_to_run(table, drafter, 1, 8))
+            ran.append(forwards_to_run(table, number, 1, 8))
             emitted = rng.choice([1.0, 9.0])  # where much is copied, a forward brings nothing
             nets = worth[ran[-1] - 1 : ran[-1] + 1] * (1.8 if emitted == 1 else 0.2) - 0.1
-            weigh_forwards(drafter, ran[-1], most_forwards(table, 8), *nets, emitted, 1)
+            weigh_forwards(number, ran[-1], most_forwards(table, 8), *nets, emitted, 1)
 
     run_steps(900)
     assert np.mean(np.array(ran[400:]) == settled) > 0.8
-    assert forwards_to_run(table, drafter, 64, 8) == 0  # where the drafter does not pay at all
+    assert forwards_to_run(table, number, 64, 8) == 0  # where the drafter does not pay at all
     worth[:2] = 1.0
     run_steps(400)
     assert ran[-1] >= 2
@@ -286,38 +287,38 @@ def test_as_many_forwards_run_as_bring_more_than_they_take(worth, at_first, sett
 
 def test_a_drafter_that_pays_is_never_paused_nor_is_one_in_doubt():
     for gain in (2 * COST, COST, COST - 0.03 * TOKENS):
-        drafter = new_drafter()
-        assert run(drafter, gain, 5000) == 5000
+        pause = new_pause()
+        assert run(pause, gain, 5000) == 5000
 
 
 def test_a_drafter_that_never_pays_is_hardly_ever_run():
-    drafter = new_drafter()
-    early, later = run(drafter, 0.0, 4000), run(drafter, 0.0, 40_000)
+    pause = new_pause()
+    early, later = run(pause, 0.0, 4000), run(pause, 0.0, 40_000)
     assert early / 4000 < 0.15
     assert 0 < later / 40_000 < 0.02
 
 
 def test_a_drafter_that_pays_again_runs_on_after_the_next_trial_and_pauses_are_short_again():
-    drafter = new_drafter()
-    first = drafter["next_pause"][0]
-    run(drafter, 0.0, 30_000)
-    assert drafter["next_pause"][0] > first
-    run(drafter, 2 * COST, 12_000)
-    assert drafter["next_pause"][0] == first
-    assert run(drafter, 2 * COST, 1000) == 1000
+    pause = new_pause()
+    first = pause["next"][0]
+    run(pause, 0.0, 30_000)
+    assert pause["next"][0] > first
+    run(pause, 2 * COST, 12_000)
+    assert pause["next"][0] == first
+    assert run(pause, 2 * COST, 1000) == 1000
 
 
 def test_a_few_bad_steps_pause_nothing():
-    drafter = new_drafter()
+    pause = new_pause()
     rng = np.random.default_rng(0)
     for gain in rng.choice([0.0, 4 * COST], 5000):  # twice what it takes on average
-        note_gain(drafter, gain, COST, TOKENS, 1, 1)
-    assert drafter["pause"][0] == 0
+        note_gain(pause, gain, COST, TOKENS, 1, 1)
+    assert pause["left"][0] == 0
 
 
 def test_a_drafter_that_few_hold_is_judged_once_they_stay_few():
-    drafter, steps = new_drafter(), 0
-    while drafter["pause"][0] == 0:
-        note_gain(drafter, 0.1 * COST, COST, TOKENS, ROWS, 1)
+    pause, steps = new_pause(), 0
+    while pause["left"][0] == 0:
+        note_gain(pause, 0.1 * COST, COST, TOKENS, ROWS, 1)
         steps += 1
     assert 500 < steps < 2000  # most of them while more might have taken it

@@ -128,7 +128,7 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
     copied = []
     if neural > 0 and rule.splice_len > 0:
         behind = splice_match(request, position, neural)
-        if behind.length >= rule.splice_match:
+        if behind.length >= rule.splice_min_match:
             copied = behind.copy[: min(rule.splice_len, cap - neural)]
     return Step(neural, len(copied), verified(request, position, neural, copied), neural)
 
