@@ -39,14 +39,7 @@ MAX_CONSTANT_S = 100.0
 """The limit of times, above that of any real step; a larger number is in another unit."""
 MAX_TOKENS = 10_000_000
 
-_TIMES = (
-    "context_s",
-    "forward_s",
-    "forward_per_row_s",
-    "forward_context_s",
-    "outside_graphs_s",
-    "draft_prompt_s",
-)
+_TIMES = tuple(each.name for each in dataclasses.fields(CostModel) if each.name.endswith("_s"))
 _HOST = tuple(each.name for each in dataclasses.fields(HostTimes))
 _ENGINES = {"sync": "sync", "async": "async_"}
 """The host's times by their keys in documents, and their fields."""

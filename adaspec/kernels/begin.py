@@ -33,7 +33,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import joined_match, token_at
-from adaspec.kernels.tables import LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
+from adaspec.kernels.tables import LEVELS, LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import state
 from adaspec.predict import features, model
@@ -121,7 +121,7 @@ def begin(
     after = tl.sum(tl.where(lanes == 1, candidate, 0), 0)
     mean, count, depth = values_of(tables, last, second, third, first, after)
     at = tl.arange(0, FEATURE_LANES)
-    of_tables = (at >= TABLES_AT) & (at < FEATURES)
+    of_tables = (at >= TABLES_AT) & (at < TABLES_AT + VALUES_PER_LEVEL * LEVELS)
     place = tl.where(of_tables, at - TABLES_AT, 0)
     level, value = place // VALUES_PER_LEVEL, place % VALUES_PER_LEVEL
     x = tl.where(value == MEAN, tl.gather(mean, level, 0), tl.gather(depth, level, 0))
