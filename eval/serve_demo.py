@@ -39,8 +39,8 @@ from rich.table import Table
 from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals, flags
 
 from adaspec.evaluate.page import page
-from adaspec.evaluate.table import Section
-from adaspec.evaluate.table import Table as TextTable
+from adaspec.evaluate.plain_table import Section
+from adaspec.evaluate.plain_table import Table as TextTable
 from adaspec.trace.importers.texts import load_tokenizer
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep

@@ -8,7 +8,7 @@ import click
 
 from adaspec.cli.options import json_option, numbers_option, whole_option
 from adaspec.cli.output import ProgressBar, print_json, results
-from adaspec.evaluate.table import Table
+from adaspec.evaluate.plain_table import Table
 from adaspec.profile import decide as deciding
 
 _TIMES_US = {

@@ -11,7 +11,7 @@ from adaspec.cli.options import json_option
 from adaspec.cli.output import ProgressBar, cost_rows, print_json, results, say
 from adaspec.errors import shown
 from adaspec.evaluate.inspection import inspect
-from adaspec.evaluate.table import NULL, Table, decimal, percent
+from adaspec.evaluate.plain_table import NULL, Table, decimal, percent
 
 
 @click.command()

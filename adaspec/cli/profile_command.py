@@ -20,7 +20,7 @@ from adaspec.cli.options import (
 )
 from adaspec.cli.output import ProgressBar, cost_rows, print_json, remark, results, say
 from adaspec.errors import CostError
-from adaspec.evaluate.table import Table
+from adaspec.evaluate.plain_table import Table
 from adaspec.files import check_writable
 
 if TYPE_CHECKING:

@@ -131,9 +131,9 @@ class Costs(NamedTuple):
     overhead_s: float
     decide_s: float
     decide_per_row_s: float
-    read_s: float
+    read_and_revise_s: float
     """Reading a forward and deciding again, per forward."""
-    read_per_row_s: float
+    read_and_revise_per_row_s: float
     mean_token_s: float
     """Seconds of one more token, on average over the table inside the graphs."""
     captured_sizes: Array
@@ -214,8 +214,8 @@ class CostModel:
             overhead_s=float(host.overhead_s),
             decide_s=float(host.decide_s),
             decide_per_row_s=float(host.decide_per_row_s),
-            read_s=float(host.read_draft_s + host.revise_s),
-            read_per_row_s=float(host.revise_per_row_s),
+            read_and_revise_s=float(host.read_draft_s + host.revise_s),
+            read_and_revise_per_row_s=float(host.revise_per_row_s),
             mean_token_s=float(table_s[last] - table_s[1]) / (last - 1),
             captured_sizes=np.array(
                 [size for size in self.tokens if size <= self.largest_graph], np.float64
@@ -318,7 +318,7 @@ def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
     running_s = (
         costs.forward_s + costs.forward_per_row_s * rows + costs.forward_context_s * context_tokens
     )
-    return running_s + costs.read_s + costs.read_per_row_s * rows
+    return running_s + costs.read_and_revise_s + costs.read_and_revise_per_row_s * rows
 
 
 @inlined
@@ -351,7 +351,7 @@ def plan_s(costs: Costs, rows: int) -> float:
 def deciding_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends on deciding, before and between forwards."""
     forwards = paid_forwards(shape.forwards, shape.holds_neural)
-    each = costs.read_s + costs.read_per_row_s * shape.rows
+    each = costs.read_and_revise_s + costs.read_and_revise_per_row_s * shape.rows
     return plan_s(costs, shape.rows) + forwards * each
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
-from adaspec.evaluate.table import Section, Table
+from adaspec.evaluate.plain_table import Section, Table
 
 
 def page(

@@ -14,7 +14,7 @@ from adaspec.documents import json_types, read_json
 from adaspec.errors import EvaluationError
 from adaspec.evaluate import tables
 from adaspec.evaluate.options import ALL
-from adaspec.evaluate.table import Section, Table
+from adaspec.evaluate.plain_table import Section, Table
 from adaspec.files import AnyPath, Kind, check_folder, new_folder
 
 REPORT, PAGE = "report.json", "report.html"

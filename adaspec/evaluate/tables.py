@@ -9,7 +9,7 @@ from typing import Any
 from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.options import ALL, MIN_GAP, REPORT_SCHEMA
-from adaspec.evaluate.table import NULL, Table, decimal, lift, percent, times
+from adaspec.evaluate.plain_table import NULL, Table, decimal, lift, percent, times
 
 OPPONENT = "static:best"
 MIX = "all workloads, mixed"

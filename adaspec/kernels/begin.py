@@ -19,7 +19,6 @@ from adaspec.kernels.layout import (
     EXPECTED_AT,
     FACTS,
     FEATURE_LANES,
-    FEATURES,
     HEAD_LANES,
     LEAST_AT,
     LONGEST_SPLICE,

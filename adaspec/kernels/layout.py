@@ -77,7 +77,7 @@ PLACE_MASK = tl.constexpr((1 << PLACE_BITS.value) - 1)
 """A place in a text; how many tokens are repeated before it lies above these bits."""
 
 
-class Rows(NamedTuple):
+class RowBuffers(NamedTuple):
     """What kernels leave for each other of the rows of a step, allocated once."""
 
     facts: Tensor
@@ -93,7 +93,7 @@ class Rows(NamedTuple):
     """(rows, LONGEST_NEURAL) int32: the drafted tokens."""
 
     @classmethod
-    def allocate(cls, rows: int, splits: int, device: torch.device) -> Rows:
+    def allocate(cls, rows: int, splits: int, device: torch.device) -> RowBuffers:
         """Room for so many rows."""
 
         def new(dtype: torch.dtype, *columns: int) -> Tensor:

@@ -37,7 +37,7 @@ from adaspec.kernels.layout import (
     SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
-    Rows,
+    RowBuffers,
 )
 from adaspec.kernels.network import NetworkBuffers
 from adaspec.kernels.tables import TableBuffers
@@ -105,7 +105,7 @@ class FusedPredictor:
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
         self._splits = splits
-        self.rows = Rows.allocate(slots, splits, device)
+        self.rows = RowBuffers.allocate(slots, splits, device)
         """What is known of the rows, and expected of their drafts."""
         self._views: dict[int, tuple[_OfStep, Proposal]] = {}
         """By number of rows: making them takes longer than a launch."""

@@ -79,5 +79,5 @@ class CrossfitRule:
         own = [walked[rule] for rule in self.rule_of_request.tolist()]
         parts = [each.steps[each.start[r] : each.start[r + 1]] for r, each in enumerate(own)]
         start = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
-        least = np.array([each.least[r] for r, each in enumerate(own)], np.int64)
-        return Paths(start, np.concatenate(parts), least)
+        paid = np.array([each.paid_drafts[r] for r, each in enumerate(own)], np.int64)
+        return Paths(start, np.concatenate(parts), paid)

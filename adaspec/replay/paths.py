@@ -48,9 +48,9 @@ class Paths(NamedTuple):
 
     start: Longs
     steps: Steps
-    least: Longs
-    """Drafted tokens that a request pays for in each of its steps, be they fewer: 0, but in an
-    async engine the rule's longest draft."""
+    paid_drafts: Longs
+    """Drafted tokens that each step of a request is charged for at least: in an async engine the
+    rule's longest draft, else 0."""
 
 
 @compiled
@@ -61,7 +61,7 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
     forwards, and every row verifies the longest draft.
     """
     min_match, ngram_len, neural_len, splice_min_match, splice_len, needs_matching, percent = rule
-    paths.least[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
+    paths.paid_drafts[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run = columns.match, columns.available, columns.run
@@ -127,9 +127,9 @@ def run_paths(
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, deciding, context, least = totals.time_s, 0.0, context_tokens(loop), 0
+    time, deciding, context, paid = totals.time_s, 0.0, context_tokens(loop), 0
     for row in range(concurrency):
-        least += paths.least[request[row]]
+        paid += paths.paid_drafts[request[row]]
     count = tokens = all_accepted = all_drafted = neural_steps = 0
     # Handing the loop over takes as long as a step does: only where there are prompts to read.
     waiting = loop.state[0].prompt_tokens
@@ -144,7 +144,7 @@ def run_paths(
             emitted += step.emitted
             step_of[row] += 1
             ended |= step_of[row] == end[row]
-        idle = max(least - drafted, 0)
+        idle = max(paid - drafted, 0)
         shape = decoding_shape(concurrency, context, drafted, forwards, holds, idle)
         if waiting > 0:
             time += step_seconds(loop, costs, shape)
@@ -161,7 +161,7 @@ def run_paths(
             for row in range(concurrency):
                 if step_of[row] == end[row]:
                     context -= prompt[request[row]] + length[request[row]]
-                    least -= paths.least[request[row]]
+                    paid -= paths.paid_drafts[request[row]]
             totals.time_s, following = time, loop.state[0].following
             replace_ended(loop, step_of == end)
             if not goes_on(loop):
@@ -170,7 +170,7 @@ def run_paths(
                 if entry[row] >= following:
                     step_of[row], end[row] = first[request[row]], first[request[row] + 1]
                     context += prompt[request[row]] + 1
-                    least += paths.least[request[row]]
+                    paid += paths.paid_drafts[request[row]]
             time, waiting = totals.time_s, loop.state[0].prompt_tokens
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted

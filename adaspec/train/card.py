@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adaspec.evaluate.options import NONE, Options
+from adaspec.evaluate.plain_table import Table
 from adaspec.evaluate.selection import Selection
-from adaspec.evaluate.table import Table
 from adaspec.evaluate.tables import (
     OPPONENT,
     Report,

@@ -14,7 +14,7 @@ from adaspec.predict.model import FEATURE_NAMES, HEADS
 from adaspec.predict.survival import Curves
 from adaspec.train.network import Fitting
 from adaspec.train.outcomes import MIN_EXAMPLES, Outcomes, Recorded, expected_log, fit_curves
-from adaspec.train.rows import Array, Floats, Ints, Rows
+from adaspec.train.rows import Array, FeatureRows, Floats, Ints
 
 Boosters = dict[str, lightgbm.Booster]
 """The trees of one group, by head."""
@@ -137,7 +137,7 @@ class HeadMaker:
 
 
 def fit_before(
-    recorded: Recorded, rows: Rows, make: HeadMaker
+    recorded: Recorded, rows: FeatureRows, make: HeadMaker
 ) -> tuple[Boosters, dict[str, Curves]]:
     """The heads that predict before drafting, and the survival curves of both sources."""
     columns, request = recorded.recording.columns, recorded.request[rows.at]
@@ -158,7 +158,7 @@ def fit_before(
 
 
 def fit_splice(
-    recorded: Recorded, rows: Rows, make: HeadMaker
+    recorded: Recorded, rows: FeatureRows, make: HeadMaker
 ) -> tuple[Boosters, dict[str, Curves]]:
     """The heads that judge a match behind neural tokens, fitted where those were accepted."""
     reached, copied = recorded.copied_behind(rows.at, rows.depth)
@@ -168,7 +168,7 @@ def fit_splice(
 
 
 def fit_evidence(
-    recorded: Recorded, rows: Rows, make: HeadMaker
+    recorded: Recorded, rows: FeatureRows, make: HeadMaker
 ) -> tuple[Boosters, dict[str, Curves]]:
     """The heads that read drafted tokens; they have no curves."""
     columns = recorded.recording.columns

@@ -23,7 +23,7 @@ SURVEYED_TOGETHER = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class FeatureRows:
     """Rows of features, each with the flat position that it is about."""
 
     at: Longs
@@ -31,12 +31,12 @@ class Rows:
     """Neural tokens drafted there, that a splice lies behind or of which the last is looked at."""
     x: Floats
 
-    def chosen(self, rows: NDArray[np.bool_] | Longs) -> Rows:
+    def chosen(self, rows: NDArray[np.bool_] | Longs) -> FeatureRows:
         """Some of the rows."""
-        return Rows(*(getattr(self, each.name)[rows] for each in fields(self)))
+        return FeatureRows(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
-Table = dict[str, Rows]
+Table = dict[str, FeatureRows]
 """Rows by the group of heads that reads them."""
 
 
@@ -48,20 +48,26 @@ def survey(recording: Recording, policy: LearnedPolicy, members: Members, drafts
     requests = np.flatnonzero(members).astype(np.int32)
     surveyed = learned.survey(recording, policy, requests, SURVEYED_TOGETHER, drafts)
     if not drafts:
-        return {"before": Rows(surveyed.at, np.zeros(len(surveyed.at), np.int32), surveyed.before)}
-    table = {"splice": Rows(surveyed.splice_at, surveyed.splice_depth, surveyed.splice)}
+        return {
+            "before": FeatureRows(
+                surveyed.at, np.zeros(len(surveyed.at), np.int32), surveyed.before
+            )
+        }
+    table = {"splice": FeatureRows(surveyed.splice_at, surveyed.splice_depth, surveyed.splice)}
     if policy.model.reads_evidence:
-        table["evidence"] = Rows(surveyed.drafted_at, surveyed.drafted_depth, surveyed.drafted)
+        table["evidence"] = FeatureRows(
+            surveyed.drafted_at, surveyed.drafted_depth, surveyed.drafted
+        )
     return table
 
 
 def pooled(tables: Sequence[Table]) -> Table:
     """All rows of the tables, which have the same groups, as one table."""
     return {
-        group: Rows(
+        group: FeatureRows(
             *(
                 np.concatenate([getattr(table[group], each.name) for table in tables])
-                for each in fields(Rows)
+                for each in fields(FeatureRows)
             )
         )
         for group in tables[0]
@@ -73,7 +79,7 @@ def of_members(table: Table, members: Members, request: Ints) -> Table:
     return {group: rows.chosen(members[request[rows.at]]) for group, rows in table.items()}
 
 
-def thinned(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+def thinned(rows: FeatureRows, most: int, rng: np.random.Generator) -> FeatureRows:
     """At most so many of the rows, drawn at random, in order."""
     if len(rows.at) <= most:
         return rows

@@ -33,7 +33,7 @@ from adaspec.train import rows
 from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
 from adaspec.train.network import distilled, one_torch_thread
 from adaspec.train.outcomes import Recorded
-from adaspec.train.rows import Members, Rows, Table
+from adaspec.train.rows import FeatureRows, Members, Table
 from adaspec.train.token_tables import TableMaker
 
 FOLDS = 3
@@ -177,7 +177,7 @@ class Trainer:
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(group: str, seen: Rows) -> tuple[Boosters, Mapping[str, Curves], Network]:
+        def fit(group: str, seen: FeatureRows) -> tuple[Boosters, Mapping[str, Curves], Network]:
             rng = np.random.default_rng([settings.seed, 0x7815])
             seen = rows.thinned(seen, settings.max_rows, rng)
             trees, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.guarding import Guarded
+from adaspec.vllm.timed_steps import GuardReport
 
 if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
     from adaspec.vllm.session.report import Outcome, StepReport
@@ -260,7 +260,7 @@ class Observer:
     def switched(self, mode: str) -> None:
         """Called when another mode begins with the next step."""
 
-    def guarded(self, guarded: Guarded) -> None:
+    def guarded(self, guarded: GuardReport) -> None:
         """Called with the guard's state for the next step, where there is a guard."""
 
     def recalibrated(self, acceptance_ratios: list[float]) -> None:

@@ -29,8 +29,8 @@ from adaspec.vllm.events import (
     decisions_of,
     source_of,
 )
-from adaspec.vllm.guarding import Guarded
 from adaspec.vllm.options import MODES
+from adaspec.vllm.timed_steps import GuardReport
 
 PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
@@ -299,7 +299,7 @@ class MetricsObserver(Observer):
             self.counters.put(f"mode/{each}", float(each == mode))
         self.counters.put("guard_holding", 0.0)
 
-    def guarded(self, guarded: Guarded) -> None:
+    def guarded(self, guarded: GuardReport) -> None:
         """Count a step by the guard's state, and note what the guard knows."""
         counters = self.counters
         counters.add(f"guard_steps/{guarded.state}")

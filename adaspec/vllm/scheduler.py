@@ -15,9 +15,9 @@ from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm.compatibility import check_scheduler
 from adaspec.vllm.events import Fault
-from adaspec.vllm.guarding import GUARD_ATTRIBUTE, LAGS, Guarded, TimedSteps, state_of
 from adaspec.vllm.mode_file import MODE_ATTRIBUTE, ModeFile, Told
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
+from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
 
 PATH = "adaspec.vllm.scheduler.scheduler"
 LENGTH = "adaspec_length"
@@ -107,7 +107,7 @@ class _Following:
 def follow(session: Any, scheduled: Any) -> None:
     """Take a session over to what a scheduled step says."""
     told: Told | None = getattr(scheduled, MODE_ATTRIBUTE, None)
-    guarded: Guarded | None = getattr(scheduled, GUARD_ATTRIBUTE, None)
+    guarded: GuardReport | None = getattr(scheduled, GUARD_ATTRIBUTE, None)
     session.guard_state = state_of(guarded)
     session.drift.step()
     if guarded is not None:

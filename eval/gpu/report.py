@@ -12,7 +12,7 @@ from results import write_json
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import target_s
 from adaspec.evaluate.page import page
-from adaspec.evaluate.table import (
+from adaspec.evaluate.plain_table import (
     NULL,
     Section,
     Table,

@@ -13,7 +13,7 @@ from engines import DISPATCHERS, core, model_runner
 from forced import replace
 
 from adaspec.vllm.events import Observer
-from adaspec.vllm.guarding import GUARD_ATTRIBUTE
+from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE
 
 COLUMNS = (
     "ms",  # from the outputs of the step before, or from its own beginning if there was none

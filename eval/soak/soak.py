@@ -231,7 +231,7 @@ class Soak:
         told of no step that another one judged.
         """
         from adaspec.policy.guard import Guard
-        from adaspec.vllm.guarding import LAGS
+        from adaspec.vllm.timed_steps import LAGS
 
         if content == self.content:
             return

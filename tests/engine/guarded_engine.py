@@ -3,7 +3,7 @@
 from heard import Heard
 
 from adaspec.policy.guard import PLAN, Guard
-from adaspec.vllm.guarding import GUARD_ATTRIBUTE, LAGS
+from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS
 
 
 class SlowSteps:

@@ -10,10 +10,10 @@ import pytest
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.vllm import mode_file
 from adaspec.vllm.events import Fault
-from adaspec.vllm.guarding import GUARD_ATTRIBUTE, Guarded, TimedSteps, state_of
 from adaspec.vllm.mode_file import WORDS, ModeFile, Told
 from adaspec.vllm.options import MODES
 from adaspec.vllm.scheduler import LENGTH, follow, following
+from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, GuardReport, TimedSteps, state_of
 
 LONGEST = 48
 
@@ -125,7 +125,7 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     assert [prompt for *_, prompt in guard.decided] == [46, 0]
     guard.state = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
-    assert getattr(step, GUARD_ATTRIBUTE) == Guarded("hold", 0, 2.0, 1.0)
+    assert getattr(step, GUARD_ATTRIBUTE) == GuardReport("hold", 0, 2.0, 1.0)
     assert state_of(getattr(step, GUARD_ATTRIBUTE)) == "hold"
     assert state_of(None) == "plan"
 
@@ -177,7 +177,7 @@ def scheduled():
             scheduler.update_from_output(None, SimpleNamespace(**{LENGTH: told}))
         scheduler.running = [None] * running
         step = SimpleNamespace(num_spec_tokens_to_schedule=LONGEST)
-        setattr(step, GUARD_ATTRIBUTE, Guarded(word, 0, 1.0, 1.0))
+        setattr(step, GUARD_ATTRIBUTE, GuardReport(word, 0, 1.0, 1.0))
         scheduler._update_after_schedule(step)
         return step.num_spec_tokens_to_schedule
 

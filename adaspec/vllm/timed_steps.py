@@ -20,7 +20,7 @@ from adaspec.vllm.patching import in_one_line
 log = logging.getLogger("vllm.adaspec")
 
 GUARD_ATTRIBUTE = "adaspec_guard"
-"""The attribute of a scheduled step that holds its `Guarded`; None where nothing is guarded."""
+"""The attribute of a scheduled step that holds its `GuardReport`; None where nothing is guarded."""
 LAGS = {"V1": 1, "V2": 3}
 """By model runner, how many steps after a change-over are blurred: V1 verifies in a step what the
 step before drafted. On V2 outputs also come before the drafting behind them is done, and what a
@@ -30,7 +30,7 @@ _LOG_PERIOD_S = 60.0
 _MOST_IN_FLIGHT = 16
 
 
-class Guarded(NamedTuple):
+class GuardReport(NamedTuple):
     """What the guard says of one step, and what it knows."""
 
     state: str
@@ -44,7 +44,7 @@ class Guarded(NamedTuple):
     """Why there is no guard any more, told once."""
 
 
-def state_of(guarded: Guarded | None) -> str:
+def state_of(guarded: GuardReport | None) -> str:
     """What a step is to do."""
     return PLAN if guarded is None else guarded.state
 
@@ -68,9 +68,9 @@ class TimedSteps:
         self._in_flight: deque[tuple[Any, GuardDecision, float]] = deque(maxlen=_MOST_IN_FLIGHT)
         """The last steps that were scheduled, what was decided of them, and when."""
         self._failed = False
-        self._untold_failure: Guarded | None = None
+        self._untold_failure: GuardReport | None = None
 
-    def begin(self, step: Any) -> Guarded | None:
+    def begin(self, step: Any) -> GuardReport | None:
         """The state of the guard for a step that has been scheduled."""
         if not step.total_num_scheduled_tokens:
             return None
@@ -84,14 +84,14 @@ class TimedSteps:
         failure, self._untold_failure = self._untold_failure, None
         return failure
 
-    def _begin(self, step: Any) -> Guarded:
+    def _begin(self, step: Any) -> GuardReport:
         scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
         drafted = sum(map(len, step.scheduled_spec_decode_tokens.values()))
         prompt_tokens = step.total_num_scheduled_tokens - len(scheduled) - drafted
         context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
         decision = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
         self._in_flight.append((step, decision, self.clock()))
-        return Guarded(decision.state, self.guard.switches, *self.guard.rates(decision))
+        return GuardReport(decision.state, self.guard.switches, *self.guard.rates(decision))
 
     def end(self, step: Any, output: Any) -> None:
         """Tell the guard what a step took, and what it emitted."""
@@ -122,5 +122,5 @@ class TimedSteps:
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
-        self._untold_failure = Guarded(PLAN, 0, nan, nan, problem=in_one_line(error, 300))
+        self._untold_failure = GuardReport(PLAN, 0, nan, nan, problem=in_one_line(error, 300))
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)
