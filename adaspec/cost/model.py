@@ -4,11 +4,13 @@
              + overhead_s + decide_s + decide_per_row_s * rows
              + forwards * (forward_s + forward_per_row_s * rows + forward_context_s * context_tokens
                            + what reading the drafter's tokens takes)
+             + outside_graphs_s, where the drafter runs in a step outside the graphs
              + draft_prompt_s * prompt tokens that the drafter reads
 
 Steps of up to `largest_graph` tokens run in CUDA graphs: a batch is padded up to the next size that
 was captured, and takes what that takes. Larger ones run outside of them, and their times are
-interpolated. Every reader of a cost model asks `step_s`, with the `StepShape` of a step.
+interpolated. What a whole step takes is `step_s`, of the `StepShape` of a step; who weighs a part
+asks for that: `target_s` of a budget, `forward_s` of one more forward, `plain_step_s` of none.
 """
 
 from __future__ import annotations

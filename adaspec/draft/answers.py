@@ -43,7 +43,7 @@ from adaspec.jit import compiled
 Longs = NDArray[np.int64]
 
 SIZES = (2, 4, 8)
-"""The numbers of tokens that are hashed."""
+"""The numbers of tokens that are hashed; the first is the shortest match."""
 WALK = 2 * MOST_OCCURRENCES
 """A look-up leaves a chain after so many places, whoever's they are."""
 LONGEST_COPY = 64

@@ -4,7 +4,7 @@ A *place* is the index of the token that follows. For some numbers of tokens n, 
 the hash of n tokens to the latest place behind tokens of that hash, and `previous` from there to
 the places before. A look-up starts behind the last token, takes the largest n whose tokens came
 before, and compares what precedes all places of its chain. So it finds what a scan of the whole
-text finds (`scan.py`), and a hash that two texts share does no harm.
+text finds (`kernels/scan.py`), and a hash that two texts share does no harm.
 
     tokens    the text
     previous  per place and n: the place before it with the same hash, or 0
@@ -35,8 +35,8 @@ from adaspec.draft.words import words_at
 from adaspec.jit import compiled
 
 SIZES = (1, 2, 4)
-"""The numbers of tokens that are hashed. With 8 as well, the fewer places that look-ups read save
-less than the longer appends take."""
+"""The numbers of tokens that are hashed; the first is the shortest match. With 8 as well, the fewer
+places that look-ups read save less than the longer appends take."""
 LEVELS = len(SIZES)
 BUCKETS = 2
 """Hashes per token of room: fewer lead more look-ups to places of other tokens."""

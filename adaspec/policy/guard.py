@@ -90,7 +90,7 @@ class GuardDecision(NamedTuple):
     """What one step is to do, and what has to be known of it when it is noted."""
 
     state: str
-    counts: bool
+    is_timed: bool
     """Whether its time says anything: not behind a change-over."""
     key: tuple[int, int]
     rows: int
@@ -124,7 +124,7 @@ class _Kind:
     factor_error: float = 0.0
     """The standard error of that, as a share of it."""
 
-    def is_clean(self, took: float) -> bool:
+    def take_step(self, took: float) -> bool:
         """Take in a step; whether it took what is usual. If all get slower, so does the median."""
         self.recent.append(took)
         self.seen += 1
@@ -244,7 +244,8 @@ class Guard:
         """How often it has begun to hold speculation off, in any bucket."""
 
     def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> GuardDecision:
-        """What the next step does."""
+        """What the next step does, which so many rows run in, on so much of their text, and which
+        reads so many prompt tokens besides."""
         plain_s = self._plain_s(rows, context_tokens, 0)
         whole_s = self._plain_s(rows, context_tokens, prompt_tokens) if prompt_tokens else plain_s
         key = self._key = self._key_of(rows, context_tokens)
@@ -252,9 +253,9 @@ class Guard:
         speculates = state == PLAN
         self._alike = self._alike + 1 if speculates == self._speculated else 0
         self._speculated = speculates
-        counts = self._alike >= self._lag
+        is_timed = self._alike >= self._lag
         return GuardDecision(
-            state, counts, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s
+            state, is_timed, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s
         )
 
     def interrupt(self) -> None:
@@ -304,14 +305,14 @@ class Guard:
 
     def note(self, decision: GuardDecision, seconds: float, tokens: int, emitting: int) -> None:
         """Take in what a step took, and how many tokens it emitted, of how many of its rows."""
-        if not decision.counts or not 0 < seconds < math.inf or decision.rows <= 0:
+        if not decision.is_timed or not 0 < seconds < math.inf or decision.rows <= 0:
             return
         bucket = self._buckets[decision.key]
         if decision.speculates and bucket.hold_steps_left > 0:
             return  # with steps in flight, one may come that was decided before
         kind = bucket.kinds[decision.reads_prompts]
         took = seconds / decision.plain_s / decision.weight
-        if not kind.is_clean(took):
+        if not kind.take_step(took):
             return
         if not decision.speculates:
             kind.note_plain(decision.weight, took)

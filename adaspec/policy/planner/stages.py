@@ -1,7 +1,9 @@
 """The stages of a decision, in the order in which a step takes them; compiled.
 
-Objective: emitted tokens per second of the whole batch. Servers and replays call the same stages.
-All of them work on the planner behind an address, whose `run` and `rows` say what runs:
+Objective: emitted tokens per second of the whole batch. Rows are decided by the same stages in
+servers and replays; what is decided for the whole batch (`plan`, `choose`, `splice`), a server's
+`vllm.session.host.Host` does by the same parts. All of them work on the planner behind an address,
+whose `run` and `rows` say what runs:
 
     holds_drafter   do requests hold the neural drafter at this load?
     plan        before drafting: predict, and say how many forwards the drafter runs

@@ -27,9 +27,10 @@ class Rows:
     context_tokens: Ints
     """At most so many tokens are known."""
     samples: Bools
-    """Whether the step ends the row's prompt or is beyond it."""
+    """Whether the step emits tokens for the row: it ends its prompt, or is beyond it."""
     reads: Bools
-    """Whether the step reads text of the row, be it once more after a preemption."""
+    """Whether the step reads prompt text of the row, be it once more after a preemption; the last
+    piece of a prompt is read and samples."""
     verified: Ints
     """Drafted tokens that the step verifies, where the scheduler says how many."""
     outcome: Outcome | None = None
@@ -147,7 +148,7 @@ class Requests:
 
     @property
     def any_holds_drafter(self) -> bool:
-        """Whether the neural drafter knows the text of one."""
+        """Whether one holds the neural drafter."""
         return bool(self.facts["holds_neural"].any())
 
     def add(self, request: RunningRequest) -> None:

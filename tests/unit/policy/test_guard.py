@@ -208,4 +208,4 @@ def test_what_was_served_otherwise_blurs_the_steps_behind_it():
     engine = Engine()
     engine.run(100, 8, 1.3, 1.2)
     engine.guard.interrupt()
-    assert [engine.guard.decide(8, 8000).counts for _ in range(2)] == [False, True]
+    assert [engine.guard.decide(8, 8000).is_timed for _ in range(2)] == [False, True]
