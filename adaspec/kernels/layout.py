@@ -21,7 +21,6 @@ CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
 LONGEST_SPLICE = tl.constexpr(state.LONGEST_SPLICE)
-FEATURES = tl.constexpr(features.FEATURES)
 FEWER = tl.constexpr(forwards.FEWER)
 RAN = tl.constexpr(forwards.RAN)
 MORE = tl.constexpr(forwards.MORE)
@@ -34,7 +33,7 @@ NGRAM_LANES = tl.constexpr(64)
 SPLICE_LANES = tl.constexpr(32)
 """At least LONGEST_SPLICE + 1."""
 FEATURE_LANES = tl.constexpr(64)
-"""At least FEATURES, and at least as many as other networks read."""
+"""At least `features.FEATURES`, and at least as many as other networks read."""
 LEVEL_LANES = tl.constexpr(8)
 """At least the levels of the token tables."""
 HEAD_LANES = tl.constexpr(8)

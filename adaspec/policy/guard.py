@@ -135,7 +135,8 @@ class _Kind:
     def note_plain(self, weight: float, took: float) -> None:
         """Take in a step without speculation.
 
-        A hiccup is sought among these again: those that speculate may take as long as it did.
+        Beside steps that speculate and are slow, a hiccup may look usual. So what `take_step` let
+        pass is compared once more, with steps without speculation alone.
         """
         self.samples.append((weight, took))
         usual = _median([took for _, took in self.samples])
@@ -244,8 +245,8 @@ class Guard:
         """How often it has begun to hold speculation off, in any bucket."""
 
     def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> GuardDecision:
-        """What the next step does, which so many rows run in, on so much of their text, and which
-        reads so many prompt tokens besides."""
+        """What the next step does: of so many rows, with so many known tokens in all, and reading
+        so many prompt tokens besides."""
         plain_s = self._plain_s(rows, context_tokens, 0)
         whole_s = self._plain_s(rows, context_tokens, prompt_tokens) if prompt_tokens else plain_s
         key = self._key = self._key_of(rows, context_tokens)

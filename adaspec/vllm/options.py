@@ -194,7 +194,7 @@ def read_options(config: Mapping[str, Any]) -> Options:
             wrong.append(problem or f"'{key}' stands there twice")
         (passed if key in PASSED else values)[key] = value
     if wrong:
-        takes = f" ({_TAKES})" if any("unknown" in each for each in wrong) else ""
+        takes = "" if {*values, *passed} <= {*_KEYS, *PASSED, *REFUSED} else f" ({_TAKES})"
         raise ServingError(f"speculative config: {'; '.join(wrong)}{takes}")
     set_values = {key: value for key, value in values.items() if value is not None}
     options = Options(**set_values, passed=passed)
@@ -207,7 +207,7 @@ def _wrong_key(original_key: object, key: str) -> str:
     if not isinstance(original_key, str):
         return f"{original_key!r:.60} is no key: keys are texts"
     if key in REFUSED:
-        return f"'{key}' does not go with method 'adaspec': {REFUSED[key]}: leave it out"
+        return f"'{key}' does not go with method 'adaspec': {REFUSED[key]} (leave it out)"
     if key in PASSED or key in _KEYS:
         return ""
     return f"unknown key {original_key!r:.60}{nearest(key.lower(), (*_KEYS, *PASSED))}"

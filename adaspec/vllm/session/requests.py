@@ -29,8 +29,8 @@ class Rows:
     samples: Bools
     """Whether the step emits tokens for the row: it ends its prompt, or is beyond it."""
     reads: Bools
-    """Whether the step reads prompt text of the row, be it once more after a preemption; the last
-    piece of a prompt is read and samples."""
+    """Whether the step reads prompt text of the row, be it once more after a preemption; with the
+    last piece of a prompt it samples, too."""
     verified: Ints
     """Drafted tokens that the step verifies, where the scheduler says how many."""
     outcome: Outcome | None = None

@@ -40,7 +40,7 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
             "did you mean 'eagle'? (known: eagle, eagle3, mtp, draft_model",
         ),
         ({"draft_method": "eagle"}, "a model as well"),
-        ({"parallel_drafting": 1, "modle": 1}, "leave it out; unknown key 'modle'; did you mean"),
+        ({"parallel_drafting": 1, "modle": 1}, "leave it out); unknown key 'modle'; did you mean"),
         ({"Trace-Dir": "x"}, "did you mean 'trace_dir'"),
         ({"": 1}, "unknown key '' (keys of method 'adaspec': "),
         ({"x" * 5000: 1}, "xxx"),
