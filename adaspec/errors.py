@@ -50,8 +50,17 @@ class DraftError(AdaspecError):
     """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
 
+GONE: dict[str, str] = {}
+"""Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
+    """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string.
+
+    Of a word of an earlier version it says that it went, and what to use.
+    """
+    if word in GONE:
+        return f": it went in 0.2; {GONE[word]}"
     words = list(known)
     # Letters that changed places are likelier than one too many: 'modle' is 'model', not 'mode'.
     close = [each for each in words if sorted(each) == sorted(word)]

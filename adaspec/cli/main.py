@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from adaspec import __version__
-from adaspec.errors import AdaspecError, nearest, printable
+from adaspec.errors import GONE, AdaspecError, nearest, printable
 
 COMMANDS = {
     "import": "Make a trace of recordings from elsewhere.",
@@ -137,6 +137,8 @@ def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
     """One line for a command line that does not parse, with the command's help page."""
     context: click.Context | None = getattr(mistake, "ctx", None)
     text = mistake.format_message()
+    if isinstance(mistake, click.NoSuchOption) and mistake.option_name in GONE:
+        text = f"no such option: {mistake.option_name}{nearest(mistake.option_name, ())}"
     # click does not say for every mistake which command it was.
     path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
     if context is not None:
