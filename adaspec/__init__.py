@@ -6,7 +6,7 @@ The names below are imported when they are first used: `import adaspec` loads no
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from adaspec.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from adaspec.api import evaluate_policies as evaluate_policies

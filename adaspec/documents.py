@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaspec import __version__
 from adaspec.errors import AdaspecError, nearest, shown
+from adaspec.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from adaspec import __version__
 from adaspec.errors import GONE, AdaspecError, nearest, printable
+from adaspec.version import __version__
 
 COMMANDS = {
     "import": "Make a trace of recordings from elsewhere.",

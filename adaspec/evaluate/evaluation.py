@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adaspec import __version__
 from adaspec.cost.builtin import PROTOCOL
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
@@ -39,6 +38,7 @@ from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import RememberedRecordings, build_recording
 from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
+from adaspec.version import __version__
 
 REPLAYED = ("prefill", "free_decisions", "engine", "orders", "warm")
 """The options that only replays in a closed loop have a use for."""

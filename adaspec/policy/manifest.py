@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from adaspec import __version__
 from adaspec.cost.engine import ASYNC, ENGINES
 from adaspec.documents import (
     OBJECT,
@@ -26,6 +25,7 @@ from adaspec.documents import (
 )
 from adaspec.errors import CostError, PolicyError, shown
 from adaspec.trace.identity import VOCABULARY_HASH
+from adaspec.version import __version__
 
 if TYPE_CHECKING:
     from adaspec.cost.model import CostModel

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from adaspec import __version__
 from adaspec.documents import (
     TEXT,
     TRUTH,
@@ -27,6 +26,7 @@ from adaspec.documents import (
 from adaspec.errors import TraceError
 from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.version import __version__
 
 SCHEMA = 3
 """Schema of manifest and columns together; 2 is read, too."""

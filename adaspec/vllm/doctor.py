@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adaspec import __version__
 from adaspec.errors import AdaspecError
 from adaspec.trace.identity import vocabulary_hash
+from adaspec.version import __version__
 from adaspec.vllm.patching import V2_VARIABLE, in_one_line
 from adaspec.vllm.source import parameters_in_source
 
