@@ -50,7 +50,10 @@ class DraftError(AdaspecError):
     """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
 
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "static_tuned": "train the policy again",
+    "async_static_tuned": "train the policy again",
+}
 """Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
 
 

@@ -18,14 +18,8 @@ from adaspec.evaluate.hindsight import (
     STATIC_BEST,
     STATIC_MEMORY,
     STATIC_ONE,
-    STATIC_TUNED,
-    STATIC_UNDELAYED,
     VLLM_BEST,
     Winner,
-    is_hidden,
-    tuned_rows,
-    tuned_winners,
-    undelayed_row,
 )
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
@@ -78,8 +72,6 @@ class CellResult:
     """Tokens per second in each bootstrap replicate."""
     variance_ratio: float = 1.0
     """The variance of a measured throughput, divided by the variance of its replicates."""
-    tuned: Mapping[str, str] = field(default_factory=dict)
-    """For each policy, the row of the static rule tuned on its training requests."""
 
     def speed(self, name: str) -> float | None:
         """Tokens per second of a row, or None if the row was not run."""
@@ -147,8 +139,6 @@ class CellResult:
         """The report's rows of this cell."""
         rows = []
         for name, measured in self.measures.items():
-            if is_hidden(name):
-                continue
             detail: dict[str, Any] = {
                 "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
             }
@@ -175,10 +165,7 @@ class CellResult:
     def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
         """A policy's headline; `workloads` has each workload's cell at the same concurrency."""
         known = [lift for each in workloads if (lift := each.lift(name, STATIC_BEST)) is not None]
-        tuned = self.tuned.get(name)
         opponents = {
-            STATIC_TUNED: tuned,
-            STATIC_UNDELAYED: None if tuned is None else undelayed_row(tuned),
             STATIC_MEMORY: STATIC_MEMORY,
             "suffix": self.best_suffix,
             STATIC_ONE: STATIC_ONE,
@@ -219,17 +206,16 @@ def new_results(
     """A result per cell, with all contenders that get a row there; none of them has run yet."""
     results = {}
     for cell, best in winners.items():
-        winners_of_cell = {**best, **tuned_winners(player, named, cell[1])}
         contenders: dict[str, Contender] = {NONE: parse_policy(NONE)}
         contenders |= {contender.name: contender for contender in named}
-        contenders |= {name: winner.contender for name, winner in winners_of_cell.items()}
+        contenders |= {name: winner.contender for name, winner in best.items()}
         oracles = [Oracle(kind) for kind in ORACLES]
         if player.remembered is not None:
             oracles += [Oracle(kind, memory=True) for kind in MEMORY_ORACLES]
         for oracle in oracles:
             if player.refusal(oracle) is None:
                 contenders.setdefault(oracle.name, oracle)
-        results[cell] = CellResult(winners_of_cell, contenders, tuned=tuned_rows(named))
+        results[cell] = CellResult(best, contenders)
     return results
 
 

@@ -23,7 +23,6 @@ from adaspec.evaluate.hindsight import (
     rival_winners,
     search,
     static_winners,
-    tuned_rows,
 )
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
 from adaspec.evaluate.options import ALL, REPORT_SCHEMA, Cell, Options, Progress, cells, silent
@@ -331,16 +330,14 @@ def _notes(selection: Selection, named: Sequence[Contender], options: Options) -
 def _mark_seen(
     rows: Sequence[dict[str, Any]], selection: Selection, named: Sequence[Contender]
 ) -> None:
-    """Mark each row whose policy, or tuned rule, was trained on some of the row's requests."""
-    tuned = tuned_rows(named)
+    """Mark each row whose policy was trained on some of the row's requests."""
     seen: dict[str, set[str]] = {}
     for policy in named:
         trained_on = _trained_on(policy)
         if not trained_on:
             continue
         workloads = {r.workload for r in selection.requests if content_hash(r) in trained_on}
-        for name in (policy.name, tuned.get(policy.name, policy.name)):
-            seen[name] = workloads | {ALL} if workloads else set()
+        seen[policy.name] = workloads | {ALL} if workloads else set()
     for row in rows:
         if row["workload"] in seen.get(row["policy"], ()):
             row["detail"]["seen_in_training"] = True

@@ -1,10 +1,4 @@
-"""The best settings in hindsight, of the static grids and of policies that adapt without learning.
-
-The module also has the static rules that were tuned on a policy's training requests, which an
-operator could run. In a cross-fitted evaluation each request runs under the rule tuned on the
-other folds, just as the model of the other folds decides for it. If only some of those rules hold
-the neural drafter, it is undefined which requests pay for its keep-alive, so there is no such row.
-"""
+"""The best settings in hindsight, of static grids and of policies that adapt without learning."""
 
 from __future__ import annotations
 
@@ -15,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
 from adaspec.evaluate.grids import (
     GRIDS,
     MEMORY_GRIDS,
@@ -27,19 +20,16 @@ from adaspec.evaluate.grids import (
     grow,
 )
 from adaspec.evaluate.options import Cell, Options, Progress, silent
-from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import BUDGET, parse_policy
-from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.policy.static import StaticRule
 from adaspec.replay.paths import rule_speeds
-from adaspec.replay.player import Contender, Player, UndelayedRule
+from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 
 FIXED_BEST, HYBRID_BEST, STATIC_BEST = "fixed:best", "hybrid:best", "static:best"
-STATIC_ONE, ADAPTIVE_BEST, STATIC_TUNED = "static:one", "adaptive:best", "static:tuned"
-STATIC_UNDELAYED, STATIC_MEMORY = "static:undelayed", "static:memory"
+STATIC_ONE, ADAPTIVE_BEST, STATIC_MEMORY = "static:one", "adaptive:best", "static:memory"
 VLLM_BEST = "vllm:best"
 _FAMILIES = {
     FIXED_BEST: ("none", "fixed:ngram", "fixed:neural"),
@@ -215,75 +205,6 @@ def rival_winners(
             winners[cell][ADAPTIVE_BEST] = adaptive[int(np.argmax(speeds[1:]))]
     progress("adaptive baselines", len(orders), len(orders))
     return winners
-
-
-def tuned_rows(named: Sequence[Contender]) -> dict[str, str]:
-    """Policy -> the name of its tuned rule's row; if several have one, the rows are hidden."""
-    names = [contender.name for contender in named if _static_tuned(contender)]
-    if len(names) == 1:
-        return {names[0]: STATIC_TUNED}
-    return {name: f"{STATIC_TUNED}({name})" for name in names}
-
-
-def undelayed_row(tuned: str) -> str:
-    """The row of the rule tuned for a sync engine, run as there, beside this row of the tuned."""
-    return STATIC_UNDELAYED + tuned.removeprefix(STATIC_TUNED)
-
-
-def is_hidden(row: str) -> bool:
-    """Whether a report omits the row, because `static:tuned` would not say whose rule it is."""
-    return row.startswith((f"{STATIC_TUNED}(", f"{STATIC_UNDELAYED}("))
-
-
-def tuned_winners(
-    player: Player, named: Sequence[Contender], concurrency: int
-) -> dict[str, Winner]:
-    """The tuned rules that can be replayed, by the name of their row.
-
-    They are those of this concurrency, or of the nearest lower one. In an async engine there are
-    two: the one tuned for it, and, as a yardstick, the one tuned for a sync engine, run as there.
-    """
-    rows, winners = tuned_rows(named), {}
-    for contender in named:
-        for engine in dict.fromkeys((player.engine, SYNC)):
-            rule = _nearest_rule(_static_tuned(contender, engine), concurrency, contender)
-            if rule is None or player.refusal(rule) is not None:
-                continue
-            row = rows[contender.name]
-            if engine == player.engine:
-                winners[row] = Winner(rule)
-            else:
-                winners[undelayed_row(row)] = Winner(UndelayedRule(rule))
-    return winners
-
-
-def _static_tuned(contender: Contender, engine: str = SYNC) -> Mapping[int, tuple[str, ...]]:
-    """Concurrency -> the rule tuned for each of the models that decide."""
-    if isinstance(contender, CrossfitPolicy):
-        return contender.static_tuned if engine == SYNC else contender.async_static_tuned
-    if isinstance(contender, LearnedPolicy) and contender.manifest is not None:
-        manifest = contender.manifest
-        tuned = manifest.static_tuned if engine == SYNC else manifest.async_static_tuned
-        return {load: (spec,) for load, spec in tuned.items()}
-    return {}
-
-
-def _nearest_rule(
-    tuned: Mapping[int, tuple[str, ...]], concurrency: int, contender: Contender
-) -> StaticPolicy | CrossfitRule | None:
-    """One rule, or one per fold; None if only some of them hold the neural drafter."""
-    below = [load for load in tuned if load <= concurrency]
-    specs = tuned[max(below)] if below else ()
-    policies = [policy for policy in map(parse_policy, specs) if isinstance(policy, StaticPolicy)]
-    if not specs or len(policies) < len(specs):
-        return None
-    if len(set(specs)) == 1:
-        return policies[0]
-    assert isinstance(contender, CrossfitPolicy)
-    rules = tuple(policy.rule for policy in policies)
-    if len({rule.neural_len > 0 for rule in rules}) > 1:
-        return None
-    return CrossfitRule(" / ".join(specs), rules, contender.policy_of_request)
 
 
 def _speed(player: Player, orders: Sequence[Ints], concurrency: int, policy: Contender) -> float:

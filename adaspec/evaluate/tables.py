@@ -17,12 +17,12 @@ SEEN = "†"
 """The mark of a policy that was trained on requests of this evaluation."""
 BASELINES = (
     *("none", "fixed:best", "hybrid:best", "adaptive:best", "vllm:best", "static:one"),
-    *("static:tuned", "static:undelayed", "static:memory", OPPONENT),
+    *("static:memory", OPPONENT),
 )
 """The rows that reports have besides policies and oracles, in the order of the tables."""
 OPPONENTS = (
-    *(OPPONENT, "static:tuned", "vllm:best", "fixed:best", "adaptive:best", "suffix"),
-    *("static:memory", "static:undelayed", "static:one", "hybrid:best"),
+    *(OPPONENT, "vllm:best", "fixed:best", "adaptive:best", "suffix"),
+    *("static:memory", "static:one", "hybrid:best"),
 )
 """Over whom policies are shown to lead, most important first."""
 _SOURCES = {"ngram": "n-gram", "neural": "neural"}
@@ -92,8 +92,7 @@ def how_to_read(document: Mapping[str, Any]) -> str:
         "Speedup is tokens per second over `none` (no speculation) on the same requests in the "
         "same order, with so many requests running at once. A lift is a speedup over an "
         "opponent's, minus 1. `static:best` is the opponent that counts: the best of all static "
-        "settings on this engine, picked in hindsight on these very requests at that load; "
-        "`static:undelayed` runs as in a sync engine, which no async one can. "
+        "settings on this engine, picked in hindsight on these very requests at that load. "
         f"{interval}Gap closed is how far a policy gets from `vllm:best` (the best that vLLM "
         "offers) to `oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
         f"{NULL} where that gap is under {100 * MIN_GAP:g}% of `none`. A rule with splices may "
@@ -184,10 +183,8 @@ def winners(report: Report, workload: str) -> Table:
             if _detail(entry, "spec") not in (None, policy)
         ]
         for (spec, edge), same in groupby(won, key=lambda each: each[:2]):
-            # Of a spec of several folds, each rule once.
-            setting = " / ".join(dict.fromkeys(spec.split(" / ")))
-            setting += f" (at the edge of what was tried: {', '.join(edge)})" if edge else ""
-            rows.append((policy, ", ".join(str(load) for _, _, load in same), setting))
+            at_edge = f" (at the edge of what was tried: {', '.join(edge)})" if edge else ""
+            rows.append((policy, ", ".join(str(load) for _, _, load in same), spec + at_edge))
     title = f"The winning settings on {report.place(workload)}"
     return Table(title, ("best of", "at once", "setting"), rows, 3)
 

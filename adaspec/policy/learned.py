@@ -21,7 +21,6 @@ from adaspec.policy.planner.forwards import forwards_table
 from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
 from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
-from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.model import Model, model_from
@@ -139,10 +138,6 @@ def policy_of(
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
-    for key in ("static_tuned", "async_static_tuned"):
-        for spec in getattr(manifest, key).values():
-            if not isinstance(parse_policy(spec), StaticPolicy):
-                raise PolicyError(f"{key} names '{spec}', which is no static rule")
     model = model_from(networks, tables)
     if model.reads_evidence != bool(manifest.evidence):
         said = f"evidence of {', '.join(manifest.evidence)}" if manifest.evidence else "no evidence"

@@ -55,8 +55,6 @@ class PolicyManifest:
     """The longest neural draft; None where it knows no neural drafter."""
     cost: str
     """The name of the cost model it was tuned with."""
-    static_tuned: Mapping[int, str]
-    """The static rule that was best on the training requests, by concurrency."""
     training_requests: tuple[str, ...]
     """Content hashes of all training requests, ascending."""
     seed: int
@@ -74,8 +72,6 @@ class PolicyManifest:
     """The engine at whose costs it was settled at which loads the drafter pays."""
     forwards: Mapping[int, int] = field(default_factory=dict)
     """Forwards of the drafter in a first step, by concurrency; 0 where the drafter does not pay."""
-    async_static_tuned: Mapping[int, str] = field(default_factory=dict)
-    """What `static_tuned` is, in an async engine."""
     step_costs: Mapping[str, Any] | None = None
     """The cost model as a cost file holds it, because its name may mean nothing elsewhere."""
     adaspec_version: str = __version__
@@ -91,8 +87,7 @@ class PolicyManifest:
             raise PolicyError(f"{where}: {problem}")
         for name in ("sources", "training_requests", "evidence"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in _BY_CONCURRENCY:
-            object.__setattr__(self, name, dict(sorted(getattr(self, name).items())))
+        object.__setattr__(self, "forwards", dict(sorted(self.forwards.items())))
         object.__setattr__(self, "metrics", dict(self.metrics))
 
     @property
@@ -110,8 +105,7 @@ class PolicyManifest:
         """The manifest as `manifest.json` holds it: keys sorted, so same content, same bytes."""
         record = {item.name: getattr(self, item.name) for item in fields(self)}
         # Texts from the start: JSON has no other keys, and would sort numbers by value.
-        for name in _BY_CONCURRENCY:
-            record[name] = {str(load): value for load, value in record[name].items()}
+        record["forwards"] = {str(load): count for load, count in self.forwards.items()}
         return json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
     @classmethod
@@ -128,8 +122,7 @@ class PolicyManifest:
                 "differ: train the policy again with 'adaspec train'"
             )
         check_keys(values, _RULES, where, PolicyError)
-        tables = {name: _by_number(values[name]) for name in _BY_CONCURRENCY}
-        return cls(**{**values, **tables}, where=where)
+        return cls(**{**values, "forwards": _by_number(values["forwards"])}, where=where)
 
     def _contradiction(self) -> str | None:
         if self.neural_cap is not None and self.neural_cap > self.cap:
@@ -180,7 +173,6 @@ def _are_hashes(value: object) -> bool:
     )
 
 
-_BY_CONCURRENCY = ("static_tuned", "async_static_tuned", "forwards")
 _TEXT = Rule(
     lambda value: isinstance(value, str) and 0 < len(value) <= 1000 and value.isprintable(),
     "a text",
@@ -200,12 +192,10 @@ _RULES: Rules = {
     "tokenizer": or_null(_TEXT),
     "vocabulary_hash": or_null(VOCABULARY_HASH),
     "drafter": or_null(_TEXT),
-    "static_tuned": _by_load(_TEXT),
     "training_requests": Rule(_are_hashes, "an ascending list of 16 hex digits each"),
     "seed": whole(0, 2**63 - 1),
     "engine": Rule(ENGINES.__contains__, " or ".join(ENGINES)),
     "forwards": _by_load(whole(0, MAX_CAP)),
-    "async_static_tuned": _by_load(_TEXT),
     "step_costs": or_null(OBJECT),
     "metrics": Rule(
         lambda value: isinstance(value, Mapping) and is_json(value),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +18,7 @@ from adaspec.policy.protocol import Policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.closed_loop import Result, result_of
-from adaspec.replay.crossfit import CrossfitPolicy, CrossfitRule
+from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import GivenAnswers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.loop import run_policy
@@ -31,30 +30,7 @@ from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_s
 Ints = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UndelayedRule:
-    """Static rules decided as in a sync engine, whatever the engine: a yardstick, no rival.
-
-    No async engine could run them so: it would have to know which rows copy before it has seen
-    what the last step emitted.
-    """
-
-    rule: StaticPolicy | CrossfitRule
-
-    @property
-    def name(self) -> str:
-        """The rule's."""
-        return self.rule.name
-
-    @property
-    def needs(self) -> Needs:
-        """The rule's."""
-        return self.rule.needs
-
-
-Compiled: TypeAlias = (
-    StaticPolicy | CrossfitRule | UndelayedRule | LearnedPolicy | CrossfitPolicy | Adaptive | Oracle
-)
+Compiled: TypeAlias = StaticPolicy | LearnedPolicy | CrossfitPolicy | Adaptive | Oracle
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy | Policy
 
 
@@ -94,7 +70,7 @@ class Player:
         self.recording, self.cap = recording, cap
         self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
         self._answers: GivenAnswers | None = None
-        self._paths: dict[tuple[StaticRule | CrossfitRule, bool], Paths] = {}
+        self._paths: dict[StaticRule, Paths] = {}
 
     @property
     def is_async(self) -> bool:
@@ -146,10 +122,10 @@ class Player:
             assert self.remembered is not None  # `refusal` says so
             recording = self.remembered.at(order, concurrency) if known is None else known
             # There an order's entries are requests of their own.
-            if isinstance(contender, CrossfitPolicy | CrossfitRule):
+            if isinstance(contender, CrossfitPolicy):
                 contender = contender.of_entries(order)
             order = np.arange(len(order), dtype=np.int32)
-        if isinstance(contender, StaticPolicy | CrossfitRule | UndelayedRule):
+        if isinstance(contender, StaticPolicy):
             return self._play_rule(contender, recording, order, concurrency)
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy | CrossfitPolicy):
@@ -170,29 +146,16 @@ class Player:
         return SuffixMemory(self._answers, new_cache(), before)
 
     def _play_rule(
-        self,
-        contender: StaticPolicy | CrossfitRule | UndelayedRule,
-        recording: Recording,
-        order: Ints,
-        concurrency: int,
+        self, policy: StaticPolicy, recording: Recording, order: Ints, concurrency: int
     ) -> Result:
-        is_async = self.is_async and not isinstance(contender, UndelayedRule)
-        rule = contender.rule if isinstance(contender, UndelayedRule) else contender
-        rules = rule.rule if isinstance(rule, StaticPolicy) else rule
-        costs = self.cost.charged_to(rules.deciding).constants()
-        paths, holds = self._paths_of(rules, is_async, recording), rules.needs.drafter
+        costs = self.cost.charged_to(policy.deciding).constants()
+        paths, holds = self._paths_of(policy.rule, recording), policy.needs.drafter
         return result_of(run_paths(recording.columns, paths, order, concurrency, costs, holds))
 
-    def _paths_of(
-        self, rules: StaticRule | CrossfitRule, is_async: bool, recording: Recording
-    ) -> Paths:
+    def _paths_of(self, rule: StaticRule, recording: Recording) -> Paths:
         """Every request's path, kept where other orders have the same."""
-        if recording is self.recording and (rules, is_async) in self._paths:
-            return self._paths[rules, is_async]
-        if isinstance(rules, CrossfitRule):
-            paths = rules.paths(lambda rule: self._paths_of(rule, is_async, recording))
-        else:
-            paths = walk_rule(recording, rules, self.cap, is_async)
-        if recording is self.recording:
-            self._paths[rules, is_async] = paths
-        return paths
+        if recording is not self.recording:
+            return walk_rule(recording, rule, self.cap, self.is_async)
+        if rule not in self._paths:
+            self._paths[rule] = walk_rule(recording, rule, self.cap, self.is_async)
+        return self._paths[rule]

@@ -140,10 +140,6 @@ def _settings(manifest: PolicyManifest, options: Options) -> Iterator[str]:
     )
     forwards = ", ".join(f"{count} at {load}" for load, count in manifest.forwards.items())
     yield f"Forwards of the drafter at first, by concurrency: {forwards or '1 at each'}."
-    if manifest.static_tuned:
-        rules = [[str(load), spec] for load, spec in manifest.static_tuned.items()]
-        yield "The best static rule on the same training requests:"
-        yield Table("", ["concurrency", "static:tuned"], rules, 2).markdown()
 
 
 def _results(title: str, document: Mapping[str, Any]) -> Iterator[str]:

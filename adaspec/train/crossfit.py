@@ -12,7 +12,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import evaluate
@@ -36,7 +35,6 @@ from adaspec.train.recipe import (
     remembering,
     shown_of,
     texts_of,
-    tuned_rules,
 )
 from adaspec.train.rows import Members
 from adaspec.train.trainer import Trainer
@@ -101,12 +99,7 @@ def cross_fit(
         policies.append(policy)
         progress("folds", len(policies), folds)
 
-    def tuned(engine: str) -> dict[int, tuple[str, ...]]:
-        rules = tuned_rules(recording, others, cost, options, progress, engine)
-        return {load: tuple(each[load] for each in rules) for load in options.concurrency}
-
-    async_tuned = tuned(ASYNC) if options.engine == ASYNC else {}
-    panel = CrossfitPolicy(f"crossfit:{folds}", tuple(policies), member, tuned(SYNC), async_tuned)
+    panel = CrossfitPolicy(f"crossfit:{folds}", tuple(policies), member)
     report = evaluate(selection, [panel], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
@@ -122,8 +115,7 @@ def cross_fit(
     if memory:
         report["cross_fitted"]["memory"] = True
     report["notes"].append(
-        f"cross-fitted in {folds} folds: every request is decided by a model that never saw "
-        "it; static:tuned runs each under the rule tuned on the other folds"
+        f"cross-fitted in {folds} folds: every request is decided by a model that never saw it"
     )
     return report
 

@@ -1,7 +1,7 @@
-"""From traces to a policy's folder: split, train, tune the static rule, judge, write.
+"""From traces to a policy's folder: split, train, judge, write.
 
 A logged trace cannot replay choices other than those that were made. So a policy from one is not
-judged by speed, has no forwards by load, and no static rule is tuned to compare it with.
+judged by speed, and has no forwards by load.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC, ENGINES, SYNC
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import evaluate
-from adaspec.evaluate.hindsight import STATIC_BEST, search, static_winners
-from adaspec.evaluate.options import Cell, Options, Progress, silent
+from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
@@ -29,8 +26,6 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.replay.history import History
 from adaspec.replay.logged import log_of
-from adaspec.replay.orders import draw_order, pools_among
-from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
@@ -77,9 +72,6 @@ class Product:
                 "trained": self.corpus.trained.counts,
                 "held_out": self.corpus.held_out.counts,
                 "left_out": self.corpus.trained.left_out,
-            },
-            "static_tuned": {
-                str(concurrency): spec for concurrency, spec in self.manifest.static_tuned.items()
             },
             "forwards": {str(load): count for load, count in self.manifest.forwards.items()},
             "metrics": dict(self.manifest.metrics),
@@ -145,13 +137,7 @@ def train_policy(
         general=general,
         shown=shown,
     ).train(everyone)
-    rules: dict[str, dict[int, str]] = {engine: {} for engine in ENGINES}
-    if dense:
-        rules = {
-            engine: tuned_rules(plain, [everyone], cost, options, progress, engine)[0]
-            for engine in ENGINES
-        }
-    manifest = manifest_of(corpus, shown or plain, trained, forwards, cost, options, rules)
+    manifest = manifest_of(corpus, shown or plain, trained, forwards, cost, options)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
@@ -207,44 +193,6 @@ def remembering(
     return build_recording(selection.requests, selection.neural_cap, history)
 
 
-def tuned_rules(
-    recording: Recording,
-    groups: Sequence[NDArray[np.bool_]],
-    cost: CostModel,
-    options: Options,
-    progress: Progress,
-    engine: str,
-) -> list[dict[int, str]]:
-    """The best static rules on each group of requests, which a careful operator would run."""
-
-    def tuning(stage: str, done: float, total: float) -> None:
-        progress(f"{stage}, training requests", done, total)
-
-    player = Player(recording, cost, options.cap, engine=engine)
-    # For a group of all requests these are the orders that a report draws for the mix.
-    orders: dict[Cell, list[NDArray[np.int32]]] = {
-        (str(number), concurrency): [
-            draw_order(
-                pools_among(recording, group),
-                concurrency,
-                np.random.default_rng([options.seed, order, 0, concurrency]),
-            )
-            for order in range(options.orders)
-        ]
-        for number, group in enumerate(groups)
-        for concurrency in options.concurrency
-    }
-    grid, speeds = search(player, orders, options, tuning)
-    winners = static_winners(grid, speeds, list(orders), player.cap)
-    return [
-        {
-            concurrency: winners[str(number), concurrency][STATIC_BEST].contender.name
-            for concurrency in options.concurrency
-        }
-        for number in range(len(groups))
-    ]
-
-
 def check_learnable(recording: Recording) -> None:
     """Refuse traces in which no draft was ever right."""
     columns = recording.columns
@@ -262,9 +210,8 @@ def manifest_of(
     forwards: Forwards,
     cost: CostModel,
     options: Options,
-    rules: dict[str, dict[int, str]],
 ) -> PolicyManifest:
-    """The manifest of a policy; `rules` has the tuned static rules by engine and load."""
+    """The manifest of a policy."""
     sources = ("ngram", "neural", "splice") if policy.neural_cap else ("ngram",)
     evidence: tuple[str, ...] = ()
     if policy.model.reads_evidence:
@@ -277,7 +224,6 @@ def manifest_of(
         step_costs=cost_document(cost),
         training_requests=content_hashes((*corpus.trained.requests, *corpus.trained.unpaired)),
         cap=policy.cap,
-        static_tuned=rules[SYNC],
         seed=options.seed,
         evidence=evidence,
         target=corpus.trained.target,
@@ -286,5 +232,4 @@ def manifest_of(
         drafter=corpus.trained.drafter if policy.neural_cap else None,
         engine=options.engine,
         forwards=forwards,
-        async_static_tuned=rules[ASYNC],
     )

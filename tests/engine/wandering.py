@@ -48,7 +48,6 @@ def written_policy(folder, memory=False):
         target=None,
         cap=CAP,
         neural_cap=NEURAL_CAP,
-        static_tuned={},
         forwards={},
     )
     arrays = {"networks": model.network_arrays(), "tables": model.table_arrays()}

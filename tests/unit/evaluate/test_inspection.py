@@ -97,7 +97,7 @@ def test_a_policy_folder_is_known_by_its_checksums(policy):
     found = inspect(policy)
     assert found["manifest"]["sources"] == ["ngram", "neural", "splice"]
     assert found["bytes"] == sum(file.stat().st_size for file in policy.iterdir())
-    assert found["manifest"]["static_tuned"].keys() >= {"1", "32"}
+    assert found["manifest"]["forwards"].keys() >= {"1", "32"}
 
 
 def test_a_cost_file_is_read_and_a_builtin_model_goes_by_its_name(tmp_path):

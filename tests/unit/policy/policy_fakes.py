@@ -13,7 +13,6 @@ def manifest(**changes):
         cap=48,
         neural_cap=8,
         cost="h100-llama-3.1-8b",
-        static_tuned={1: "hybrid-splice:4:20:2:2:5", 32: "fixed:neural:3", 8: "none"},
         training_requests=("0123456789abcdef", "fedcba9876543210"),
         seed=7,
         evidence=("tokens",),

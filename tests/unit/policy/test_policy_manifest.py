@@ -49,14 +49,13 @@ SENSELESS = {
     "neural_cap": [None, 1.5],
     "cost": [""],
     "step_costs": [[], {"tokens": [1, 2]}],
-    "static_tuned": [{"one": "none"}, {"0": "none"}, {"1": 3}, []],
     "training_requests": [["0123"], ["b" * 16, "a" * 16], ["a" * 16, "a" * 16], None],
     "seed": [-1, 2**64],
     "evidence": [["prefix"], "tokens"],
     "target": [3, "two\nlines"],
     "vocabulary_hash": [3, "0123456789abcdef"],
     "metrics": [3, []],
-    "forwards": [{"a": 1}, {"1": True}, [1], {"1": 9}, {"1": -1}],
+    "forwards": [{"one": 1}, {"0": 1}, {"1": True}, [1], {"1": 9}, {"1": -1}],
     "adaspec_version": [1],
 }
 

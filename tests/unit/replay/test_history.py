@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from answer_search import plain_search
-from random_recordings import NEURAL_CAP, random_cost, random_requests, recorded
+from random_recordings import NEURAL_CAP, random_requests, recorded
 from reference import common
 from test_suffix import LookUp
 
@@ -15,13 +15,10 @@ from adaspec.draft.positions import match_positions
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection
-from adaspec.policy.static import StaticPolicy
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.crossfit import CrossfitRule
 from adaspec.replay.history import GivenAnswers, History, answered_before
 from adaspec.replay.paths import walk_rule
-from adaspec.replay.player import Player
-from adaspec.replay.recording import START, RememberedRecordings, build_recording
+from adaspec.replay.recording import START, build_recording
 from adaspec.replay.suffix import SuffixMemory, why_not_here
 from adaspec.trace.schema import Request
 
@@ -192,27 +189,6 @@ def test_a_rule_copies_what_a_plain_search_finds(spec):
                 assert step["copied"] == 0
             position += int(step["emitted"])
     assert from_answers > 5
-
-
-def test_rules_that_share_a_batch_know_what_one_of_them_alone_would():
-    asked = requests_of(8, 10, alphabet=4, output_tokens=(8, 24))
-    remembered = RememberedRecordings(asked, NEURAL_CAP, requests_of(9, 5, alphabet=4))
-    recording, cost = build_recording(asked, NEURAL_CAP), random_cost(np.random.default_rng(1))
-    player = Player(recording, cost, 48, remembered=remembered)
-    order = np.random.default_rng(2).integers(0, 10, 30).astype(np.int32)
-    first, second = (parse_contender(f"fixed:memory:{spec}").rule for spec in ("4:2", "9:1"))
-    apart = np.arange(10, dtype=np.int32) % 2
-    times = [
-        player.play(each, order, 3).time_s
-        for each in (
-            CrossfitRule("alike", (first, first), apart),
-            StaticPolicy("own", first),
-            CrossfitRule("mixed", (first, second), apart),
-            StaticPolicy("own", second),
-        )
-    ]
-    assert times[0] == times[1]
-    assert len(set(times)) == 3
 
 
 def test_a_report_holds_the_best_rule_and_the_bounds_with_memory():

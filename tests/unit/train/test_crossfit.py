@@ -50,7 +50,6 @@ def test_the_report_is_an_evaluations_and_says_what_it_is(seen):
     for entry in report["headline"]:
         assert entry["policy"] == "crossfit:2"
         assert entry["lift_ci95"] is not None
-        assert entry["lift_over_static_tuned"] is not None
     assert {(e["workload"], e["concurrency"]) for e in report["headline"]} == {
         (workload, concurrency) for workload in ("all", "edits", "talk") for concurrency in (1, 4)
     }

@@ -56,7 +56,7 @@ def test_a_logged_trace_trains_a_policy_whose_card_says_how_it_was_judged(reques
     policy = load_policy(product.folder)
     assert policy.neural_cap == 6
     assert policy.manifest.sources == ("ngram", "neural", "splice")
-    assert policy.manifest.forwards == policy.manifest.static_tuned == {}
+    assert policy.manifest.forwards == {}
     assert policy.manifest.vocabulary_hash == VOCABULARIES[0]
     card = (product.folder / "CARD.md").read_text()
     assert "logged traces alone" in card

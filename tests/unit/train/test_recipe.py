@@ -59,7 +59,7 @@ def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
     found = load_policy(trained.folder)
     assert found.name == "mine"
     assert found.manifest == trained.manifest
-    assert sorted(found.manifest.static_tuned) == [1, 4]
+    assert sorted(found.manifest.forwards) == [1, 4]
     assert found.manifest.evidence == ("tokens", "confidences")
     recording = build_recording(trained.corpus.held_out.requests, 8)
     order = np.arange(len(recording), dtype=np.int32)
@@ -71,7 +71,6 @@ def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
     for text in (
         "synthetic traces",
         "| edits | ",
-        "static:tuned",
         "fewer than 3 training requests",
         "cannot be told from noise",
         "No cross-fitted figure",
@@ -124,7 +123,6 @@ def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tm
     assert load_artifact(tmp_path / "policy").manifest == product.manifest
     assert product.manifest.neural_cap == 8, "as deep as the curves reach"
     assert product.manifest.engine == product.report["engine"] == "async"
-    assert {"static:undelayed", "static:tuned"} <= {row["policy"] for row in product.report["rows"]}
 
 
 def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
@@ -138,10 +136,7 @@ def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
     assert traces["left_out"] == {name: {SEEN: count} for name, count in trained_on.items()}
     assert report.headline == trained.report["headline"]
     assert not any("seen_in_training" in row["detail"] for row in report.rows)
-    tuned = [row for row in report.rows if row["policy"] == "static:tuned"]
-    assert len(tuned) == len(report.headline) == 6
-    for row in tuned:
-        assert row["detail"]["spec"] == trained.manifest.static_tuned[row["concurrency"]]
+    assert len(report.headline) == 6
 
 
 def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
@@ -150,11 +145,7 @@ def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
     options = replace(OPTIONS, concurrency=(2,), resamples=0)
     report = evaluate(selection, [policy], H100_LLAMA_3_1_8B, options)
     for row in report["rows"]:
-        marked = row["policy"] in ("mine", "static:tuned")
-        assert row["detail"].get("seen_in_training", False) == marked
-    # Nothing was tuned at 2: what was tuned at 1 is what an operator would run.
-    tuned = [row for row in report["rows"] if row["policy"] == "static:tuned"]
-    assert {row["detail"]["spec"] for row in tuned} == {trained.manifest.static_tuned[1]}
+        assert row["detail"].get("seen_in_training", False) == (row["policy"] == "mine")
 
 
 def test_a_workload_of_nothing_but_training_requests_is_refused(trace):
@@ -163,24 +154,14 @@ def test_a_workload_of_nothing_but_training_requests_is_refused(trace):
         select([trace], Wanted(seen=seen))
 
 
-def test_a_policy_is_tuned_for_both_engines_and_judged_in_either(trained):
+def test_a_policy_of_one_engine_is_judged_in_the_other_too(trained):
     manifest = load_artifact(trained.folder).manifest
     assert manifest.engine == "sync"
-    assert set(manifest.forwards) == set(manifest.async_static_tuned) == {1, 4}
     policy = load_policy(trained.folder)
     assert policy.forwards_by_load.tolist() == [[load, n] for load, n in manifest.forwards.items()]
-    held_out = trained.corpus.held_out
     options = replace(OPTIONS, engine="async")
-    report = evaluate(held_out, [policy], H100_LLAMA_3_1_8B, options)
-    rows = {row["policy"]: row for row in report["rows"] if row["workload"] == "all"}
-    undelayed = rows["static:undelayed"]
-    assert undelayed["detail"]["spec"] == manifest.static_tuned[4]
-    assert rows["static:tuned"]["detail"]["spec"] == manifest.async_static_tuned[4]
-    for entry in report["headline"]:
-        if entry["workload"] == "all" and entry["concurrency"] == 4:
-            mine = rows[policy.name]["tokens_per_s"]
-            assert entry["lift_over_static_undelayed"] == mine / undelayed["tokens_per_s"] - 1
-    assert "static:undelayed" not in {row["policy"] for row in trained.report["rows"]}
+    report = evaluate(trained.corpus.held_out, [policy], H100_LLAMA_3_1_8B, options)
+    assert len(report["headline"]) == 6
 
 
 @pytest.mark.parametrize("lead", [0.05, -0.02])
@@ -257,7 +238,6 @@ def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
     found = load_artifact(trained.folder)
     changes = {
         "fingerprint": ("v00000000", "retrain it with 'adaspec train'"),
-        "static_tuned": ({1: "oracle:plan"}, "cannot be used"),
         "evidence": ((), "which its networks do not fit"),
     }
     for field, (value, said) in changes.items():

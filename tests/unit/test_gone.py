@@ -1,0 +1,26 @@
+"""Whoever names what an earlier version had gets one line: that it went, and what to use."""
+
+import json
+
+import policy_fakes as fakes
+import pytest
+from refusals import refusal
+
+from adaspec.errors import GONE, AdaspecError
+from adaspec.policy.manifest import PolicyManifest
+
+
+def policy_key(word):
+    record = json.loads(fakes.manifest().to_json())
+    PolicyManifest.from_json(json.dumps({**record, word: {}}), "manifest.json")
+
+
+WENT = [
+    *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
+]
+"""Where a word of before may be given, and the word."""
+
+
+@pytest.mark.parametrize(("place", "word"), WENT)
+def test_a_word_of_before_is_refused_with_what_to_use(place, word):
+    assert f"'{word}': it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
