@@ -1,5 +1,6 @@
 """What `eval --json` promises, held against the replay itself."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,19 @@ def test_a_report_has_the_keys_that_the_design_fixes(report):
     assert report["engine"] == "sync"
     assert all(set(row) == ROW for row in report["rows"])
     assert all(set(entry) == HEADLINE for entry in report["headline"])
+
+
+def test_every_figure_of_the_headline_is_shown(report):
+    filled = copy.deepcopy(report)
+    for entry in filled["headline"]:
+        unknown = [key for key, value in entry.items() if value is None]
+        entry |= {key: [0.1, 0.3] if key.endswith("ci95") else 0.2 for key in unknown}
+    shown = str(EvaluationReport(filled))
+    for key in HEADLINE - CELL:
+        changed = copy.deepcopy(filled)
+        for entry in changed["headline"]:
+            entry[key] = [0.125, 0.375] if key.endswith("ci95") else 0.125
+        assert str(EvaluationReport(changed)) != shown, key
 
 
 def test_every_workload_and_the_mix_have_a_row_for_everything_that_ran(rows):
