@@ -46,7 +46,6 @@ def evaluate_policies(
     policies: AnyPolicy | Iterable[AnyPolicy] = (),
     *,
     cost: AnyCost | None = None,
-    protocol: str | None = None,
     workload: str | None = None,
     max_output_tokens: int | None = MAX_OUTPUT,
     exclude_requests: str | Iterable[str] = (),
@@ -63,13 +62,7 @@ def evaluate_policies(
     their own paths; options of replays are refused there. `options` are the fields of `Options`:
     concurrency, engine, seed and more.
     """
-    from adaspec.evaluate.evaluation import (
-        evaluate,
-        evaluate_by_protocol,
-        note_costs,
-        refuse_beside,
-        seen_in_training,
-    )
+    from adaspec.evaluate.evaluation import evaluate, note_costs, seen_in_training
     from adaspec.evaluate.logged import evaluate_log, refuse_replays
     from adaspec.evaluate.report import EvaluationReport
     from adaspec.replay.logged import are_logged
@@ -80,12 +73,11 @@ def evaluate_policies(
         workload,
         max_output_tokens,
         _texts(exclude_requests),
-        filtered=protocol is None,
         seen=frozenset() if include_training else seen_in_training(named),
     )
     values = {"cost": cost, "warm": warm or None, "max_output_tokens": max_output_tokens}
     defaults = {"max_output_tokens": MAX_OUTPUT, **dataclasses.asdict(Options())}
-    values |= {"protocol": protocol, **dataclasses.asdict(how)}
+    values |= dataclasses.asdict(how)
     given = {name: value for name, value in values.items() if value != defaults.get(name)}
     if are_logged(folders, EvaluationError, "judge by"):
         refuse_replays(given)
@@ -93,10 +85,6 @@ def evaluate_policies(
         document = evaluate_log(folders, wanted, named, model, how)
         note_costs(document, model, given=cost is not None)
         return EvaluationReport(document)
-    if protocol is not None:
-        refuse_beside(protocol, given)
-        selection = select(folders, wanted)
-        return EvaluationReport(evaluate_by_protocol(selection, named, protocol, how, progress))
     model = _cost(cost)
     selection = select(folders, wanted)
     before = answered(paths_of(warm)) if warm else ()

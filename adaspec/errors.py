@@ -53,6 +53,9 @@ class DraftError(AdaspecError):
 GONE: dict[str, str] = {
     "static_tuned": "train the policy again",
     "async_static_tuned": "train the policy again",
+    "--protocol": "use python eval/paper/table.py TRACES",
+    "protocol": "use python eval/paper/table.py TRACES",
+    "specdecode-bench": "use 'h100-llama-3.1-8b-paper', or python eval/paper/table.py TRACES",
 }
 """Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
 

@@ -17,7 +17,7 @@ from adaspec.cli.options import (
     whole_option,
 )
 from adaspec.cli.output import ProgressBar, publish
-from adaspec.cost.builtin import DEFAULT, PROTOCOL
+from adaspec.cost.builtin import DEFAULT
 from adaspec.evaluate.options import CAP, LOADS, MAX_CONCURRENCY
 from adaspec.evaluate.selection import MAX_OUTPUT
 
@@ -49,11 +49,6 @@ def output_tokens(text: str | int) -> int | None:
 )
 @numbers_option("--concurrency", LOADS, "Requests running at once.", most=MAX_CONCURRENCY)
 @seed_option
-@click.option(
-    "--protocol",
-    type=click.Choice([PROTOCOL]),
-    help="Reproduce the public simulator: its costs and rules, named policies only.",
-)
 @click.option("--workload", metavar="W", help="Evaluate this workload alone.")
 @click.option(
     "--max-output-tokens",
@@ -91,8 +86,7 @@ def command(
     \b
     Example:
       adaspec eval traces --policy hybrid-splice:4:20:2:2:5 -o report
-      adaspec eval traces --policy fixed:neural:3 --policy oracle:combine \\
-        --protocol specdecode-bench --concurrency 1,8 --json
+      adaspec eval traces --policy fixed:neural:3 --concurrency 1,8 --json
     """
     # Imported here because numba and the replay take a second to load, and --help should be quick.
     from adaspec.api import evaluate_policies

@@ -1,8 +1,6 @@
-"""The builtin cost models, and the public simulator's constants, from which one is made."""
+"""The builtin cost models."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,35 +10,12 @@ TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 HARDWARE = "1x NVIDIA H100"
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatorConstants:
-    """The charges of the public simulator of *Speculative Decoding: Performance or Illusion?*.
-
-    verify = fixed + per_token * tokens + per_kv * context_tokens. An EAGLE draft takes
-    draft_fixed + draft_per_kv * context_tokens + draft_per_token * tokens, however long it is, and
-    an n-gram draft costs a share of its verification. This is no `CostModel`: the simulator
-    charges drafting per step instead of per forward, and charges EAGLE as if it were n-gram once
-    both are in use. Only the protocol that reproduces the simulator uses these constants.
-    """
-
-    fixed_s: float = 5.88590713e-3
-    per_token_s: float = 2.10103129e-5
-    per_kv_s: float = 3.92645679e-8
-    overhead_s: float = 1.20683946e-3
-    draft_fixed_s: float = 2.13526175e-3
-    draft_per_kv_s: float = 2.37768493e-9
-    draft_per_token_s: float = 8.41429603e-7
-    ngram_share_of_verify: float = 0.005875
-
-
-SIMULATOR = SimulatorConstants()
-
 _DRAFTER_SHARE = 0.036
 """The drafter's layer and its input projection have so much of the target's weights."""
 
 _SYNC = HostTimes(
-    # The public simulator's: the host's work for a step.
-    overhead_s=SIMULATOR.overhead_s,
+    # The host's work for a step, as in the paper below.
+    overhead_s=1.20683946e-3,
     # Fitted to eval/reports/decide, which another machine's processor measured.
     lookup_s=9.0e-6,
     lookup_per_row_s=0.56e-6,
@@ -85,24 +60,24 @@ H100_LLAMA_3_1_8B = CostModel(
 )
 """Measured on vLLM's runner V2."""
 
+_PAPER_TOKEN_S = 2.10103129e-5
 H100_LLAMA_3_1_8B_PAPER = line(
     "h100-llama-3.1-8b-paper",
-    SIMULATOR.fixed_s,
-    SIMULATOR.per_token_s,
-    context_s=SIMULATOR.per_kv_s,
-    # The simulator's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
+    5.88590713e-3,
+    _PAPER_TOKEN_S,
+    context_s=3.92645679e-8,
+    # The paper's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
     forward_s=0.7118e-3,
-    forward_context_s=SIMULATOR.draft_per_kv_s,
-    draft_prompt_s=_DRAFTER_SHARE * SIMULATOR.per_token_s,
+    forward_context_s=2.37768493e-9,
+    draft_prompt_s=_DRAFTER_SHARE * _PAPER_TOKEN_S,
     sync=_SYNC,
     async_=_ASYNC,
     target=TARGET,
     hardware=HARDWARE,
 )
-"""The public simulator's constants, charged per forward: for comparison with the paper."""
+"""The constants of *Speculative Decoding: Performance or Illusion?*, charged per forward."""
 
 DEFAULT = H100_LLAMA_3_1_8B.name
-PROTOCOL = "specdecode-bench"
 
 BUILTIN = {cost.name: cost for cost in (H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER)}
 """The cost models that can be named without a file."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaspec.cost.builtin import BUILTIN, DEFAULT, PROTOCOL
+from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.model import CostModel, HostTimes
 from adaspec.documents import (
     OBJECT,
@@ -93,17 +93,10 @@ def load_cost(name_or_path: AnyPath) -> CostModel:
     text = os.fspath(name_or_path)
     if text in BUILTIN:
         return BUILTIN[text]
-    if text == PROTOCOL:
-        raise CostError(
-            f"cost model '{PROTOCOL}' charges drafts as the public simulator does, which only"
-            f" '--protocol {PROTOCOL}' can: use '{DEFAULT}', the same measurements charged per"
-            " forward, or a file"
-        )
     path = Path(text)
     if path.suffix != ".json" and path.name == text and not os.path.lexists(path):
-        known = (*BUILTIN, PROTOCOL)
         raise CostError(
-            f"no cost model '{text}'{nearest(text, known)} (builtin: {', '.join(known)};"
+            f"no cost model '{text}'{nearest(text, BUILTIN)} (builtin: {', '.join(BUILTIN)};"
             " or give a JSON file)"
         )
     return read_cost(path)[0]

@@ -7,14 +7,11 @@ more for their rows, and over resampled requests for the intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adaspec.cost.builtin import PROTOCOL
-from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
-from adaspec.errors import EvaluationError, check_word
 from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
 from adaspec.evaluate.hindsight import (
     FIXED_BEST,
@@ -35,14 +32,11 @@ from adaspec.replay.contender import check_distinct
 from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import RememberedRecordings, build_recording
-from adaspec.replay.simulator import proposer_of, simulate
 from adaspec.trace.schema import Request
 from adaspec.version import __version__
 
 REPLAYED = ("prefill", "free_decisions", "engine", "orders", "warm")
 """The options that only replays in a closed loop have a use for."""
-_FIXED_BY_PROTOCOL = ("cost", "max_output_tokens", "resamples", "cap", *REPLAYED)
-"""Options that the protocol brings itself."""
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -198,62 +192,6 @@ def _add_replicates(
         }
 
 
-def evaluate_by_protocol(
-    selection: Selection,
-    named: Sequence[Contender],
-    protocol: str,
-    options: Options,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """The document of a protocol: the public simulator's table, with a row per workload and policy.
-
-    The protocol brings its own costs, and only the named policies run.
-    """
-    check_word(protocol, [PROTOCOL], "protocol", EvaluationError)
-    if not named:
-        raise EvaluationError(f"--protocol {protocol} runs the named policies: name one")
-    check_distinct(named)
-    proposers = [(contender.name, proposer_of(contender)) for contender in named]
-    workloads: dict[str, list[Request]] = {}
-    for request in selection.requests:
-        workloads.setdefault(request.workload, []).append(request)
-    rows: list[dict[str, Any]] = []
-    total = len(proposers) * len(workloads) * len(options.concurrency)
-    unknown = ("ci95", "accepted_per_step", "drafted_per_step", "neural_steps_share")
-    for name, proposer in proposers:
-        for workload, requests in sorted(workloads.items()):
-            for copies in options.concurrency:
-                progress("protocol", len(rows), total)
-                simulated = simulate(requests, proposer, copies, options.seed)
-                rows.append(
-                    {
-                        "workload": workload,
-                        "concurrency": copies,
-                        "policy": name,
-                        "tokens_per_s": simulated.tokens_per_s,
-                        "speedup": simulated.tokens_per_s / simulated.plain_tokens_per_s,
-                        **dict.fromkeys(unknown),
-                        "detail": {"unrounded": True},
-                    }
-                )
-    progress("protocol", total, total)
-    _mark_seen(rows, selection, named)
-    # The simulator decides every step when the last one's outcome is known.
-    options = replace(options, engine=SYNC)
-    document = document_of(selection, named, options, protocol, protocol)
-    return document | {"rows": rows, "headline": []}
-
-
-def refuse_beside(protocol: str, given: Mapping[str, object]) -> None:
-    """Refuse options that the protocol fixes, because it would ignore them."""
-    for name in _FIXED_BY_PROTOCOL:
-        if name in given and (name, given[name]) != ("cost", protocol):
-            flag = flag_of(name)
-            raise EvaluationError(
-                f"--protocol {protocol} fixes what --{flag} would: leave one of the two out"
-            )
-
-
 def flag_of(option: str) -> str:
     """An option's flag on the command line, without its dashes."""
     return "no-prefill" if option == "prefill" else option.replace("_", "-")
@@ -289,14 +227,12 @@ def document_of(
     named: Sequence[Contender],
     options: Options,
     cost: str,
-    protocol: str | None = None,
 ) -> dict[str, Any]:
     """What all documents say: of which traces, policies and costs they are."""
     return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,
         "cost": cost,
-        "protocol": protocol,
         "traces": {
             "sources": list(selection.sources),
             "target": selection.target,

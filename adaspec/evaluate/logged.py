@@ -59,7 +59,7 @@ def evaluate_log(
 
 def refuse_replays(given: Mapping[str, object]) -> None:
     """Refuse options of replays, which logged traces do not allow."""
-    for name in ("concurrency", "protocol", *REPLAYED):
+    for name in ("concurrency", *REPLAYED):
         if name in given:
             raise EvaluationError(
                 f"--{flag_of(name)} is of replays, and a logged trace cannot be replayed "

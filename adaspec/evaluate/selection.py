@@ -30,7 +30,7 @@ class Wanted:
     exclude: tuple[str, ...] = ()
     """The requests to leave out, as WORKLOAD/ID."""
     filtered: bool = True
-    """Whether to leave out short, long and unpaired requests; a protocol takes them all."""
+    """Whether to leave out short, long and unpaired requests."""
     seen: frozenset[str] = frozenset()
     """The content hashes of requests to leave out because a policy was trained on them."""
 

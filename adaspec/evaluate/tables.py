@@ -104,7 +104,7 @@ def settings(report: Report) -> Table:
     """What was evaluated and how; settings that the report lacks are left out."""
     document, traces = report.document, report.document.get("traces", {})
     run = [
-        document.get("protocol") or "closed loop",
+        "closed loop",
         *(f"{key} {document[key]}" for key in ("orders", "resamples", "seed") if key in document),
         f"draft_len up to {document['cap']}" if "cap" in document else "",
         "prefill charged" if document.get("prefill") else "prefill not counted",

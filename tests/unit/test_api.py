@@ -157,9 +157,6 @@ WRONG = {
     "evaluate at a text": evaluated(concurrency="1,8"),
     "evaluate in no order": evaluated(orders=0),
     "evaluate with a text as truth": evaluated(prefill="yes"),
-    "evaluate by a protocol that fixes the costs": evaluated(
-        protocol="specdecode-bench", cost="h100-llama-3.1-8b", orders=3, resamples=40
-    ),
     "train with a misspelt option": trained(order=1),
     "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
 }

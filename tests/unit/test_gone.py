@@ -6,6 +6,7 @@ import policy_fakes as fakes
 import pytest
 from refusals import refusal
 
+from adaspec.cli.main import run
 from adaspec.errors import GONE, AdaspecError
 from adaspec.policy.manifest import PolicyManifest
 
@@ -24,3 +25,18 @@ WENT = [
 @pytest.mark.parametrize(("place", "word"), WENT)
 def test_a_word_of_before_is_refused_with_what_to_use(place, word):
     assert f"'{word}': it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
+
+
+OPTIONS = {
+    "--protocol": "eval traces --protocol specdecode-bench",
+}
+"""An option of before, and a command line that gives it."""
+
+
+@pytest.mark.parametrize(("option", "words"), OPTIONS.items(), ids=OPTIONS)
+def test_an_option_of_before_is_refused_with_what_to_use(option, words, capsys):
+    assert run(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert f"{option}: it went in 0.2; {GONE[option]}" in line

@@ -70,7 +70,6 @@ def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(
     assert {**first, "command": ""} == {**second, "command": ""}
 
 
-PROTOCOL = "TRACE --protocol specdecode-bench"
 MISTAKES = {
     "/nowhere": "/nowhere: there is no such folder",
     "TRACE TRACE": "request '0-0' of workload 'edits' is already in",
@@ -90,10 +89,6 @@ MISTAKES = {
     "TRACE --concurrency 1,,8": "--concurrency",
     "TRACE --seed -1": "--seed",
     "TRACE --orders 0": "--orders",
-    "TRACE --protocol specdec": "--protocol",
-    PROTOCOL: "name one",
-    f"{PROTOCOL} --policy ema --no-prefill": "specdecode-bench fixes what --no-prefill",
-    f"{PROTOCOL} --policy ema --max-output-tokens none": "fixes what --max-output-tokens",
     "TRACE -o own_policies.py/report": "(Not a directory)",
     "TRACE -o /proc/report": "/proc/report: cannot be written",
 }

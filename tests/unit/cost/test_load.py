@@ -61,7 +61,7 @@ def test_a_name_is_a_builtin_model_or_answered_with_the_nearest(tmp_path):
     assert load_cost(DEFAULT) is BUILTIN[DEFAULT]
     for asked, said in (
         ("h100-llama-3-8b", "did you mean 'h100-llama-3.1-8b'?"),
-        ("specdecode-bench", "--protocol specdecode-bench"),
+        ("specdecode-bench", "use 'h100-llama-3.1-8b-paper'"),
         (tmp_path / "nowhere.json", "no such cost file"),
         (tmp_path, "not a file"),
     ):

@@ -1,17 +1,12 @@
 """What `eval --json` promises, held against the replay itself."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from synthetic import without_drafts
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.evaluation import evaluate_by_protocol
-from adaspec.evaluate.options import Options
-from adaspec.evaluate.report import EvaluationReport
-from adaspec.evaluate.selection import Selection
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
@@ -170,25 +165,3 @@ def test_the_seed_decides_everything_and_prompts_that_are_not_read_make_faster(
     for policy in ("none", NAMED):
         speeds = [by_name(each)["all", 4, policy]["tokens_per_s"] for each in (one, other, free)]
         assert speeds[1] != speeds[0] < speeds[2]
-
-
-def test_a_protocol_runs_the_named_policies_alone_on_a_workload_at_a_time(requests_of):
-    requests = [
-        replace(r, workload="gsm8k", ngram_accepted=np.maximum(r.neural_accepted - 1, -1))
-        for r in requests_of(count=3, workloads=1)
-    ]
-    selection = Selection(tuple(requests), 8, ("traces",), None, None, False)
-    specs = ["fixed:neural:3", "oracle:combine", "fixed:ngram:3"]
-    named, options = [parse_contender(spec) for spec in specs], Options(concurrency=(1, 8))
-    found = evaluate_by_protocol(selection, named, "specdecode-bench", options)
-    places = [(row["workload"], row["policy"], row["concurrency"]) for row in found["rows"]]
-    assert sorted(places) == sorted(("gsm8k", spec, n) for spec in specs for n in (1, 8))
-    assert found["headline"] == []
-    for row in found["rows"]:
-        assert row["tokens_per_s"] > 0
-        assert (row["ci95"], row["drafted_per_step"]) == (None, None)
-    assert found["protocol"] == found["cost"] == "specdecode-bench"
-    shown = EvaluationReport(found)
-    for text in (str(shown), shown.page()):
-        assert "over static:best" not in text
-        assert all(name in text for name in ("gsm8k", *specs))
