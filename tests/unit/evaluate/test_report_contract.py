@@ -7,6 +7,7 @@ import pytest
 from synthetic import without_drafts
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.report import EvaluationReport
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
