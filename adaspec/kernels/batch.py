@@ -69,8 +69,6 @@ class Step:
     """(rows,) whether each has emitted a token, and so may be given a draft."""
     holds: Tensor
     """(rows,) whether each holds the neural drafter."""
-    available: Tensor
-    """(rows,) the tokens that there are to copy."""
     emitted: Tensor
     """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
     price: Tensor

@@ -11,7 +11,7 @@ import triton.language as tl
 from adaspec.kernels.layout import GAINS
 
 CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
-NEURAL, LENGTH, AVAILABLE, REMEMBERED, NEURAL_GAIN = map(tl.constexpr, range(3, 8))
+NEURAL, LENGTH, REMEMBERED, NEURAL_GAIN = map(tl.constexpr, range(3, 7))
 NUMBERS = tl.constexpr(NEURAL_GAIN.value + GAINS.value)
 """The facts that are one number per row, those of `adaspec.vllm.session.report.SINGLE`; then the
 gains; and how many these are together."""
@@ -19,7 +19,6 @@ gains; and how many these are together."""
 
 _ANY = (
     "context_stride",
-    "available_stride",
     "drafted_stride",
     "forward_stride",
     "row_stride",
@@ -34,7 +33,6 @@ _ANY = (
 def pack(
     chosen: tl.tuple,
     context_stride: tl.tensor,
-    available_stride: tl.tensor,
     drafted_stride: tl.tensor,
     forward_stride: tl.tensor,
     row_stride: tl.tensor,
@@ -74,7 +72,6 @@ def pack(
     tl.store(line + REJECTED, tl.load(chosen.rejected + row).to(tl.float32))
     tl.store(line + NEURAL, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + LENGTH, length.to(tl.float32))
-    tl.store(line + AVAILABLE, tl.load(chosen.available + row * available_stride).to(tl.float32))
     tl.store(line + REMEMBERED, tl.load(chosen.remembered + row).to(tl.float32))
     for at in tl.static_range(GAINS):
         gain = tl.load(chosen.neural_gain + row * GAINS + at)

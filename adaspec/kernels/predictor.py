@@ -51,7 +51,7 @@ SCAN_BLOCK = 512
 """The places that a program of the scan looks at side by side."""
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
-_OfStep: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+_OfStep: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """What a predictor says of a step, in the order of `Step`."""
 
 
@@ -175,7 +175,6 @@ class FusedPredictor:
             facts[:, CONTEXT.value],
             rows.decides[:count],
             rows.holds[:count],
-            facts[:, MATCH.value + AVAILABLE.value],
             self._emitted[:count],
         )
         return of_step, Proposal(

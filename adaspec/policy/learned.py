@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import nan
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,9 +23,6 @@ from adaspec.policy.shipped import find_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.model import Model, model_from
-
-KNOWN_TOKENS = 200.0
-"""So many tokens expected lately, of the most that are remembered, say whether they come."""
 
 
 class LearnedPolicy:
@@ -75,22 +71,6 @@ class LearnedPolicy:
         """What the compiled stages work on."""
         planner: Planner = self._pinned.value
         return planner
-
-    def acceptance_ratios(self) -> list[float]:
-        """Accepted over expected tokens of drafts of each source, lately; NaN where few are known.
-
-        The sources are n-gram, neural and splice.
-        """
-        record = self.planner.state.record
-        return [
-            float(each["accepted"] / each["expected"]) if each["expected"] >= KNOWN_TOKENS else nan
-            for each in record
-        ]
-
-    @property
-    def pauses_drafter(self) -> bool:
-        """Whether the drafter is not run now, as its drafts are worth less than they take."""
-        return bool(self.planner.batch_state.pause["left"][0] > 0)
 
     def holds_drafter(self, running: int) -> bool:
         """Whether the drafter runs where so many requests do."""

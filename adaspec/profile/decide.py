@@ -170,8 +170,8 @@ class Server:
         self._prompts = np.full(batch, tokens, np.int32)
         self._before: Any = None
         self.known = self._prompts.copy()
-        self.drafted = self.available = np.zeros(batch, np.int32)
-        """How many tokens the last step drafted, and how many there were to copy."""
+        self.drafted = np.zeros(batch, np.int32)
+        """How many tokens the last step drafted."""
 
     def emit(self, counts: Ints) -> Ints:
         """(rows, most) the next so many tokens of each text, -1 behind them."""
@@ -213,7 +213,7 @@ class Server:
         decided.report = report
         host.take_likeliest(decided, None, 0)
         t3 = perf_counter()
-        self._before, self.drafted, self.available = decided, decided.lengths, report.available
+        self._before, self.drafted = decided, decided.lengths
         return t1 - t0, t2 - t1, t3 - t2
 
 

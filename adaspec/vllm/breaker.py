@@ -46,8 +46,8 @@ class CircuitBreaker:
             )
         self._observers.notify("fault", Fault(stage, self.off))
 
-    def fault(self, stage: str, error: Exception, rows: int = 0) -> None:
-        """Count a failure that leaves `rows` requests without a proposal; at 0 proposals stand."""
+    def fault(self, stage: str, error: Exception, *, proposals_stand: bool = False) -> None:
+        """Count a failure, which leaves the step's requests without a proposal or lets it stand."""
         self._in_a_row += 1
         self._outstanding_steps += STEPS_PER_FAULT
         self.counts[stage] += 1
@@ -60,7 +60,9 @@ class CircuitBreaker:
                 "counted: %s",
                 self._policy,
                 stage,
-                "nothing is proposed in this step" if rows else "what it proposed stands",
+                "what it proposed stands"
+                if proposals_stand
+                else "nothing is proposed in this step",
                 in_one_line(error, 300),
             )
             log.debug("%s", "".join(traceback.format_exception(error)))
@@ -74,7 +76,7 @@ class CircuitBreaker:
                 else f"for failing more often than once in {STEPS_PER_FAULT} steps",
                 ", ".join(f"{count} in {stage}" for stage, count in sorted(self.counts.items())),
             )
-        self._observers.notify("fault", Fault(stage, self.off, rows))
+        self._observers.notify("fault", Fault(stage, self.off))
 
     def step_succeeded(self) -> None:
         """Note that a step was decided and learned from without a fault."""

@@ -31,8 +31,6 @@ class Fault:
 
     stage: str
     switched_off: bool
-    rows: int = 0
-    """How many requests got no decision because of the failure."""
 
 
 @dataclass(eq=False)
@@ -53,10 +51,6 @@ class DraftedStep:
     """Where these rows stand in the step's batch."""
     recorded: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """The rows that are drafted for in full, and proposed nothing."""
-    limited: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """The rows for which nothing may be drafted, as the request or an option says."""
-    room: Ints | None = None
-    """The most tokens that each row's request or its end leave; None if no row is limited."""
     forwards: int = 0
     """How often the policy has the drafter run; for recorded rows it runs oftener."""
     price: float = 0.0
@@ -76,11 +70,8 @@ class DraftedStep:
     """How many tokens of each draft fit the budget."""
     proposes: bool = False
     """Whether these are sent to the target."""
-    expected: Floats = field(default_factory=lambda: np.zeros((0, 3)))
-    """(rows, 3) how many verified tokens of each source were expected to be accepted."""
     step_s: float = 0.0
     """The seconds of the step that verified them, by the cost model."""
-    began_s: float = 0.0
     decision_s: float = 0.0
     """The seconds that deciding took on this machine."""
 
@@ -135,15 +126,6 @@ class VerifiedStep:
     neural_drafted: Ints
     accepted: Ints
     emitted_tokens: Ints
-    took_s: float | None = None
-    """The measured seconds from one decision to the next; None if the engine's step did anything
-    but verify these drafts."""
-
-    @property
-    def dropped(self) -> list[str]:
-        """Requests with a draft of which the target judged no token."""
-        rows = zip(self.step.requests, self.step.proposed, self.drafted.tolist(), strict=True)
-        return [name for name, proposed, drafted in rows if proposed and not drafted]
 
 
 @compiled
@@ -179,56 +161,6 @@ def source_of(neural_len: int, ngram_len: int) -> str:
     return SOURCES[2 * (neural_len > 0) + (ngram_len > 0)]
 
 
-REASONS = {
-    "none": ("policy", "nothing_to_copy", "recorded", "limited", "output_limit", "fault"),
-    "ngram": ("alone", "switched"),
-    "neural": ("whole", "trimmed"),
-    "splice": ("whole", "trimmed"),
-}
-"""The possible reasons of a decision, by its source.
-
-none: the policy proposed nothing; the policy proposed to copy but there was nothing to copy; the
-request is being recorded; the request or an option forbids drafts for it; the request's
-max_tokens or min_tokens leave no room for a draft; or something failed.
-ngram: the neural drafter drafted nothing for the request, or the copy was taken instead of its
-tokens. neural and splice: all tokens of the neural drafter were taken, or fewer, for any cause.
-"""
-
-
-def decisions_of(event: DraftedStep) -> list[str]:
-    """Of each row, the source of its draft and the reason, as SOURCE/REASON; see `REASONS`."""
-    columns = (
-        event.neural_len,
-        event.ngram_len,
-        event.drafts.available,
-        event.holds_neural,
-        event.recorded,
-        event.limited,
-        np.ones_like(event.lengths) if event.room is None else event.room,
-    )
-    decisions = []
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for neural, ngram, available, holds, recorded, limited, room in rows:
-        if neural or ngram:
-            decisions.append(_drafted(neural, ngram, event.forwards if holds else 0))
-        elif recorded:
-            decisions.append("none/recorded")
-        elif limited:
-            decisions.append("none/limited")
-        elif room <= 0:
-            decisions.append("none/output_limit")
-        else:
-            decisions.append("none/policy" if available or holds else "none/nothing_to_copy")
-    return decisions
-
-
-def _drafted(neural: int, ngram: int, shown: int) -> str:
-    """The source and reason of a draft that is not empty; `shown` tokens were drafted for it."""
-    if not neural:
-        return "ngram/switched" if shown else "ngram/alone"
-    return f"{'splice' if ngram else 'neural'}/{'trimmed' if neural < shown else 'whole'}"
-
-
 class Observer:
     """Ignores every event: inherit from it and override the methods for the events that matter.
 
@@ -262,9 +194,6 @@ class Observer:
 
     def guarded(self, guarded: GuardReport) -> None:
         """Called with the guard's state for the next step, where there is a guard."""
-
-    def recalibrated(self, acceptance_ratios: list[float]) -> None:
-        """Called now and then with `LearnedPolicy.acceptance_ratios`."""
 
     def fault(self, fault: Fault) -> None:
         """Called when something failed."""

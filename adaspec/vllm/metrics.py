@@ -11,24 +11,18 @@ import contextlib
 import importlib
 import uuid
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from adaspec.policy.guard import HOLD, STATES
-from adaspec.policy.planner.state import NEURAL, NGRAM
-from adaspec.vllm.events import (
-    DRAFT_SOURCES,
-    REASONS,
-    DraftedStep,
-    Fault,
-    Observer,
-    VerifiedStep,
-    decisions_of,
-    source_of,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.policy.guard import STATES
+from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
+from adaspec.vllm.events import DRAFT_SOURCES, DraftedStep, Fault, Observer, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.timed_steps import GuardReport
 
@@ -39,11 +33,7 @@ LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets for draft lengths."""
 TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
 """Upper bounds of the buckets for decision times."""
-SHORT_DRAFT = 4
-DRAFTED = ("none", "short", "long")
-"""Kinds of steps: they verified no draft, at most `SHORT_DRAFT` tokens per request, or more."""
 FORWARDS = ("draft", "keep_alive")
-MEMORY = ("drafted", "accepted")
 STAGES = ("plan", "settle", "batch", "time", "memory", "request", "guard", "mode_file")
 SPECULATION = ("with", "without")
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
@@ -82,58 +72,20 @@ class Metric:
         }
 
 
-_DECISIONS = tuple(f"{source}/{reason}" for source in REASONS for reason in REASONS[source])
 _BY_SOURCE = (("source",), DRAFT_SOURCES)
-_BY_DRAFTED = (("drafted",), DRAFTED)
 METRICS = (
     Metric("drafted_tokens", "Drafted tokens that the target verified.", *_BY_SOURCE),
     Metric("accepted_tokens", "Of these, tokens that the target took.", *_BY_SOURCE),
     Metric(
-        "memory_tokens",
-        "Tokens verified that earlier requests' answers gave, and how many of them were taken.",
-        ("kind",),
-        MEMORY,
-    ),
-    Metric(
-        "expected_accepted_tokens",
-        "Tokens that the policy expected to be accepted of its drafts (neural part of a splice).",
+        "expected_tokens",
+        "Of the drafted, tokens that the policy's model expected the target to take. Where far "
+        "fewer are accepted, train the policy again.",
         *_BY_SOURCE,
     ),
-    Metric(
-        "realised_accepted_tokens",
-        "Tokens accepted of those same drafts: hold it against expected_accepted_tokens.",
-        *_BY_SOURCE,
-    ),
-    Metric(
-        "clocked_steps",
-        "Steps that did nothing but verify, timed: without a draft, with up to "
-        f"{SHORT_DRAFT} drafted tokens per request, with more.",
-        *_BY_DRAFTED,
-    ),
-    Metric("clocked_step_seconds", "What these took.", *_BY_DRAFTED),
-    Metric(
-        "clocked_step_modelled_seconds",
-        "What the cost model says of these: hold it against clocked_step_seconds.",
-        *_BY_DRAFTED,
-    ),
+    Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
+    Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
     Metric("drafter_forwards", "Forwards of the neural drafter.", ("kind",), FORWARDS),
-    Metric("faults", "Failures that were lived with, by stage.", ("stage",), STAGES),
-    Metric("dropped_rows", "Trace rows not written, by reason.", ("reason",), LOSSES),
-    Metric(
-        "decisions",
-        "Decisions on one request in one step, by who drafts and why.",
-        ("source", "reason"),
-        _DECISIONS,
-    ),
-    Metric("steps", "Engine steps in which something was decided."),
-    Metric("modelled_step_seconds", "Step times by the cost model that decides."),
-    Metric(
-        "unverified_drafts",
-        "Drafts not verified: dropped or replaced by the scheduler, or their request left.",
-    ),
     Metric("mode", "Engines that serve in this mode now.", ("mode",), MODES, is_gauge=True),
-    Metric("guard_holding", "Engines whose guard holds speculation off now.", is_gauge=True),
-    Metric("guard_switches", "How often the guard has begun to hold speculation off."),
     Metric(
         "guard_steps",
         "Steps by what the guard made of them: the policy's plan, a probe of steps without "
@@ -149,21 +101,13 @@ METRICS = (
         SPECULATION,
         is_gauge=True,
     ),
-    Metric(
-        "accepted_over_expected",
-        "Accepted tokens over those that the trained model expected, in about the last thousand "
-        "drafts of each source; 0 until enough were drafted. Far below 1: train it again.",
-        ("source",),
-        DRAFT_SOURCES,
-        is_gauge=True,
-    ),
+    Metric("faults", "Failures that were lived with, by stage.", ("stage",), STAGES),
     Metric(
         "policy_switched_off",
         "Engines whose policy failed too often and serves no more.",
         is_gauge=True,
     ),
-    Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
-    Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
+    Metric("dropped_rows", "Trace rows not written, by reason.", ("reason",), LOSSES),
 )
 POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
 """The labels of `policy_info`."""
@@ -233,6 +177,22 @@ def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     return shown
 
 
+def expected_of(event: VerifiedStep) -> NDArray[np.float64]:
+    """How many of each row's verified tokens its model expected the target to accept.
+
+    Survival has been corrected by the factors of the sources, which are taken out again: after a
+    correction, even a model that knows nothing of the traffic expects what comes.
+    """
+    survival, neural = event.step.drafts.survival, event.step.drafts.neural[:, None]
+    factors, column = event.step.factors, np.arange(survival.shape[1])
+    corrected = np.where(neural > 0, factors[NEURAL], factors[NGRAM])
+    is_spliced = (neural > 0) & (column >= neural)
+    corrected = np.where(is_spliced, corrected * factors[SPLICE], corrected)
+    is_verified = column < event.drafted[:, None]
+    expected: NDArray[np.float64] = np.where(is_verified, survival / corrected, 0.0).sum(axis=1)
+    return expected
+
+
 class MetricsObserver(Observer):
     """Counts the events of a session."""
 
@@ -240,53 +200,21 @@ class MetricsObserver(Observer):
         self.counters = counters
 
     def proposed(self, event: DraftedStep) -> None:
-        """Count the decisions, the draft lengths and the decision time."""
-        counters = self.counters
-        counters.add("steps")
-        counters.observe("decision_seconds", TIMES_S, event.decision_s)
-        lengths = Counter((event.neural_len + event.ngram_len).tolist())
-        for length, count in lengths.items():
-            counters.observe("draft_len", LENGTHS, length, count)
-        for decision, count in Counter(decisions_of(event)).items():
-            counters.add(f"decisions/{decision}", count)
+        """Count the draft lengths and the decision time."""
+        self.counters.observe("decision_seconds", TIMES_S, event.decision_s)
+        for length, count in Counter(event.lengths.tolist()).items():
+            self.counters.observe("draft_len", LENGTHS, length, count)
 
     def verified(self, event: VerifiedStep) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
-        counters, step, expected = self.counters, event.step, event.step.expected
-        drafted_tokens = event.drafted.tolist()
-        counters.add("modelled_step_seconds", step.step_s)
-        counters.add("unverified_drafts", len(event.dropped))
-        if event.took_s is not None:
-            tokens, most = sum(drafted_tokens), SHORT_DRAFT * int(event.known.sum())
-            kind = DRAFTED[(tokens > 0) + (tokens > most)]
-            counters.add(f"clocked_steps/{kind}")
-            counters.add(f"clocked_step_seconds/{kind}", event.took_s)
-            counters.add(f"clocked_step_modelled_seconds/{kind}", step.step_s)
-        if not any(drafted_tokens):
-            return
-        columns = (
-            event.known,
-            event.neural_drafted,
-            event.accepted,
-            step.drafts.remembered,
-            expected[:, NGRAM] + expected[:, NEURAL],
-        )
-        rows = zip(drafted_tokens, *(column.tolist() for column in columns), strict=True)
-        sums: dict[str, float] = defaultdict(float)
-        for drafted, known, neural, accepted, from_answers, expected in rows:
-            if not known or not drafted:
-                continue
-            source = source_of(neural, drafted - neural)
-            sums[f"drafted_tokens/{source}"] += drafted
-            sums[f"accepted_tokens/{source}"] += accepted
-            if from_answers and drafted > neural:
-                sums["memory_tokens/drafted"] += drafted - neural
-                sums["memory_tokens/accepted"] += max(0, accepted - neural)
-            sums[f"expected_accepted_tokens/{source}"] += expected
-            realised = min(accepted, neural) if neural else accepted
-            sums[f"realised_accepted_tokens/{source}"] += realised
-        for name, count in sums.items():
-            counters.add(name, count)
+        drafted, expected = event.drafted, expected_of(event)
+        sources = (event.neural_drafted > 0) * 2 + (drafted > event.neural_drafted)
+        for at, source in enumerate(DRAFT_SOURCES, 1):
+            rows = sources == at
+            if rows.any():
+                self.counters.add(f"drafted_tokens/{source}", float(drafted[rows].sum()))
+                self.counters.add(f"accepted_tokens/{source}", float(event.accepted[rows].sum()))
+                self.counters.add(f"expected_tokens/{source}", float(expected[rows].sum()))
 
     def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
         """Count forwards of the drafter."""
@@ -297,27 +225,16 @@ class MetricsObserver(Observer):
         """Note the mode that begins."""
         for each in MODES:
             self.counters.put(f"mode/{each}", float(each == mode))
-        self.counters.put("guard_holding", 0.0)
 
     def guarded(self, guarded: GuardReport) -> None:
         """Count a step by the guard's state, and note what the guard knows."""
-        counters = self.counters
-        counters.add(f"guard_steps/{guarded.state}")
-        counters.put("guard_holding", float(guarded.state == HOLD))
-        counters.put("guard_switches", guarded.switches)
+        self.counters.add(f"guard_steps/{guarded.state}")
         rates = zip(SPECULATION, (guarded.rate_with, guarded.rate_without), strict=True)
         for name, rate in rates:
             if rate == rate:  # NaN: nothing is known yet
-                counters.put(f"guard_tokens_per_second/{name}", rate)
-
-    def recalibrated(self, came: list[float]) -> None:
-        """Note what comes of drafts."""
-        for source, share in zip(DRAFT_SOURCES, came, strict=True):
-            if share == share:  # NaN: too little is known
-                self.counters.put(f"accepted_over_expected/{source}", share)
+                self.counters.put(f"guard_tokens_per_second/{name}", rate)
 
     def fault(self, fault: Fault) -> None:
         """Count a fault, and note whether it switched the policy off."""
-        self.counters.add("decisions/none/fault", fault.rows)
         self.counters.add(f"faults/{fault.stage}")
         self.counters.put("policy_switched_off", float(fault.switched_off))

@@ -73,8 +73,6 @@ class Options:
     """Nothing more is drafted for a request of which more tokens are known."""
     max_drafted_tokens: int | None = None
     """The most drafted tokens of one step, those of all requests together."""
-    log_decisions_per_s: float = 0.0
-    """The most steps per second of which the log says what was decided and why."""
     cost: str | None = None
     trace_dir: str | None = None
     max_trace_bytes: int = 10 << 30
@@ -167,7 +165,6 @@ RULES = {
     "serve_fraction": number(0, 1, "a number from 0 to 1"),
     "max_context_tokens": or_null(whole(1, 1 << 30)),
     "max_drafted_tokens": or_null(whole(1, 1 << 30)),
-    "log_decisions_per_s": number(0, 1000, "a number from 0 to 1000"),
     "record_fraction": or_null(number(0, 1, "a number from 0 to 1")),
     "sampling": Rule(
         lambda value: isinstance(value, Mapping) and is_json(dict(value)),

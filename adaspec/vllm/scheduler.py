@@ -109,7 +109,6 @@ def follow(session: Any, scheduled: Any) -> None:
     told: Told | None = getattr(scheduled, MODE_ATTRIBUTE, None)
     guarded: GuardReport | None = getattr(scheduled, GUARD_ATTRIBUTE, None)
     session.guard_state = state_of(guarded)
-    session.drift.step()
     if guarded is not None:
         session.observers.notify("guarded", guarded)
     if told is not None and told.mode != session.mode:

@@ -14,7 +14,6 @@ from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import lock
 from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.decision_log import DecisionLog
 from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
@@ -38,8 +37,6 @@ def observers_of(serving: Serving) -> list[Observer]:
     counters = Counters(Path(folder) if folder else None, info)
     observers: list[Observer] = [MetricsObserver(counters)]
     observers[0].switched(options.mode)
-    if options.log_decisions_per_s > 0:
-        observers.append(DecisionLog(options.log_decisions_per_s))
     if options.trace_dir is not None:
         observers.append(recorder_of(serving, counters))
     return observers

@@ -244,17 +244,10 @@ def serve(engine, asked, tally):
 
 def table(tally, runner, whole):
     """The lines that are printed, and what never came up although it must in a whole run."""
-    from adaspec.vllm.events import REASONS
-
     figures = tally.figures
     sections = {
         "requests": {kind: tally.requests[kind] for kind in sorted(tally.requests)},
         "events": {name: tally.events[name] for name in Tally.EVENTS},
-        "decisions": {
-            f"{source}: {reason}": int(figures[f"decisions/{source}/{reason}"])
-            for source, reasons in REASONS.items()
-            for reason in reasons
-        },
         "tokens accepted": {
             source: int(figures[f"accepted_tokens/{source}"])
             for source in ("ngram", "neural", "splice")

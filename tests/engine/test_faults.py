@@ -68,8 +68,7 @@ def test_a_clock_that_jumps_back_and_forth(serve, prompts, truth, monkeypatch):
     assert engine.greedy(prompts, 48) == truth()
     assert not session.breaker.off
     assert set(session.breaker.counts) <= {"time"}
-    seconds = counters["clocked_step_seconds/short"] + counters["clocked_step_seconds/long"]
-    assert np.isfinite(seconds)
+    assert np.isfinite(counters["decision_seconds_sum"])
 
 
 def test_an_index_and_an_observer_that_fail_cost_no_output(serve, prompts, truth, monkeypatch):

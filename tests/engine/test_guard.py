@@ -21,7 +21,6 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
         assert engine.greedy(prompts, TOKENS) == expected
 
     check_guard(engine, session, "V1", ask, monkeypatch)
-    assert counters["guard_switches"] >= 2
     assert counters["guard_steps/hold"] > 32
     assert all(counters[f"guard_tokens_per_second/{key}"] > 0 for key in ("with", "without"))
     check_sound(session)

@@ -1,6 +1,5 @@
 """Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
 
-import json
 import time
 import urllib.error
 import urllib.request
@@ -34,7 +33,6 @@ def served(models, expected, tmp_path_factory):
         "policy": written_policy(folder / "policy"),
         "mode_file": str(folder / "mode"),
         "trace_dir": str(folder / "traces"),
-        "log_decisions_per_s": 100,
     }
     with Server(models, folder, config, **DETAILED) as server:
         yield server, folder
@@ -86,13 +84,10 @@ def test_metrics_of_a_server_equal_its_responses_and_its_trace(served, prompts, 
     shown = server.metrics()
     assert total(shown, "drafted_tokens_total") == drafted
     assert total(shown, "accepted_tokens_total") == accepted
-    assert total(shown, "draft_len_count") == total(shown, "decisions_total")
     assert total(shown, "draft_len_sum") >= drafted
-    assert total(shown, "steps_total") == total(shown, "decision_seconds_count") > 0
+    assert total(shown, "decision_seconds_count") > 0
+    assert total(shown, "expected_tokens_total") > 0
     assert total(shown, "drafter_forwards_total", kind="draft") > 0
-    assert 0 < total(shown, "clocked_steps_total") <= total(shown, "steps_total")
-    assert total(shown, "clocked_step_modelled_seconds_total") > 0
-    assert total(shown, "clocked_step_seconds_total") > 0
     assert total(shown, "faults_total") == 0
     assert total(shown, "policy_info", policy=str(folder / "policy"), mode="serve") == 1
     steps = steps_in(folder / "traces", drafted)
@@ -124,7 +119,6 @@ def test_requests_say_over_http_what_is_drafted_for_them(served, prompts, expect
     assert before > 0
     assert ask(server, prompts[1], adaspec="off") == (200, expected[1])
     assert verified(server) == before
-    assert total(server.metrics(), "decisions_total", reason="limited") > 40
     assert ask(server, prompts[2], adaspec_cap=1) == (200, expected[2])
     for wrong in ({"adaspec": "of"}, {"adaspec_cap": 1000}, {"adaspec_sauce": "ngram"}):
         status, said = ask(server, prompts[0], **wrong)
@@ -132,10 +126,6 @@ def test_requests_say_over_http_what_is_drafted_for_them(served, prompts, expect
         assert next(iter(wrong)) in said
     assert ask(server, prompts[3]) == (200, expected[3])
     assert total(server.metrics(), "faults_total") == 0
-    lines = [each for each in server.log.read_text().splitlines() if "adaspec: decision " in each]
-    assert len(lines) > 10
-    told = json.loads(lines[-1].partition("adaspec: decision ")[2])
-    assert told["requests"][0]["expected_accepted"] >= 0
 
 
 def test_the_mode_file_is_followed_and_shown(served, prompts, expected):

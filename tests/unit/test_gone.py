@@ -9,6 +9,7 @@ from refusals import refusal
 from adaspec.cli.main import run
 from adaspec.errors import GONE, AdaspecError
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.vllm.options import read_options
 
 
 def policy_key(word):
@@ -16,7 +17,12 @@ def policy_key(word):
     PolicyManifest.from_json(json.dumps({**record, word: {}}), "manifest.json")
 
 
+def serving_key(word):
+    read_options({"method": "adaspec", word: 1})
+
+
 WENT = [
+    *((serving_key, word) for word in ("log_decisions_per_s",)),
     *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
 ]
 """Where a word of before may be given, and the word."""

@@ -102,7 +102,6 @@ class Drafting:
             context=step.context_tokens,
             sampled=step.batch.sampled,
             rejected=step.batch.rejected,
-            available=step.available,
             emitted=step.emitted,
             remembered=proposal.from_answers,
             neural_gain=proposal.neural_gain,

@@ -152,8 +152,7 @@ class Host:
         facts.position[:rows] = report.context - step.prompt_tokens
         facts.holds_neural[:rows] = step.holds_neural
         facts.length[:rows] = 0
-        step.expected = expected_tokens(report.survival, report.neural, verified.drafted)
-        state.expected[:rows] = step.expected
+        state.expected[:rows] = expected_tokens(report.survival, report.neural, verified.drafted)
         state.neural_gain[:rows] = report.neural_gain
         state.record["factor"] = step.factors
         known = verified.known

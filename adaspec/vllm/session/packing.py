@@ -42,7 +42,6 @@ class Chosen(NamedTuple):
     context: Tensor
     sampled: Tensor
     rejected: Tensor
-    available: Tensor
     remembered: Tensor
     """Whether the copied tokens are from earlier answers."""
     neural_gain: Tensor
@@ -70,7 +69,6 @@ def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabul
         rejected=host.rejected,
         neural=np.minimum(host.neural, length).astype(np.int32),
         length=length,
-        available=host.available,
         remembered=host.remembered.astype(np.int32),
         neural_gain=host.neural_gain,
         emitted=host.emitted,
@@ -122,7 +120,6 @@ def pack_on_device(
     kernel[(rows,)](
         chosen,
         chosen.context.stride(0),
-        chosen.available.stride(0),
         chosen.drafted.stride(0),
         chosen.confidences.stride(0),
         chosen.confidences.stride(1),

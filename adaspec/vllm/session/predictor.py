@@ -126,7 +126,6 @@ class HostPredictor:
             context_tokens=torch.from_numpy(context),
             decides=batch.sampled > 0,
             holds=torch.from_numpy(rows.holds_neural[:count]),
-            available=torch.from_numpy(match.available),
             emitted=torch.from_numpy(said),
             price=price,
             factors=factors,

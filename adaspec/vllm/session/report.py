@@ -17,9 +17,8 @@ from torch import Tensor
 from adaspec.policy.planner.forwards import GAINS
 from adaspec.trace.schema import CONFIDENCES
 
-SINGLE = ("context", "sampled", "rejected", "neural", "length", "available", "remembered")
-"""The facts that are one whole number per row, in the order of their columns; the gains
-follow."""
+SINGLE = ("context", "sampled", "rejected", "neural", "length", "remembered")
+"""The facts that are one whole number per row, in the order of their columns; the gains follow."""
 
 
 class Outcome(NamedTuple):
@@ -48,8 +47,6 @@ class StepReport(NamedTuple):
     """Tokens of the new draft that the neural drafter drafted."""
     length: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
-    available: NDArray[np.int32]
-    """Tokens that there were to copy."""
     remembered: NDArray[np.int32]
     """1 where the copied tokens are from earlier answers, else 0."""
     neural_gain: NDArray[np.float64]

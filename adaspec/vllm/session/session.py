@@ -40,7 +40,6 @@ from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.client_arguments import NOTHING, is_chosen, limits_of
-from adaspec.vllm.drift import Drift
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.session.drafting import Drafting
@@ -77,7 +76,6 @@ class Session:
         warm_up(learned, setup)
         self._policy = learned
         self.host = self._host_of(setup)
-        self.drift = Drift(policy, self.observers)
         index = answers_of(policy, serving.options, serving.target)
         self.memory = None if index is None else AnswerMemory(index)
         """The answers of earlier requests, where they are looked up."""
@@ -202,7 +200,7 @@ class Session:
                 self._budget_limited = self._budget < wanted
                 self._proposes = self.mode == "serve"
             except Exception as error:
-                self.breaker.fault("plan", error, running)
+                self.breaker.fault("plan", error)
         return self._budget if self._proposes else 0
 
     @property
@@ -233,7 +231,7 @@ class Session:
                 self._awaiting_verdict = None
                 self.requests.stop_drafting(rows)
                 return None
-            pending = self._decide(rows, began_s)
+            pending = self._decide(rows)
             if self.guard_state != PLAN:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
@@ -319,7 +317,6 @@ class Session:
                 self._take_report(*reported)
             self._forget_ended(are_cut=self.serving.options.mode == "record")
         except Exception as error:
-            self._rows = 0
             self._fault("plan", error)
         self.tell()
         while self.memory is not None and self.memory.waits and not self.breaker.off:
@@ -332,7 +329,7 @@ class Session:
             try:
                 each()
             except Exception as error:
-                self.breaker.fault("plan", error)
+                self.breaker.fault("plan", error, proposals_stand=True)
 
     def _close(self, pending: DraftedStep, runs: int, keep_alive: int) -> None:
         """Tell of the drafter, and count the step as one that succeeded or was slow."""
@@ -340,12 +337,12 @@ class Session:
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
-                self.breaker.fault("time", slow)
+                self.breaker.fault("time", slow, proposals_stand=True)
                 return
             self.breaker.note("time", slow)
         self.breaker.step_succeeded()
 
-    def _decide(self, rows: Rows, began_s: float) -> DraftedStep:
+    def _decide(self, rows: Rows) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
         requests, options = self.requests, self.serving.options
         changed = requests.drop_drafter_where_read(rows) if self.guard_state != PLAN else False
@@ -364,8 +361,6 @@ class Session:
             running=requests.in_slot[slots],
             rows=chosen,
             recorded=recorded,
-            limited=(facts["most_tokens"] == 0) & ~recorded,
-            began_s=began_s,
         )
         if rows.outcome is not None:
             self._take_outcome(pending, Outcome(*(each[chosen] for each in rows.outcome)))
@@ -377,7 +372,7 @@ class Session:
             self._holds = to_device(requests.facts["holds_neural"].copy(), self._device)
         self._allowed, allowed = None, requests.allowed(rows, self.serving.setup.cap)
         if allowed is not None:
-            self._allowed, pending.room = to_device(allowed, self._device), allowed[chosen, 0]
+            self._allowed = to_device(allowed, self._device)
         return self.host.decide(pending, context)
 
     def _enter(self, rows: Rows) -> bool:
@@ -487,7 +482,6 @@ class Session:
         known &= ~of_each(after.ended)
         verified = np.where(known, sampled - 1 + of_each(outcome.rejected), 0)
         drafted = np.minimum(verified, drafts.length).astype(np.int32)
-        did_nothing_else = known.any() and np.count_nonzero(rows >= 0) == len(row_of)
         return VerifiedStep(
             step=before,
             known=known,
@@ -495,7 +489,6 @@ class Session:
             neural_drafted=np.minimum(drafted, drafts.neural).astype(np.int32),
             accepted=np.where(known, np.minimum(sampled - 1, drafted), 0).astype(np.int32),
             emitted_tokens=np.where(known, sampled, 0).astype(np.int32),
-            took_s=after.began_s - before.began_s if did_nothing_else else None,
         )
 
     def _keep_text(self, requests: NDArray[Any], missing: Ints, kept: Ints, emitted: Ints) -> None:
@@ -511,4 +504,4 @@ class Session:
     def _fault(self, stage: str, error: Exception) -> None:
         self._current = self._awaiting_report = self._awaiting_verdict = None
         self.tell()  # what came before it
-        self.breaker.fault(stage, error, self._rows)
+        self.breaker.fault(stage, error)

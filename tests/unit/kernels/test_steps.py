@@ -15,8 +15,10 @@ from adaspec.draft.answers import BYTES_PER_TOKEN, HEAD, AnswerIndex
 from adaspec.draft.match import MATCH_FIELDS
 from adaspec.kernels.batch import AnswersOnDevice, Batch, Lengths, Proposal
 from adaspec.kernels.layout import (
+    AVAILABLE,
     EXPECTED_AT,
     LEAST_AT,
+    MATCH,
     MATCH_FACTS,
     MATCHING_TOKENS,
     NEURAL_AT,
@@ -89,8 +91,11 @@ class Pair:
         ours = self._ours.begin(Batch(*(each.cpu() for each in batch)), settings[0], settings[1:])
         settings = settings.to(DEVICE)
         theirs = self._theirs.begin(batch, settings[0], settings[1:])
-        for name in ("context_tokens", "decides", "holds", "available", "emitted"):
+        for name in ("context_tokens", "decides", "holds", "emitted"):
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
+        rows = self.host.planner.rows
+        available = self._facts(MATCH.value + AVAILABLE.value, 1)
+        self._same("available", available, rows.available[: self.count, None])
         self._compare_curves(0)
         tokens, confidences = drafts
         self._ours.revise(ours, tokens, confidences)

@@ -40,7 +40,7 @@ def test_about_half_of_the_rows_have_a_match_and_drafts_are_accepted(monkeypatch
     def noted(server, said, counts, *rest):
         emitted.append(counts.mean())
         parts = step(server, said, counts, *rest)
-        matched.append((server.available > 0).mean())
+        matched.append((server._drafting.predictor.planner.rows.available > 0).mean())
         return parts
 
     monkeypatch.setattr(decide.Server, "step", noted)

@@ -183,7 +183,6 @@ def report_of(survival, neural):
         rejected=0 * ones,
         neural=np.array(neural, np.int32),
         length=length,
-        available=length,
         remembered=0 * ones,
         neural_gain=np.zeros((rows, 3)),
         emitted=np.ones((rows, cap + 1), np.int32),

@@ -15,7 +15,7 @@ def breaker_after(pattern):
     breaker, off = CircuitBreaker("a policy", Observers()), None
     for step, fails in enumerate(pattern):
         if fails:
-            breaker.fault("plan", ValueError("injected"), rows=1)
+            breaker.fault("plan", ValueError("injected"))
         else:
             breaker.step_succeeded()
         if off is None and breaker.off:

@@ -66,12 +66,12 @@ def test_every_figure_is_shown(tmp_path):
 def test_what_is_shown_is_the_sum_of_all_engines(tmp_path):
     for policy in ("a", "a", "b"):
         made = Counters(tmp_path, {"policy": policy, "mode": "serve"})
-        made.add("decisions/splice/trimmed", 2)
+        made.add("accepted_tokens/splice", 2)
         made.put("mode/off", 1.0)
         for length, count in ((3, 4), (100, 1)):
             made.observe("draft_len", (1, 3, 64), length, count)
     value, _ = shown_in(tmp_path)
-    assert value("adaspec:decisions_total", {"source": "splice", "reason": "trimmed"}) == 6
+    assert value("adaspec:accepted_tokens_total", {"source": "splice"}) == 6
     assert value("adaspec:mode", {"mode": "off"}) == 3
     assert value("adaspec:draft_len_bucket", {"le": "3.0"}) == 12
     assert value("adaspec:draft_len_count") == 15

@@ -126,4 +126,3 @@ def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, expected, pays, forw
         host.learn(VerifiedStep(decided, known, 1 + none, 1 + none, 1 + none, 2 + none))
     assert decided.forwards == forwards <= host.most_forwards
     assert host.holds_drafter(4) is pays
-    assert host._policy.pauses_drafter is not pays

@@ -51,7 +51,6 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
         ({"sampling": {"temperature": float("nan")}}, "JSON"),
         ({"guard": "on"}, "true or false"),
         ({"max_drafted_tokens": 2.5}, "from 1"),
-        ({"log_decisions_per_s": -1}, "0 to 1000"),
         ({"mode": "record"}, "trace_dir"),
         ({"record_fraction": 0.1}, "trace_dir"),
         ({"mode": "record", "trace_dir": "x", "record_fraction": 0}, "nothing is recorded"),

@@ -140,7 +140,6 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
     )
     session = SimpleNamespace(
         observers=observers,
-        drift=SimpleNamespace(step=lambda: None),
         breaker=SimpleNamespace(off=False),
     )
     for _ in range(3):

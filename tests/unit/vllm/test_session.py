@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import types
 
 import numpy as np
@@ -19,6 +18,7 @@ from scripted_engine import (  # noqa: E402
     params_of,
     policy_of,
     repetitive,
+    report_of,
 )
 
 from adaspec.policy.learned import planner_for  # noqa: E402
@@ -27,9 +27,8 @@ from adaspec.replay.learned import decide_step, setup_for  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
-from adaspec.vllm.drift import PERIOD  # noqa: E402
-from adaspec.vllm.events import source_of  # noqa: E402
-from adaspec.vllm.metrics import FIGURES  # noqa: E402
+from adaspec.vllm.events import DraftedStep, VerifiedStep, source_of  # noqa: E402
+from adaspec.vllm.metrics import Counters, MetricsObserver  # noqa: E402
 from adaspec.vllm.mode_file import MODE_ATTRIBUTE, Told  # noqa: E402
 from adaspec.vllm.options import MAX_VERIFIED  # noqa: E402
 from adaspec.vllm.scheduler import follow  # noqa: E402
@@ -126,24 +125,8 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
         engine.step()
         engine.drafts = dict.fromkeys(engine.drafts, ())
     verified = engine.heard["verified"]
-    assert {"r0", "r1", "r2"} == {name for event in verified for name in event.dropped}
+    assert any(event.step.lengths.any() for event in verified)
     assert not any(event.drafted.any() for event in verified)
-
-
-def test_only_steps_that_do_nothing_but_verify_are_timed():
-    requests = random_requests(1, 3, tokens=True, output_tokens=(22, 24))
-    engine = engine_of("fixed:neural:3", requests)
-    came, engine.running = engine.heard["verified"], [0, 1]
-    for step in range(5):
-        if step == 3:  # its prompt is read in this step
-            engine.running.append(2)
-        engine.step()
-    timed = [told.took_s for told in came]
-    assert [took is not None for took in timed] == [True, True, False, True]
-    assert timed[0] > 0
-    time.sleep(0.05)
-    engine.step()
-    assert came[-1].took_s > 0.05
 
 
 @pytest.mark.parametrize("name", ["hybrid-splice:2:8:3:1:5", "fixed:neural:3", "learned"])
@@ -254,7 +237,7 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     requests = random_requests(9, 5, tokens=True, output_tokens=(30, 40))
     engine = engine_of(name, requests)
     engine.shortest = shortest = 12
-    counters, reached = engine.counters, 0
+    reached = 0
     for _ in range(6):
         engine.step()
         for at, tokens in engine.drafts.items():
@@ -264,13 +247,9 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     assert not engine.session.breaker.counts
     if name != "none":
         assert reached
-    barred = 0
     for step in engine.heard["proposed"]:
         left = np.maximum(shortest - 1 - step.position, 0)
         assert (step.neural_len + step.ngram_len <= left).all()
-        barred += int((left == 0).sum())
-    assert counters["decisions/none/output_limit"] == barred
-    assert sum(counters[name] for name in FIGURES if name.startswith("decisions/")) == 5 * 6
 
 
 def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_again():
@@ -301,24 +280,24 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
 
 
 @pytest.mark.parametrize(
-    ("extra_args", "length", "source", "holds", "limited"),
+    ("extra_args", "length", "source", "holds"),
     [
-        ({}, 6, "splice", True, False),
-        ({"other": 1, "kv_transfer_params": {}}, 6, "splice", True, False),
-        ({"adaspec": "serve"}, 6, "splice", True, False),
-        ({"adaspec": "off"}, 0, "none", False, True),
-        ({"adaspec": "off", "adaspec_cap": 4, "adaspec_source": "ngram"}, 0, "none", False, True),
-        ({"adaspec_cap": 0}, 0, "none", False, True),
-        ({"adaspec_cap": 1}, 1, "neural", True, False),
-        ({"adaspec_cap": 3}, 3, "splice", True, False),
-        ({"adaspec_cap": MAX_VERIFIED}, 6, "splice", True, False),
-        ({"adaspec_source": "ngram"}, 0, "none", False, False),
-        ({"adaspec_source": "neural"}, 2, "neural", True, False),
-        ({"adaspec_source": "neural", "adaspec_cap": 1}, 1, "neural", True, False),
-        ({"adaspec": "wrong"}, 6, "splice", True, False),
+        ({}, 6, "splice", True),
+        ({"other": 1, "kv_transfer_params": {}}, 6, "splice", True),
+        ({"adaspec": "serve"}, 6, "splice", True),
+        ({"adaspec": "off"}, 0, "none", False),
+        ({"adaspec": "off", "adaspec_cap": 4, "adaspec_source": "ngram"}, 0, "none", False),
+        ({"adaspec_cap": 0}, 0, "none", False),
+        ({"adaspec_cap": 1}, 1, "neural", True),
+        ({"adaspec_cap": 3}, 3, "splice", True),
+        ({"adaspec_cap": MAX_VERIFIED}, 6, "splice", True),
+        ({"adaspec_source": "ngram"}, 0, "none", False),
+        ({"adaspec_source": "neural"}, 2, "neural", True),
+        ({"adaspec_source": "neural", "adaspec_cap": 1}, 1, "neural", True),
+        ({"adaspec": "wrong"}, 6, "splice", True),
     ],
 )
-def test_a_request_limits_its_drafts_and_nobody_elses(extra_args, length, source, holds, limited):
+def test_a_request_limits_its_drafts_and_nobody_elses(extra_args, length, source, holds):
     engine = engine_of("hybrid-splice:9:4:2:1:4", repetitive(2))
     counters = engine.counters
     for request in engine.requests:  # a match as long as the rule asks of copies never comes
@@ -329,7 +308,6 @@ def test_a_request_limits_its_drafts_and_nobody_elses(extra_args, length, source
     event = engine.heard["proposed"][-1]
     assert source_of(int(event.neural_len[0]), int(event.ngram_len[0])) == source
     assert event.holds_neural.tolist() == [holds, True]
-    assert counters["decisions/none/limited"] == 3 * limited
     assert counters["faults/request"] == ("wrong" in extra_args.values())
     assert not engine.session.breaker.counts
 
@@ -346,17 +324,16 @@ def test_long_contexts_are_not_drafted_for_and_all_drafts_together_are_kept_to_a
     assert not engine.session.breaker.counts
 
 
-def test_a_source_of_which_little_comes_is_counted_and_logged_once(caplog):
-    engine = engine_of("learned", repetitive(3))
-    record = engine.session.host._policy.planner.state.record
-    record["expected"], record["accepted"] = [100.0, 300.0, 300.0], [0.0, 150.0, 290.0]
-    for _ in range(3 * PERIOD):
-        engine.session.drift.step()
-    sources = ("ngram", "neural", "splice")
-    shown = [engine.counters[f"accepted_over_expected/{each}"] for each in sources]
-    assert shown == [0.0, 0.5, 290 / 300]  # of the first too little is known
-    assert [each.getMessage() for each in caplog.records] == [
-        "adaspec: of the tokens that the policy lately expected of neural drafts, 50% were "
-        "accepted: traffic or drafter are not as in training, train it again; plans expect that "
-        "much less meanwhile"
-    ]
+def test_what_its_model_expected_is_counted_by_source_as_before_the_correction():
+    counters, ones = Counters(None, {}), np.ones(3, np.int32)
+    step = DraftedStep(ones, ones, ones > 0, factors=np.array([0.5, 0.8, 0.5]))
+    curves = [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]]
+    step.report = report_of(curves, [2, 0, 3])
+    drafted, neural = np.array([3, 1, 2], np.int32), np.array([2, 0, 2], np.int32)
+    MetricsObserver(counters).verified(
+        VerifiedStep(step, ones > 0, drafted, neural, drafted - 1, drafted)
+    )
+    expected = {"splice": 1.2 / 0.8 + 0.2 / 0.4, "ngram": 0.5 / 0.5, "neural": 1.5 / 0.8}
+    for source, tokens in expected.items():
+        assert counters[f"expected_tokens/{source}"] == pytest.approx(tokens)
+    assert [counters[f"accepted_tokens/{source}"] for source in expected] == [2, 0, 1]
