@@ -21,7 +21,6 @@ from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
-from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import LoggedStep, Request
 
@@ -127,9 +126,7 @@ def _source(name: str, accepted: NDArray[Any]) -> dict[str, Any]:
 
 def _inspect_policy(path: Path) -> dict[str, Any]:
     artifact = load_artifact(path)
-    # Only a policy for this build's features can be loaded completely.
-    if artifact.manifest.fingerprint == feature_fingerprint():
-        policy_from(artifact)
+    policy_from(artifact)
     parts = {"manifest": json.loads(artifact.manifest.to_json()), "files": artifact.files}
     return _document("policy", path, sum(artifact.files.values()), parts)
 

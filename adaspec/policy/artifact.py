@@ -100,22 +100,12 @@ def check_destination(folder: Path, force: bool = False) -> None:
     check_folder(folder, _KIND, force)
 
 
-def load_artifact(folder: str | Path, fingerprint: str | None = None) -> Artifact:
-    """The policy in `folder`, every byte of it checked; a `PolicyError` if anything is wrong.
-
-    A policy trained for other features than those of `fingerprint` is refused. Without a
-    fingerprint every policy is read, to be looked at but not run.
-    """
+def load_artifact(folder: str | Path) -> Artifact:
+    """The policy in `folder`, every byte of it checked; a `PolicyError` if anything is wrong."""
     path = Path(folder)
     contents = _read(path)
     _check_sums(contents, path)
     manifest = PolicyManifest.from_json(contents[MANIFEST], str(path / MANIFEST))
-    if fingerprint is not None and manifest.fingerprint != fingerprint:
-        raise PolicyError(
-            f"policy '{path.resolve().name}' was trained for features {manifest.fingerprint}, this "
-            f"build computes {fingerprint}: retrain it with 'adaspec train', or install adaspec "
-            f"{manifest.adaspec_version}"
-        )
     return Artifact(
         manifest=manifest,
         networks=_arrays_in(contents[NETWORK], str(path / NETWORK)),

@@ -21,7 +21,7 @@ from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
 from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.features import FEATURES_VERSION
 from adaspec.predict.model import Model, model_from
 
 
@@ -98,7 +98,7 @@ ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy
 
 def load_policy(name_or_path: str | Path) -> LearnedPolicy:
     """The policy in a folder, or the shipped one of that name; a `PolicyError` if it is unsound."""
-    return policy_from(load_artifact(find_policy(name_or_path), feature_fingerprint()))
+    return policy_from(load_artifact(find_policy(name_or_path)))
 
 
 def policy_from(artifact: Artifact) -> LearnedPolicy:
@@ -118,6 +118,11 @@ def policy_of(
     tables: Mapping[str, NDArray[Any]],
 ) -> LearnedPolicy:
     """The policy that a manifest and its arrays describe."""
+    if manifest.features != FEATURES_VERSION:
+        raise PolicyError(
+            f"it was made for features {manifest.features}, and this adaspec computes features "
+            f"{FEATURES_VERSION}"
+        )
     model = model_from(networks, tables)
     if model.reads_evidence != bool(manifest.evidence):
         said = f"evidence of {', '.join(manifest.evidence)}" if manifest.evidence else "no evidence"

@@ -16,7 +16,6 @@ from adaspec.documents import (
     check_keys,
     check_values,
     is_json,
-    matching,
     or_null,
     parse_json,
     some_of,
@@ -30,7 +29,7 @@ from adaspec.version import __version__
 if TYPE_CHECKING:
     from adaspec.cost.model import CostModel
 
-SCHEMA = 3
+SCHEMA = 4
 """Schema of the whole folder, arrays included."""
 
 SOURCES = ("ngram", "neural", "splice", "memory")
@@ -45,8 +44,8 @@ MAX_CAP = 1000
 class PolicyManifest:
     """What a policy says of itself; what is unknown is None."""
 
-    fingerprint: str
-    """Hash of the features it was trained for: names, definitions and order."""
+    features: int
+    """The `predict.features.FEATURES_VERSION` that it was trained for."""
     sources: tuple[str, ...]
     """The drafters that it may use, of `SOURCES`."""
     cap: int
@@ -181,7 +180,7 @@ _CAP = whole(1, MAX_CAP)
 _SOURCES = some_of(SOURCES)
 _RULES: Rules = {
     "schema": Rule(lambda value: value == SCHEMA, f"{SCHEMA}"),
-    "fingerprint": matching(r"[0-9A-Za-z._-]{1,64}", "a word of letters and digits"),
+    "features": whole(1, 10**9),
     "adaspec_version": _TEXT,
     "sources": Rule(lambda value: value and _SOURCES.holds(value), _SOURCES.expected),
     "evidence": some_of(EVIDENCE),

@@ -18,6 +18,9 @@ from adaspec.predict.tables import LEVELS, VALUES_PER_LEVEL, Tables, fill_copy_v
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
+FEATURES_VERSION = 1
+"""Names, order and definitions of features and heads; a model serves its own version alone."""
+
 TAIL = 3
 """The number of last tokens that features read."""
 CANDIDATE = 8

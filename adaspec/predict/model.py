@@ -83,7 +83,7 @@ class Model:
         )
 
     def network_arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of `network.npz`; the fingerprint guarantees what rows and columns mean."""
+        """The arrays of `network.npz`; the version of features says what columns are."""
         stored: dict[str, NDArray[Any]] = {}
         for name, network in sorted(self.networks.items()):
             stored |= {f"{name}.{key}": array for key, array in network._asdict().items()}

@@ -18,7 +18,7 @@ from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
@@ -109,7 +109,7 @@ def cross_fit(
     report["cross_fitted"] = {
         "folds": folds,
         "contents": contents_of(selection),
-        "fingerprint": feature_fingerprint(),
+        "features": FEATURES_VERSION,
         "forwards": [policy.forwards_by_load.tolist() for policy in policies],
     }
     if memory:

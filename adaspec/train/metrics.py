@@ -13,7 +13,7 @@ from adaspec.errors import TrainingError
 from adaspec.evaluate.hindsight import STATIC_BEST
 from adaspec.evaluate.options import ALL, Options
 from adaspec.evaluate.report import read_report
-from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.features import FEATURES_VERSION
 
 FEW = 30
 """A policy that was judged on fewer requests may be anything."""
@@ -79,7 +79,7 @@ def read_crossfit_report(
         )
     differing = (
         ("requests", fit.get("contents"), contents),
-        ("features", fit.get("fingerprint"), feature_fingerprint()),
+        ("features", fit.get("features"), FEATURES_VERSION),
         ("cost model", report.get("cost"), cost.name),
         ("longest draft", report.get("cap"), options.cap),
         ("engine", report.get("engine", SYNC), options.engine),

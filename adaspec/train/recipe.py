@@ -23,7 +23,7 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.history import History
 from adaspec.replay.logged import log_of
 from adaspec.replay.recording import Recording, build_recording
@@ -217,7 +217,7 @@ def manifest_of(
     if policy.model.reads_evidence:
         evidence = ("tokens", "confidences") if recording.shows_confidences else ("tokens",)
     return PolicyManifest(
-        fingerprint=feature_fingerprint(),
+        features=FEATURES_VERSION,
         sources=(*sources, "memory") if policy.memory else sources,
         neural_cap=policy.neural_cap or None,
         cost=cost.name,

@@ -38,11 +38,11 @@ def written_policy(folder, memory=False):
     """The folder of a random policy, which engines are started with."""
     from policy_fakes import manifest, written
 
-    from adaspec.predict.fingerprint import feature_fingerprint
+    from adaspec.predict.features import FEATURES_VERSION
 
     model = random_model(3, no_tables(), evidence=True)
     own = manifest(
-        fingerprint=feature_fingerprint(),
+        features=FEATURES_VERSION,
         sources=("ngram", "neural", "splice", *(["memory"] if memory else [])),
         evidence=("tokens", "confidences"),
         target=None,

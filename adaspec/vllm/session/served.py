@@ -33,7 +33,7 @@ class Serving:
         manifest = None if isinstance(self.policy, StaticPolicy) else self.policy.manifest
         if manifest is None:
             return ""
-        return f"{manifest.fingerprint} adaspec {manifest.adaspec_version}"
+        return f"features {manifest.features} adaspec {manifest.adaspec_version}"
 
     @property
     def record_cap(self) -> int:

@@ -8,7 +8,7 @@ from adaspec.policy.manifest import PolicyManifest
 
 def manifest(**changes):
     fields = dict(  # noqa: C408
-        fingerprint="v3f2a",
+        features=1,
         sources=("ngram", "neural", "splice"),
         cap=48,
         neural_cap=8,

@@ -43,7 +43,7 @@ def npy(array, **options):
 
 
 def test_what_is_written_is_read_back(folder):
-    found = load_artifact(folder, "v3f2a")
+    found = load_artifact(folder)
     assert found.manifest == fakes.manifest()
     assert found.name == "mine"
     for held, given in ((found.networks, fakes.networks()), (found.tables, fakes.tables())):

@@ -43,7 +43,7 @@ def test_all_keys_are_known_and_there_and_the_schema_is_ours():
 
 SENSELESS = {
     "schema": [0, "1", True, None],
-    "fingerprint": ["", "a b", None],
+    "features": [0, "v61de23ad", None],
     "sources": [[], "neural", ["neural", "ngram"], ["eagle"], ["ngram"]],
     "cap": [0, 4, True, 10**6],
     "neural_cap": [None, 1.5],

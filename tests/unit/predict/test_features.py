@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from adaspec.predict import features, model, tables
 from adaspec.predict.features import (
     CANDIDATE,
     FEATURES,
+    FEATURES_VERSION,
     PRE_DRAFT_FEATURES,
     TAIL,
     RowFacts,
     fill_features,
 )
-from adaspec.predict.fingerprint import feature_fingerprint
 from adaspec.predict.tables import LEVELS, Tables, packed
 
 
@@ -109,30 +110,59 @@ def test_features_are_what_their_definitions_say() -> None:
             )
 
 
-@pytest.mark.parametrize(
-    ("place", "name", "column"),
-    [
-        (features, "fill_evidence", (-1, 6)),
-        (features, "fill_splice", (-1, 3)),
-        (features, "fill_features", (-1, (0, 0))),
-        (features, "PRE_DRAFT_FEATURES", None),
-        (features, "SPLICE_FEATURES", None),
-        (model, "HEADS", {"before": ("ngram_first",)}),
-    ],
-)
-def test_another_definition_name_or_order_changes_the_fingerprint(
-    place: object, name: str, column: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, whole = feature_fingerprint(), getattr(place, name)
+GOLDEN = Path(__file__).with_name("features.json")
 
-    def changed(*given: Any) -> None:
-        whole.py_func(*given)
-        given[column[0]][column[1]] += 0.25
 
-    if isinstance(whole, tuple):
-        monkeypatch.setattr(place, name, whole[::-1])
-    else:
-        monkeypatch.setattr(place, name, column if isinstance(whole, dict) else changed)
-    assert feature_fingerprint() != before
-    monkeypatch.setattr(place, name, whole)
-    assert feature_fingerprint() == before
+def test_names_and_values_are_those_of_this_version(tmp_path: Path) -> None:
+    found = json.dumps({"version": FEATURES_VERSION, **on_a_probe()}, indent=1) + "\n"
+    (tmp_path / GOLDEN.name).write_text(found)
+    assert found == GOLDEN.read_text(), (
+        "features have changed: raise FEATURES_VERSION in adaspec/predict/features.py, and copy "
+        f"{tmp_path / GOLDEN.name} over {GOLDEN}"
+    )
+
+
+def on_a_probe() -> dict[str, Any]:
+    """The heads, and every feature's values for a few made-up rows, splices and drafted tokens."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    table, _ = random_table(rng)
+    keys = np.zeros(LEVELS, np.uint64)
+    rows = random_rows(rng, 8)
+    before = np.empty((8, FEATURES), np.float32)
+    fill_features(rows, rows.slots, table, keys, before)
+    splice = np.empty((8, len(features.SPLICE_FEATURES)), np.float32)
+    evidence = np.empty((8, len(features.EVIDENCE_FEATURES)), np.float32)
+    for row in range(8):
+        length, votes, occurrences, available, position = map(int, rng.integers(1, 90, 5))
+        survival, *sure = rng.random(4)
+        known = (row % 4 - 1, row % 3 - 1)
+        match = (length, votes, occurrences)
+        features.fill_splice(
+            *match, available, row, survival, 3.0 * row, position, table, *known, keys, splice[row]
+        )
+        depth = 1 + row % 4
+        least = np.full(2, np.nan if depth == 1 else -survival, np.float32)
+        features.fill_evidence(
+            depth,
+            survival,
+            -np.array(sure, np.float32),
+            row % (depth + 1),
+            3.0 * (row % 3),
+            0.25,
+            0.5,
+            least,
+            *(length * (row % 2), votes, occurrences),
+            evidence[row],
+        )
+    values = {"before": before, "splice": splice, "evidence": evidence}
+    return {
+        group: {
+            "heads": " ".join(model.HEADS[group]),
+            # Texts of four digits are the same on every machine.
+            **{
+                name: " ".join(f"{value:.4g}" for value in column.tolist())
+                for name, column in zip(model.FEATURE_NAMES[group], values[group].T, strict=True)
+            },
+        }
+        for group in values
+    }

@@ -237,7 +237,7 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, 
 def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
     found = load_artifact(trained.folder)
     changes = {
-        "fingerprint": ("v00000000", "retrain it with 'adaspec train'"),
+        "features": (1000, "retrain it with 'adaspec train'"),
         "evidence": ((), "which its networks do not fit"),
     }
     for field, (value, said) in changes.items():

@@ -12,7 +12,7 @@ from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, save_cost
 from adaspec.errors import ServingError
 from adaspec.policy.shipped import GENERAL
-from adaspec.predict.fingerprint import feature_fingerprint
+from adaspec.predict.features import FEATURES_VERSION
 from adaspec.vllm import choice
 from adaspec.vllm.choice import (
     Target,
@@ -68,7 +68,7 @@ def test_a_vocabulary_that_is_not_wholly_known_is_a_doubt_where_names_differ(the
 def test_a_shipped_policy_of_another_vocabulary_is_no_default(tmp_path, monkeypatch):
     model = random_model(0, evidence=False)
     arrays = {"networks": model.network_arrays(), "tables": model.table_arrays()}
-    trained = {"cap": 24, "evidence": (), "fingerprint": feature_fingerprint()}
+    trained = {"cap": 24, "evidence": (), "features": FEATURES_VERSION}
     for vocabulary_hash, is_default in ((MINE, True), (None, True), (OTHER, False)):
         own = dataclasses.replace(made_for("org/model", vocabulary_hash), **trained)
         folder = str(written(tmp_path / "mine", force=True, manifest=own, **arrays))
