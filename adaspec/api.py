@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import check_cost, load_cost
 from adaspec.cost.model import CostModel
-from adaspec.errors import AdaspecError, EvaluationError, TrainingError, nearest
+from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import MAX_OUTPUT, Wanted, answered, select
 from adaspec.files import AnyPath
@@ -54,20 +53,16 @@ def evaluate_policies(
     progress: Progress = silent,
     **options: Any,
 ) -> EvaluationReport:
-    """Evaluate policies on dense traces, beside all baselines and bounds, as `adaspec eval` does.
+    """Evaluate policies on traces, beside all baselines and bounds, as `adaspec eval` does.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
     H100. What copies from earlier answers also knows those of the traces `warm`, as a server that
-    answered them before. Of logged traces is estimated what static rules would have achieved on
-    their own paths; options of replays are refused there. `options` are the fields of `Options`:
-    concurrency, engine, seed and more.
+    answered them before. `options` are the fields of `Options`: concurrency, engine, seed and more.
     """
     from adaspec.evaluate.evaluation import evaluate, note_costs, seen_in_training
-    from adaspec.evaluate.logged import evaluate_log, refuse_replays
     from adaspec.evaluate.report import EvaluationReport
-    from adaspec.replay.logged import are_logged
 
-    how, folders = _options(options, evaluate_policies), paths_of(traces)
+    how = _options(options, evaluate_policies)
     named = _contenders(policies)
     wanted = Wanted(
         workload,
@@ -75,19 +70,9 @@ def evaluate_policies(
         _texts(exclude_requests),
         seen=frozenset() if include_training else seen_in_training(named),
     )
-    values = {"cost": cost, "warm": warm or None, "max_output_tokens": max_output_tokens}
-    defaults = {"max_output_tokens": MAX_OUTPUT, **dataclasses.asdict(Options())}
-    values |= dataclasses.asdict(how)
-    given = {name: value for name, value in values.items() if value != defaults.get(name)}
-    if are_logged(folders, EvaluationError, "judge by"):
-        refuse_replays(given)
-        model = _cost(cost)
-        document = evaluate_log(folders, wanted, named, model, how)
-        note_costs(document, model, given=cost is not None)
-        return EvaluationReport(document)
     model = _cost(cost)
-    selection = select(folders, wanted)
-    before = answered(paths_of(warm)) if warm else ()
+    selection = select(traces, wanted)
+    before = answered(warm) if warm else ()
     document = evaluate(selection, named, model, how, progress, before)
     note_costs(document, model, given=cost is not None)
     return EvaluationReport(document)
@@ -108,7 +93,7 @@ def train_policy(
     progress: Progress = silent,
     **options: Any,
 ) -> Product:
-    """Train a policy on traces, all dense or all logged, and write its folder: `adaspec train`.
+    """Train a policy on traces and write its folder: `adaspec train`.
 
     30% of each workload's requests are kept back to judge the policy. With `memory`, it copies from
     the answers of earlier requests as well. A `general` policy knows no vocabulary, and may learn
@@ -116,17 +101,10 @@ def train_policy(
     loads to train for; `engine`, sync or async, is the one in which the drafter has to pay and the
     policy is judged. The result has the `policy`, its `manifest`, and how it was judged.
     """
-    from adaspec.replay.logged import are_logged
     from adaspec.train import recipe
 
     how, sources = _options(options, train_policy), paths_of(traces)
     earlier = None if crossfit_report is None else Path(crossfit_report)
-    logged = are_logged(sources, TrainingError, "train on")
-    if logged and (earlier is not None or memory or cluster is not None or how.engine != ASYNC):
-        raise TrainingError(
-            "--crossfit-report, --memory, --dask and --engine sync rest on replays, which logged "
-            "traces do not allow: leave them out, or train on dense traces"
-        )
     return recipe.train_policy(
         sources,
         paths_of(folder)[0],

@@ -57,6 +57,8 @@ GONE: dict[str, str] = {
     "protocol": "use python eval/paper/table.py TRACES",
     "specdecode-bench": "use 'h100-llama-3.1-8b-paper', or python eval/paper/table.py TRACES",
     "log_decisions_per_s": "/metrics say what is drafted, and what comes of it",
+    "logged": "record requests as they are served, by trace_dir and record_fraction",
+    "vllm-responses": "record requests as they are served, by trace_dir and record_fraction",
 }
 """Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
 

@@ -77,11 +77,10 @@ def output_tokens(text: str | int) -> int | None:
 def command(
     traces: tuple[Path, ...], out: Path | None, force: bool, as_json: bool, **options: Any
 ) -> None:
-    """Judge policies over the traces in the folders TRACES, all dense or all logged.
+    """Judge policies over the traces in the folders TRACES.
 
-    Dense traces are replayed: every report holds no speculation, the best fixed, hybrid and static
-    settings in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency. Of
-    logged traces is estimated what static rules would have achieved, at the logged load.
+    They are replayed: every report holds no speculation, the best fixed, hybrid and static settings
+    in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency.
 
     \b
     Example:

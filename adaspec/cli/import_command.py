@@ -13,7 +13,7 @@ from adaspec.trace.importers.formats import FORMATS, TEXTS, import_trace
 
 
 @click.command("import")
-@click.argument("format", type=click.Choice(sorted([*FORMATS, TEXTS])))
+@click.argument("format", metavar="|".join(sorted([*FORMATS, TEXTS])))
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True, type=click.Path())
 @out_option("TRACES")
 @click.option("--target", metavar="HUB_ID", help="The model that was served.")
@@ -50,9 +50,6 @@ def command(
                       {"prompt": "..", "completion": ".."}
                       {"request": {..}, "response": {"choices": [..]}}
                       for policies that copy, as it says nothing of a neural drafter
-    vllm-responses    responses saved from a vLLM server that runs with
-                      --per-request-spec-decode-metrics detailed: a logged trace, for inspect
-                      and train
 
     \b
     Example:
@@ -70,8 +67,8 @@ def command(
     if as_json:
         print_json(summary)
         return
-    counted = f"a {summary['kind']} trace of {summary['requests']:,} requests"
-    if summary["kind"] == "dense" and summary["drafter"] is None:
+    counted = f"a trace of {summary['requests']:,} requests"
+    if summary["drafter"] is None:
         counted += ", for n-gram drafts alone: it holds no neural counts"
     remark(f"{out}: {counted}")
     for workload, requests in summary["workloads"].items():

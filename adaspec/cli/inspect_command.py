@@ -33,9 +33,8 @@ def command(path: Path, as_json: bool) -> None:
         print_json(document)
         return
     what = document["what"]
-    kind = f"{document['manifest']['kind']} trace" if what == "trace" else what
     size, sound = f"{document['bytes']:,} bytes", "sound" if document["sound"] else "not whole"
-    say(f"{document['path'] or 'builtin'}: {kind}, {size}, {sound}")
+    say(f"{document['path'] or 'builtin'}: {what}, {size}, {sound}")
     if what == "cost":
         cost = document["cost"]
         names = [[name, cost[name] or NULL, ""] for name in ("name", "target", "hardware")]
@@ -53,14 +52,13 @@ def command(path: Path, as_json: bool) -> None:
 
 
 def _trace_table(document: dict[str, Any]) -> Table:
-    counted = "steps" if document["manifest"]["kind"] == "logged" else "paired"
     rows = []
     for workload in document["workloads"]:
-        first = [workload["workload"], *(f"{workload[key]:,}" for key in ("requests", counted))]
+        first = [workload["workload"], *(f"{workload[key]:,}" for key in ("requests", "paired"))]
         for source in workload["sources"] or [{"source": NULL, "drafts": 0}]:
             accepted = decimal(source.get("accepted_mean"))
             some = percent(source.get("accepted_share_at_least_1"), 1)
             rows.append([*first, source["source"], f"{source['drafts']:,}", accepted, some])
             first = [""] * len(first)
-    heads = ("workload", "requests", counted, "source", "drafts", "accepted", ">= 1")
+    heads = ("workload", "requests", "paired", "source", "drafts", "accepted", ">= 1")
     return Table("", heads, rows)

@@ -78,12 +78,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a policy on the traces in the folders TRACES, all dense or all logged.
+    """Train a policy on the traces in the folders TRACES.
 
     30% of each workload's requests are kept back, all turns of a dialogue or none; the policy is
-    judged on them, and its CARD.md says how it did. Logged traces know only what was tried: a
-    policy from them is judged by how well calibrated it is. The same traces and seed give the
-    same bytes.
+    judged on them, and its CARD.md says how it did. The same traces and seed give the same bytes.
 
     With --crossfit N nothing is kept back and no policy written: the report says how policies
     trained on N - 1 parts of the requests do on the part that they never saw. It is for the

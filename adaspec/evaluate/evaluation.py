@@ -35,8 +35,6 @@ from adaspec.replay.recording import RememberedRecordings, build_recording
 from adaspec.trace.schema import Request
 from adaspec.version import __version__
 
-REPLAYED = ("prefill", "free_decisions", "engine", "orders", "warm")
-"""The options that only replays in a closed loop have a use for."""
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
@@ -190,11 +188,6 @@ def _add_replicates(
             name: replicates[cell][:, column[key(contender)]]
             for name, contender in result.resampled().items()
         }
-
-
-def flag_of(option: str) -> str:
-    """An option's flag on the command line, without its dashes."""
-    return "no-prefill" if option == "prefill" else option.replace("_", "-")
 
 
 def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:

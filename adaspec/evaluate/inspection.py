@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import Request
 
 SCHEMA = 1
 NGRAM_CAP = 20
@@ -79,39 +79,30 @@ def ngram_accepted(request: Request) -> NDArray[np.int64]:
 def _workloads(reader: TraceReader, progress: Progress) -> list[dict[str, Any]]:
     """What each workload holds, and how much of each source's drafts was accepted.
 
-    In a dense trace every position from 1 on counts as a draft, as nothing is decided at 0.
+    Every position from 1 on counts as a draft, as nothing is decided at 0.
     """
-    ids: dict[str, set[str]] = defaultdict(set)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     accepted: dict[str, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
-    dense = reader.manifest.kind == "dense"
-    rows: Iterator[Request | LoggedStep] = reader.requests() if dense else reader.steps()
-    for done, row in enumerate(rows, 1):
-        count, by_source = counts[row.workload], accepted[row.workload]
-        ids[row.workload].add(row.id)
-        if isinstance(row, Request):
-            count["paired"] += row.paired
-            count["prompt_tokens"] += len(row.prompt_tokens)
-            count["output_tokens"] += len(row.output_tokens)
-            by_source["ngram"].append(ngram_accepted(row)[1:])
-            if row.neural_accepted is not None:
-                by_source["neural"].append(row.neural_accepted[1:])
-        else:
-            count["steps"] += 1
-            if row.draft_len:
-                by_source[row.source].append(np.array([row.accepted]))
+    for done, request in enumerate(reader.requests(), 1):
+        count, by_source = counts[request.workload], accepted[request.workload]
+        count["requests"] += 1
+        count["paired"] += request.paired
+        count["prompt_tokens"] += len(request.prompt_tokens)
+        count["output_tokens"] += len(request.output_tokens)
+        by_source["ngram"].append(ngram_accepted(request)[1:])
+        if request.neural_accepted is not None:
+            by_source["neural"].append(request.neural_accepted[1:])
         progress("reading the trace", done, reader.rows)
-    sums = ("paired", "steps", "prompt_tokens", "output_tokens")
+    sums = ("requests", "paired", "prompt_tokens", "output_tokens")
     return [
         {
             "workload": name,
-            "requests": len(ids[name]),
             **{key: counts[name][key] for key in sums},
             "sources": [
                 _source(source, np.concatenate(parts)) for source, parts in accepted[name].items()
             ],
         }
-        for name in ids
+        for name in counts
     ]
 
 

@@ -14,7 +14,7 @@ from adaspec.documents import json_types, read_json
 from adaspec.errors import EvaluationError
 from adaspec.evaluate import tables
 from adaspec.evaluate.options import ALL
-from adaspec.evaluate.plain_table import Section, Table
+from adaspec.evaluate.plain_table import Section
 from adaspec.files import AnyPath, Kind, check_folder, new_folder
 
 REPORT, PAGE = "report.json", "report.html"
@@ -71,10 +71,6 @@ class EvaluationReport:
         from adaspec.evaluate.page import page
 
         command = self.document.get("command", "")
-        if self.is_of_log:
-            sections = [Section("Estimates", [tables.estimates(self.document)])]
-            title, settings = "What a log says of other policies", Table("", [], [])
-            return page(title, sections, settings, self.notes, command)
         report = tables.Report(self.document)
         judged = ", ".join(report.judged or ("the baselines and the oracles",))
         return page(
@@ -85,18 +81,8 @@ class EvaluationReport:
             command,
         )
 
-    @property
-    def is_of_log(self) -> bool:
-        """Whether it is of logged traces, which are not replayed."""
-        return self.document.get("kind") == "logged"
-
     def print(self, console: Console) -> None:
         """Show the tables of the mix and the leads on each workload, as wide as the console is."""
-        if self.is_of_log:
-            tables.estimates(self.document).print(console)
-            for note in self.notes:
-                console.print(note, markup=False)
-            return
         report = tables.Report(self.document)
         shown = [ALL] if ALL in report.workloads else report.workloads
         tables.settings(report).print(console)

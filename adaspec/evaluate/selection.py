@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from adaspec.errors import EvaluationError, nearest
 from adaspec.evaluate.options import ALL
 from adaspec.trace.identity import request_hash
-from adaspec.trace.reader import Paths, TraceReader, open_traces
+from adaspec.trace.reader import Paths, open_traces
 from adaspec.trace.schema import Request
 
 MIN_OUTPUT = 16
@@ -73,34 +73,14 @@ class Selection:
 
 
 def select(paths: Paths, wanted: Wanted) -> Selection:
-    """Read dense traces and choose the wanted requests."""
+    """Read traces and choose the wanted requests."""
     readers = open_traces(paths)
-    for reader in readers:
-        if reader.manifest.kind != "dense":
-            raise EvaluationError(
-                f"{reader.path}: is a {reader.manifest.kind} trace, which knows only what was "
-                "tried: eval needs a dense one (see docs/train.md)"
-            )
     requests = [request for reader in readers for request in reader.requests()]
     neural = any(reader.manifest.drafter is not None for reader in readers)
-    return selection_of(readers, requests, wanted, {}, neural)
-
-
-def selection_of(
-    readers: Sequence[TraceReader],
-    requests: Sequence[Request],
-    wanted: Wanted,
-    left_out: dict[str, Counter[str]],
-    neural: bool,
-) -> Selection:
-    """Choose the wanted ones of the readers' requests; `left_out` were unusable.
-
-    `neural` says whether requests need neural counts.
-    """
     where = ", ".join(str(reader.path) for reader in readers)
     check_names(requests, wanted, where)
     kept, unpaired = [], []
-    left_out = {name: n for name, n in left_out.items() if wanted.workload in (None, name)}
+    left_out: dict[str, Counter[str]] = {}
     for request in requests:
         if wanted.workload in (None, request.workload):
             reason = wanted.reason_against(request, neural)
@@ -143,7 +123,7 @@ def selection_of(
 
 
 def answered(paths: Paths) -> tuple[Request, ...]:
-    """All requests of dense traces, as a server that had answered them would remember them."""
+    """All requests of traces, as a server that had answered them would remember them."""
     return select(paths, Wanted(max_output_tokens=None, filtered=False)).requests
 
 

@@ -249,30 +249,3 @@ def _detail(entry: Entry, key: str) -> Any:
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-def estimates(document: Mapping[str, Any]) -> Table:
-    """What ran, and what each policy's own path would have given, on logged traces."""
-    rows = []
-    for row in document["rows"]:
-        (figures,) = row["estimates"].values()
-        rows.append(
-            [
-                row["policy"],
-                f"{row['requests']:,}",
-                percent(row.get("revealed_share"), 1),
-                decimal(figures["emitted_per_step"]),
-                f"{figures['tokens_per_s']:,.0f}",
-                lift(figures["lift_over_logged"], figures["lift_over_logged_ci95"]),
-            ]
-        )
-    heads = ["policy", "requests", "revealed", "emitted per step", "tokens per second"]
-    return Table(
-        f"What a log says of other policies, costs of {document['cost']}",
-        [*heads, "over logged"],
-        rows,
-        1,
-        "Through the logged texts and at the logged load: logged is what ran, all others what "
-        "their own path is expected to give. Revealed is the share of its steps that text or log "
-        "shows.",
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,14 +133,10 @@ class Recording:
         index = self.workloads.index(workload)
         return np.flatnonzero(self.workload == index).astype(np.int32)
 
-    def with_columns(self, **columns: Any) -> Recording:
-        """The same recording with these of its columns."""
-        changed = self.columns._replace(**columns)
-        return replace(self, arrays=self.arrays._replace(columns=changed))
-
     def with_prefill(self) -> Recording:
         """The same recording, in which reading prompts takes time (see `closed_loop`)."""
-        return self.with_columns(charges_prompts=True)
+        changed = self.columns._replace(charges_prompts=True)
+        return replace(self, arrays=self.arrays._replace(columns=changed))
 
     def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
         """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""

@@ -1,4 +1,4 @@
-"""Converts rows of a trace to Arrow columns and back.
+"""Converts requests of a trace to Arrow columns and back.
 
 On disk a null entry is a null, and drafts are ragged, so that any Parquet tool can read a trace. In
 memory entry 0 of a count is -1, and drafted tokens and confidences are padded to the draft cap.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, Request
 
 
 def _list_of(item: pa.DataType) -> pa.DataType:
@@ -26,36 +26,12 @@ _NAME = pa.string()
 _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
 
-_LOGGED = pa.schema(
-    [
-        pa.field("workload", _NAME, nullable=False),
-        pa.field("id", _NAME, nullable=False),
-        pa.field("step", pa.int32(), nullable=False),
-        pa.field("draft_len", pa.int16(), nullable=False),
-        pa.field("accepted", pa.int16(), nullable=False),
-        pa.field("source", _NAME, nullable=False),
-        pa.field("position", pa.int32()),
-        pa.field("context_tokens", pa.int32()),
-        pa.field("running", pa.int32()),
-        pa.field("neural_len", pa.int16()),
-        pa.field("ngram_len", pa.int16()),
-        pa.field("output_len", pa.int32()),
-        pa.field("step_s", pa.float64()),
-        pa.field("drafted_tokens", _TOKENS),
-        pa.field("unverified_tokens", _TOKENS),
-        pa.field("prompt_tokens", _TOKENS),
-        pa.field("output_tokens", _TOKENS),
-        pa.field("max_tokens", pa.int32()),
-    ]
-)
-LATER_COLUMNS = ("prompt_tokens", "output_tokens", "unverified_tokens", "max_tokens")
-"""Columns that the first traces lack; in a shard without them they are read as null."""
+LATER_COLUMN = "max_tokens"
+"""The column that the first traces lack; in a shard without it no request has a limit."""
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
     """The columns of a trace with this manifest; neural ones only if a neural drafter ran."""
-    if manifest.kind == "logged":
-        return _LOGGED
     columns = [
         pa.field("workload", _NAME, nullable=False),
         pa.field("id", _NAME, nullable=False),
@@ -74,8 +50,8 @@ def row_schema(manifest: Manifest) -> pa.Schema:
     return pa.schema(columns)
 
 
-def row_batch(rows: Sequence[Request | LoggedStep], manifest: Manifest) -> pa.RecordBatch:
-    """Sound rows as one record batch with the columns of `row_schema(manifest)`."""
+def row_batch(rows: Sequence[Request], manifest: Manifest) -> pa.RecordBatch:
+    """Sound requests as one record batch with the columns of `row_schema(manifest)`."""
     schema = row_schema(manifest)
     columns = [pa.array([_stored(row, field) for row in rows], type=field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -99,8 +75,8 @@ def _stored(row: Any, field: pa.Field) -> Any:
     return [None, *drafts[1:]] if drafts else []
 
 
-def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Any]:
-    """The rows in `batch`, each with its own arrays; their soundness is not checked here."""
+def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
+    """The requests in `batch`, each with its own arrays; their soundness is not checked here."""
     columns: dict[str, list[Any]] = {}
     cap = manifest.draft_cap or 0
     for field in row_schema(manifest):
@@ -123,9 +99,8 @@ def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[An
         unknown = [None] * batch.num_rows
         layers = [columns.pop(name, unknown) for name in CONFIDENCES]
         columns["confidences"] = [_stacked(row) for row in zip(*layers, strict=True)]
-    kind_of_row = Request if manifest.kind == "dense" else LoggedStep
     return [
-        kind_of_row(**dict(zip(columns, row, strict=True)))
+        Request(**dict(zip(columns, row, strict=True)))
         for row in zip(*columns.values(), strict=True)
     ]
 

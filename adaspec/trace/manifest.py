@@ -17,21 +17,18 @@ from adaspec.documents import (
     check_keys,
     check_values,
     is_json,
-    one_of,
     or_null,
     some_of,
     upgraded,
     whole,
 )
-from adaspec.errors import TraceError
+from adaspec.errors import TraceError, check_word
 from adaspec.trace.identity import VOCABULARY_HASH
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.version import __version__
 
-SCHEMA = 3
-"""Schema of manifest and columns together; 2 is read, too."""
-
-KINDS = ("dense", "logged")
+SCHEMA = 4
+"""Schema of manifest and columns together; 2 and 3 are read, too."""
 
 MAX_DRAFTED = 128
 """The largest draft cap; a reader allocates a trace's draft cap at every position."""
@@ -41,7 +38,6 @@ MAX_DRAFTED = 128
 class Manifest:
     """The facts of a trace as a whole; unknown ones are None."""
 
-    kind: str
     target: str | None = None
     drafter: str | None = None
     """Name of the neural drafter; None if none ran."""
@@ -57,8 +53,6 @@ class Manifest:
     engine_version: str | None = None
     hardware: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    fingerprint: str | None = None
-    """Hash of the live policy, or of its features, in a logged trace."""
     synthetic: bool = False
     source: str | None = None
     """Program that made the trace, and from what."""
@@ -96,9 +90,12 @@ class Manifest:
     def from_record(cls, record: object, where: str) -> Manifest:
         """The manifest in a JSON object, which must have all of its keys and no others."""
         values = upgraded(record, "a trace's manifest", SCHEMA, where, TraceError)
-        if "kind" not in values:
-            raise TraceError(f"{where}: not a trace's manifest: it has no 'kind'")
-        if values.pop("scrambled", False):  # a fact of schema 2
+        if "draft_cap" not in values:
+            raise TraceError(f"{where}: not a trace's manifest: it has no 'draft_cap'")
+        # Facts of schemas 2 and 3: a trace of another kind than dense, or with scrambled tokens.
+        check_word(values.pop("kind", "dense"), ("dense",), f"{where}: kind", TraceError)
+        values.pop("fingerprint", None)
+        if values.pop("scrambled", False):
             raise TraceError(
                 f"{where}: its token ids went through a secret permutation, so that they mean "
                 "nothing to a policy: record the trace again"
@@ -123,9 +120,8 @@ MAX_TOKENS = whole(1, (1 << 31) - 1)
 """The limit of a request's output."""
 _TEXT = or_null(TEXT)
 _RULES: Rules = {
-    "kind": one_of(KINDS),
     **dict.fromkeys(("target", "drafter", "tokenizer", "engine", "engine_version"), _TEXT),
-    **dict.fromkeys(("hardware", "fingerprint", "source"), _TEXT),
+    **dict.fromkeys(("hardware", "source"), _TEXT),
     "vocabulary_hash": or_null(VOCABULARY_HASH),
     "neural_cap": or_null(whole(1, 32767)),
     "draft_cap": or_null(whole(1, MAX_DRAFTED)),
@@ -140,7 +136,7 @@ _RULES: Rules = {
 def manifest_for(
     requests: Sequence[Request], target: str | None, drafter: str | None, source: str | None = None
 ) -> Manifest:
-    """The manifest of a dense trace of these requests.
+    """The manifest of a trace of these requests.
 
     The caps are their largest neural count and longest draft, as longer drafts cannot be replayed.
     """
@@ -149,7 +145,6 @@ def manifest_for(
     draft_cap = max((each.shape[1] for each in drafts if each.ndim == 2), default=0)
     neural_cap = max((int(each.max(initial=1)) for each in counts), default=0)
     return Manifest(
-        kind="dense",
         target=target,
         drafter=drafter if drafter is not None or not counts else "unknown",
         neural_cap=max(neural_cap, draft_cap) or None,

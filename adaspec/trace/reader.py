@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.files import UNFINISHED, AnyPath
-from adaspec.trace.columns import LATER_COLUMNS, batch_rows, row_schema
+from adaspec.trace.columns import LATER_COLUMN, batch_rows, row_schema
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import LoggedStep, Request
-from adaspec.trace.soundness import check_order, check_request, check_step
+from adaspec.trace.schema import Request
+from adaspec.trace.soundness import check_request
 
 Key = tuple[str, str]
 Paths: TypeAlias = AnyPath | Iterable[AnyPath]
@@ -67,7 +67,7 @@ class TraceReader:
         self.manifest = _manifest(self.path)
         self.shards = self._shards()
         self.rows = sum(map(self._rows_in, self.shards))
-        """Number of requests in a dense trace, or of steps in a logged one."""
+        """The number of its requests."""
         self._note_unfinished()
 
     @property
@@ -76,8 +76,7 @@ class TraceReader:
         return sum(shard.stat().st_size for shard in self.shards)
 
     def requests(self, workload: str | None = None) -> Iterator[Request]:
-        """The requests of a dense trace in recorded order, of one workload or of all."""
-        self._expect("dense", "requests")
+        """The requests in recorded order, of one workload or of all."""
         limit = self.manifest.max_tokens
         seen: dict[Key, str] = {}
         for request, where in self._rows():
@@ -93,23 +92,12 @@ class TraceReader:
                 f"{self.path}: holds no workload {workload!r}: it has {', '.join(self.workloads())}"
             )
 
-    def steps(self) -> Iterator[LoggedStep]:
-        """The engine steps of a logged trace in recorded order."""
-        self._expect("logged", "steps")
-        latest: dict[Key, int] = {}
-        for step, where in self._rows():
-            check_step(step, where)
-            key = (step.workload, step.id)
-            check_order(step, latest.get(key, -1), where)
-            latest[key] = step.step
-            yield step
-
     def workloads(self) -> dict[str, int]:
-        """Rows per workload, in recorded order."""
+        """Requests per workload, in recorded order."""
         return dict(Counter(workload for (workload, _), _ in self.request_keys()))
 
     def request_keys(self) -> Iterator[tuple[Key, str]]:
-        """The (workload, id) of each row, with its file and row number; reads no other columns."""
+        """The (workload, id) of each request, with file and row number; reads no other columns."""
         for shard in self.shards:
             row = 0
             for batch in self._batches(shard, ["workload", "id"], 1 << 16):
@@ -118,14 +106,7 @@ class TraceReader:
                     yield key, f"{shard} row {row}"
                     row += 1
 
-    def _expect(self, kind: str, rows: str) -> None:
-        if self.manifest.kind != kind:
-            raise TraceError(
-                f"{self.path}: is a {self.manifest.kind} trace, which holds no {rows}: "
-                f"give a {kind} one"
-            )
-
-    def _rows(self) -> Iterator[tuple[Any, str]]:
+    def _rows(self) -> Iterator[tuple[Request, str]]:
         for shard in self.shards:
             start = 0
             for batch in self._batches(shard, None, _BATCH_ROWS):
@@ -215,13 +196,7 @@ def open_traces(paths: Paths) -> list[TraceReader]:
         raise TraceError("no trace given: name at least one trace folder")
     seen: dict[Key, str] = {}
     for reader in readers:
-        keys: dict[Key, str] = {}
         for key, where in reader.request_keys():
-            if reader.manifest.kind == "logged":
-                keys.setdefault(key, where)
-            else:
-                _claim(keys, key, where)
-        for key, where in keys.items():
             _claim(seen, key, where)
     return readers
 
@@ -264,7 +239,7 @@ def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
         if stored != wanted:
             raise TraceError(f"{path}: column '{name}' is {stored}, expected {wanted}: {RESTORE}")
     for column in expected:
-        may_lack = column.nullable and column.name in LATER_COLUMNS
+        may_lack = column.name == LATER_COLUMN
         if column.name not in found.names and not may_lack:
             raise TraceError(
                 f"{path}: column '{column.name}' is missing, though the manifest implies it"

@@ -1,4 +1,4 @@
-"""The rows of traces: a request with its arrays (dense) and a step of a request (logged)."""
+"""The rows of traces: requests, with their arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from adaspec.errors import TraceError
 CONFIDENCES = ("logprob", "margin", "entropy")
 """Order of the last axis of `Request.confidences`: top-1 log-probability, top-2 margin, entropy."""
 
-SOURCES = ("none", "ngram", "neural", "splice", "unknown")
-"""The drafters of a logged step; `unknown` if the engine did not say."""
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a dense trace; arrays are indexed by position, and entry 0 is -1 or NaN.
+    """One request of a trace; arrays are indexed by position, and entry 0 is -1 or NaN.
 
     Neural columns are None if no neural drafter ran. `neural_accepted` is stored as recorded; if it
     is not as long as the output, the request is not `paired`.
@@ -53,42 +50,6 @@ class Request:
     def is_cut_off(self) -> bool:
         """True if its limit ended the output: the model might have gone on."""
         return self.max_tokens is not None and len(self.output_tokens) >= self.max_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedStep:
-    """One engine step of one request under a live policy; what the engine did not say is None.
-
-    `accepted` is censored at `draft_len`. Steps of a request are in order. If the engine does not
-    report steps without a draft, these may be missing, and `position` is then None.
-    """
-
-    workload: str
-    id: str
-    step: int
-    """Number of this step among the recorded steps of the request, from 0."""
-    draft_len: int
-    accepted: int
-    source: str = "unknown"
-    position: int | None = None
-    context_tokens: int | None = None
-    running: int | None = None
-    """Number of requests in the engine's batch at this step."""
-    neural_len: int | None = None
-    ngram_len: int | None = None
-    output_len: int | None = None
-    """Number of output tokens of the whole request."""
-    step_s: float | None = None
-    drafted_tokens: NDArray[np.int32] | None = None
-    unverified_tokens: NDArray[np.int32] | None = None
-    """What the neural drafter drafted behind its first `neural_len` tokens, and nobody verified.
-    Only where the target is greedy, so that the text that follows tells what was right."""
-    prompt_tokens: NDArray[np.int32] | None = None
-    """The request's prompt. It and `output_tokens` are given both or not at all, and only at the
-    first recorded step. n-gram outcomes and all features follow from this text."""
-    output_tokens: NDArray[np.int32] | None = None
-    max_tokens: int | None = None
-    """As in `Request`; with the text."""
 
 
 ARRAYS: dict[str, type[np.number[Any]]] = {

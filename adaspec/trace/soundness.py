@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, Request
 
 Counts = NDArray[np.int16]
 
@@ -99,82 +98,7 @@ def _check_drafts(
             raise TraceError(f"{where}: holds {name}, which the manifest's confidences do not name")
 
 
-def check_order(step: LoggedStep, latest: int, where: str) -> None:
-    """Refuse a step that does not come after the latest one of its request."""
-    if step.step <= latest:
-        raise TraceError(
-            f"{where}: step {step.step} of request {step.id!r} of workload {step.workload!r} comes "
-            "again or out of order"
-        )
-
-
-def check_step(step: LoggedStep, where: str) -> None:
-    """Raise a `TraceError` that starts with `where` for the first rule that the step breaks."""
-    _check_key(step.workload, step.id, where)
-    for name in ("step", "draft_len", "accepted", "neural_len", "ngram_len"):
-        _check_range(step, name, 0, _INT16 if name != "step" else _INT32, where)
-    for name in ("position", "context_tokens", "running", "output_len"):
-        _check_range(step, name, 1, _INT32, where)
-    if step.source not in SOURCES:
-        raise TraceError(f"{where}: source is {step.source!r}, not one of {', '.join(SOURCES)}")
-    if step.accepted > step.draft_len:
-        raise TraceError(f"{where}: accepted={step.accepted} exceeds draft_len={step.draft_len}")
-    if (
-        step.position is not None
-        and step.output_len is not None
-        and step.position + step.accepted > step.output_len
-    ):
-        raise TraceError(
-            f"{where}: accepted={step.accepted} at position {step.position} reaches beyond the "
-            f"output's end at {step.output_len}"
-        )
-    parts = (step.neural_len, step.ngram_len)
-    if None not in parts and sum(part or 0 for part in parts) != step.draft_len:
-        raise TraceError(
-            f"{where}: neural_len={step.neural_len} and ngram_len={step.ngram_len} do not add up "
-            f"to draft_len={step.draft_len}"
-        )
-    if step.source == "none" and step.draft_len:
-        raise TraceError(f"{where}: source is none, but draft_len={step.draft_len}")
-    if step.step_s is not None and not (math.isfinite(step.step_s) and step.step_s >= 0):
-        raise TraceError(f"{where}: step_s={step.step_s} is not a time in seconds")
-    _check_text(step, where)
-    if step.drafted_tokens is not None:
-        _check_tokens(step.drafted_tokens, "drafted_tokens", where)
-        if len(step.drafted_tokens) != step.draft_len:
-            raise TraceError(
-                f"{where}: {len(step.drafted_tokens)} drafted tokens, draft_len={step.draft_len}"
-            )
-    if step.unverified_tokens is not None:
-        _check_tokens(step.unverified_tokens, "unverified_tokens", where)
-        if step.neural_len is None:
-            raise TraceError(
-                f"{where}: has unverified_tokens, but not neural_len, behind which they stand"
-            )
-
-
-def _check_text(step: LoggedStep, where: str) -> None:
-    prompt, output = step.prompt_tokens, step.output_tokens
-    if prompt is None and output is None:
-        return
-    if prompt is None or output is None:
-        raise TraceError(f"{where}: has one of prompt_tokens and output_tokens: give both or none")
-    if step.step:
-        raise TraceError(f"{where}: holds the request's text, which stands at its step 0 only")
-    _check_tokens(prompt, "prompt_tokens", where)
-    _check_tokens(output, "output_tokens", where)
-    if step.output_len is not None and len(output) != step.output_len:
-        raise TraceError(f"{where}: {len(output)} output tokens, output_len={step.output_len}")
-    if None not in (step.position, step.context_tokens):
-        known = (step.context_tokens or 0) - (step.position or 0)
-        if len(prompt) != known:
-            raise TraceError(
-                f"{where}: {len(prompt)} prompt tokens, but context_tokens={step.context_tokens} "
-                f"at position {step.position}"
-            )
-
-
-def _check_range(row: Request | LoggedStep, name: str, least: int, most: int, where: str) -> None:
+def _check_range(row: Request, name: str, least: int, most: int, where: str) -> None:
     value = getattr(row, name)
     if value is not None and not least <= value <= most:
         beyond = f"below {least}" if value < least else f"above {most}"

@@ -28,8 +28,8 @@ from adaspec.trace.reader import (
     is_shard,
     shard_name,
 )
-from adaspec.trace.schema import ARRAYS, LoggedStep, Request, as_array
-from adaspec.trace.soundness import check_request, check_step
+from adaspec.trace.schema import ARRAYS, Request, as_array
+from adaspec.trace.soundness import check_request
 
 TRACE = Kind(
     "a trace",
@@ -55,8 +55,7 @@ class TraceWriter:
     `append` continues an existing trace of the same manifest. A trace that appears whole or not at
     all, or replaces another, is written by `whole_trace`.
 
-    No request may be added twice to a dense trace. Whether the steps of a log are in order is
-    checked as they are read.
+    No request may be added twice.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class TraceWriter:
         self.path = shown or self._folder
         self.manifest = manifest
         self._shard_rows = shard_rows
-        self._rows: list[Request | LoggedStep] = []
+        self._rows: list[Request] = []
         self._group_bytes = 0
         self._groups: list[pa.RecordBatch] = []
         """The row groups of the open shard; `_rows` are to be its next one."""
@@ -98,24 +97,19 @@ class TraceWriter:
             self._release()
             raise
 
-    def add(self, row: Request | LoggedStep, where: str | None = None) -> None:
+    def add(self, row: Request, where: str | None = None) -> None:
         """Check and buffer one row; errors begin with `where` it came from."""
         if not self._open:
             raise TraceError(f"{self.path}: the writer is closed, nothing can be added")
         where = where or f"{self.path}: request {row.id!r} of workload {row.workload!r}"
         key = (row.workload, row.id)
-        if isinstance(row, Request) != (self.manifest.kind == "dense"):
-            raise TraceError(f"{where}: does not belong into a {self.manifest.kind} trace")
-        if isinstance(row, Request):
-            check_request(row, self.manifest, where)
-            if key in self._known:
-                raise TraceError(
-                    f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
-                    "rename or remove one"
-                )
-            self._known.add(key)
-        else:
-            check_step(row, where)
+        check_request(row, self.manifest, where)
+        if key in self._known:
+            raise TraceError(
+                f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
+                "rename or remove one"
+            )
+        self._known.add(key)
         values = (getattr(row, item.name) for item in fields(row))
         arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
         self._group_bytes += 128 + arrays
@@ -215,8 +209,7 @@ class TraceWriter:
             raise TraceError(
                 f"{self.path}: cannot be appended to: {difference}: choose another folder"
             )
-        if existing.manifest.kind == "dense":
-            self._known.update(key for key, _ in existing.request_keys())
+        self._known.update(key for key, _ in existing.request_keys())
         self._shards = len(existing.shards)
         with refusing(self.path, TraceError):
             (self._folder / COMPLETE).unlink(missing_ok=True)
@@ -278,7 +271,7 @@ def write_trace(
     manifest: Manifest | None = None,
     force: bool = False,
 ) -> None:
-    """Write a dense trace of these requests, whole or not at all.
+    """Write a trace of these requests, whole or not at all.
 
     `target` and `drafter` name the models. The caps are the largest neural count and the longest
     draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.

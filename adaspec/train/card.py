@@ -42,8 +42,7 @@ def card_of(
 ) -> str:
     """The text of `CARD.md`; the token tables have so many entries.
 
-    `reports` are those on requests that a model never saw, by title, each with a calibration. That
-    of a logged trace has nothing else.
+    `reports` are those on requests that a model never saw, by title, each with a calibration.
     """
     made_for = "any model" if corpus.general else manifest.target or "an unnamed target"
     parts = [
@@ -54,10 +53,9 @@ def card_of(
         "## Trained with",
         *_settings(manifest, options),
     ]
-    if corpus.logged is None:
-        parts += ["## On requests it never saw", how_to_read(next(iter(reports.values())))]
-        for title, document in reports.items():
-            parts += _results(title, document)
+    parts += ["## On requests it never saw", how_to_read(next(iter(reports.values())))]
+    for title, document in reports.items():
+        parts += _results(title, document)
     parts.append("## Calibration")
     for title, document in reports.items():
         for table in calibration(document["calibration"], title):
@@ -71,12 +69,6 @@ def _summary(manifest: PolicyManifest, corpus: Corpus) -> Iterator[str]:
         yield (
             "**Trained and judged on synthetic traces: the figures below show how adaspec reports, "
             "not what it gains.**"
-        )
-    if corpus.logged is not None:
-        yield (
-            "**Trained on logged traces alone: what it would gain in speed is not known.** A log "
-            "knows only what was tried; replaying other choices needs a dense trace "
-            "(`adaspec record`)."
         )
     if "neural" in manifest.sources:
         yield (
@@ -177,23 +169,16 @@ def _files(entries: int) -> str:
 
 
 def _limits(manifest: PolicyManifest, corpus: Corpus) -> str:
-    if corpus.logged is not None:
-        lines = [
-            "It is right where the logging policy chose its lengths by what the features say. "
-            "Lengths chosen by confidences that were not logged bias survival upwards.",
-            "Where the logging policy never drafted neurally, the model extrapolates.",
-        ]
-    else:
-        lines = [
-            f"This very model was judged on {sum(corpus.held_out.counts.values()):,} requests: a "
-            f"lift below {MAX_NOISE:.0%} on 30% of some hundred requests cannot be told from "
-            "noise. The intervals say more than the figures."
-        ]
-        if "cross_fitted" not in manifest.metrics:
-            lines.append(
-                "No cross-fitted figure: `adaspec train --crossfit 5 -o REPORT` makes one over all "
-                "requests, and `--crossfit-report REPORT` puts it here."
-            )
+    lines = [
+        f"This very model was judged on {sum(corpus.held_out.counts.values()):,} requests: a "
+        f"lift below {MAX_NOISE:.0%} on 30% of some hundred requests cannot be told from "
+        "noise. The intervals say more than the figures."
+    ]
+    if "cross_fitted" not in manifest.metrics:
+        lines.append(
+            "No cross-fitted figure: `adaspec train --crossfit 5 -o REPORT` makes one over all "
+            "requests, and `--crossfit-report REPORT` puts it here."
+        )
     lines += [
         "Step times come from a cost model: measure on your engine before you believe a percent.",
         "A policy knows the traffic it was trained on; on other traffic it falls back to what its "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +14,7 @@ from adaspec.evaluate.selection import (
     content_hash,
     distinct_names,
     select,
-    selection_of,
 )
-from adaspec.replay.logged import LoggedRequest, read_logged
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
@@ -41,8 +39,6 @@ class Corpus:
     vocabulary_hash: str | None
     general: bool = False
     """Whether what it teaches is to serve any model: nothing of a vocabulary, a name or a head."""
-    logged: Mapping[int, LoggedRequest] | None = None
-    """The steps of each request, by its `id()`, of logged traces; None for dense ones."""
 
 
 def gather(
@@ -51,18 +47,12 @@ def gather(
     general: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Corpus:
-    """Read traces, all dense or all logged, and split their requests into both sides.
+    """Read traces and split their requests into both sides.
 
     In a `general` corpus they may be of several targets and drafters.
     """
     readers = open_traces(paths)
-    logged = None
-    if any(reader.manifest.kind == "logged" for reader in readers):
-        check_alike(readers, "train on one of them")
-        selection, logged = _logged(readers, exclude_requests)
-        selection = without(selection, exclude_workloads)
-    else:
-        selection = read_everything(readers, exclude_workloads, general, exclude_requests)
+    selection = read_everything(readers, exclude_workloads, general, exclude_requests)
     sides: dict[bool, list[Request]] = {False: [], True: []}
     dealt = zip(selection.requests, held_out_of(selection.requests), strict=True)
     for request, is_held_out in dealt:
@@ -70,32 +60,15 @@ def gather(
     texts = _of_other_dialogues(selection, sides[True])
     trained = replace(selection, requests=tuple(sides[False]), unpaired=texts)
     held_out = replace(selection, requests=tuple(sides[True]), unpaired=())
-    if logged is None:
-        _check_enough(selection, trained, held_out)
-    elif len(trained.requests) < MIN_TRAINED or len(held_out.requests) < MIN_HELD_OUT:
-        raise TrainingError(
-            f"too few requests: {len(trained.requests)} are to train on and "
-            f"{len(held_out.requests)} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: "
-            "log more traffic"
-        )
+    _check_enough(selection, trained, held_out)
     if general:
         trained, held_out = (
             replace(side, target=None, drafter=None) for side in (trained, held_out)
         )
-        return Corpus(trained, held_out, None, None, general, logged)
+        return Corpus(trained, held_out, None, None, general)
     tokenizer = distinct_names(known_of("tokenizer", readers))
     vocabulary_hash = next(iter(vocabularies_of(readers)), None)
-    return Corpus(trained, held_out, tokenizer, vocabulary_hash, logged=logged)
-
-
-def _logged(
-    readers: Sequence[TraceReader], exclude_requests: tuple[str, ...]
-) -> tuple[Selection, dict[int, LoggedRequest]]:
-    found, left_out = read_logged(readers, TrainingError)
-    requests = [each.request for each in found]
-    wanted = Wanted(max_output_tokens=None, exclude=exclude_requests)
-    selection = selection_of(readers, requests, wanted, left_out, neural=False)
-    return selection, {id(each.request): each for each in found}
+    return Corpus(trained, held_out, tokenizer, vocabulary_hash)
 
 
 def read_everything(
@@ -104,15 +77,9 @@ def read_everything(
     general: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Selection:
-    """All requests of dense traces that can be replayed, first those that show drafted tokens."""
-    for reader in readers:
-        if reader.manifest.kind != "dense":
-            raise TrainingError(
-                f"{reader.path}: is a {reader.manifest.kind} trace, and what it knows cannot be "
-                "replayed: leave --crossfit out, or give dense traces"
-            )
+    """All requests of traces that can be replayed, first those that show drafted tokens."""
     if not general:
-        check_alike(readers, "train on one, or a policy for any model by --general")
+        check_alike(readers)
     found = select([each.path for each in readers], Wanted(exclude=exclude_requests))
     in_order = sorted(found.requests, key=lambda request: request.drafted_tokens is None)
     return without(replace(found, requests=tuple(in_order)), exclude_workloads)
@@ -197,7 +164,7 @@ def without(selection: Selection, workloads: Iterable[str]) -> Selection:
     return replace(selection, requests=kept, unpaired=unpaired, left_out=counts)
 
 
-def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
+def check_alike(readers: Sequence[TraceReader]) -> None:
     """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed.
 
     Names of tokenizers are compared only if a vocabulary is unknown: one tokenizer may have many.
@@ -208,7 +175,10 @@ def check_alike(readers: Sequence[TraceReader], advice: str) -> None:
     for what, values in (known | {"vocabulary": vocabularies_of(readers)}).items():
         if len(values) > 1:
             listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
-            raise TrainingError(f"the traces differ in their {what} ({listing}): {advice}")
+            raise TrainingError(
+                f"the traces differ in their {what} ({listing}): train on one, or a policy for any "
+                "model by --general"
+            )
 
 
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:

@@ -1,23 +1,20 @@
 """What came of drafts: how many tokens were right, and of how many a recording tells.
 
-Outcomes may be censored. A dense trace tells all about a draft, but for what lies behind the end
-of an output that a limit cut off. A logged trace tells of a neural draft only as far as it was
-verified. A token is known to be wrong only where `known` reaches past those that are right; where
-it does not, the draft might have gone on. Survival is therefore the product of hazards, each
-counted where it is known (Kaplan and Meier's estimate), never the mean of censored counts.
+Outcomes may be censored: what lies behind the end of an output that a limit cut off is not known. A
+token is known to be wrong only where `known` reaches past those that are right; where it does not,
+the draft might have gone on. Survival is therefore the product of hazards, each counted where it is
+known (Kaplan and Meier's estimate), never the mean of censored counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import TrainingError
 from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM
 from adaspec.predict.survival import Curves
-from adaspec.replay.logged import Log
 from adaspec.replay.recording import Recording
 from adaspec.train.rows import Array, Ints, Longs
 
@@ -50,8 +47,6 @@ class Recorded:
     """The outcomes of a recording's drafts by flat position."""
 
     recording: Recording
-    tried: Ints | None = None
-    """Neural tokens that were tried at each position; None: all, wherever there is a count."""
     request: Ints = field(init=False)
     """The request of each flat position."""
     _untold: Longs = field(init=False)
@@ -64,15 +59,13 @@ class Recorded:
         left = (columns.offset[:-1] + columns.length)[self.request] - np.arange(len(self.request))
         cut_off = np.array([each.is_cut_off for each in self.recording.requests])
         self._untold = np.where(cut_off[self.request], left, np.iinfo(np.int64).max)
-        if self.tried is None:
-            most = min(self.recording.neural_cap, LONGEST_NEURAL)
-            self.tried = np.where(columns.neural >= 0, most, 0).astype(np.int32)
 
     def neural(self, at: Longs) -> Outcomes:
         """Of neural drafts."""
-        assert self.tried is not None
-        known = np.minimum(self.tried[at], self._untold[at]).astype(np.int32)
-        right = np.minimum(self.recording.columns.neural[at], known)
+        counts, most = self.recording.columns.neural[at], self.recording.neural_cap
+        tried = np.where(counts >= 0, min(most, LONGEST_NEURAL), 0)
+        known = np.minimum(tried, self._untold[at]).astype(np.int32)
+        right = np.minimum(counts, known)
         return Outcomes(np.where(known > 0, right, 0).astype(np.int32), known)
 
     def copied(self, at: Longs) -> Outcomes:
@@ -88,31 +81,6 @@ class Recorded:
         # After the last token of an output there is nothing to copy.
         reached &= behind < columns.offset[request] + columns.length[request]
         return reached, self.copied(behind[reached])
-
-
-def recorded_log(log: Log, longest: int | None = None) -> Recorded:
-    """A log's outcomes: those of a dense recording, behind what was tried unknown.
-
-    Its neural drafts are of `longest` tokens; None: of as many as enough steps tell of.
-    """
-    shown, right = log.steps["shown"], log.steps["right"]
-    tried = np.zeros(len(log.recording.columns.neural), np.int32)
-    # Nothing can be accepted behind the end of an output, whatever would have been tried.
-    tried[log.at] = np.where(right >= log.left, LONGEST_NEURAL, shown)
-    neural = np.full(len(tried), -1, np.int16)
-    neural[log.at[shown > 0]] = right[shown > 0]
-    if longest is None:
-        reached = [log.reached(token).sum() for token in range(1, LONGEST_NEURAL + 1)]
-        longest = int(np.argmin(np.append(np.array(reached) >= MIN_EXAMPLES, False)))
-        if not longest and (shown > 0).any():
-            raise TrainingError(
-                f"neural drafts were verified at {(shown > 0).sum():,} logged steps only, "
-                f"{MIN_EXAMPLES} are needed to learn when they are accepted: log with a policy "
-                "that drafts more often, or record a dense trace"
-            )
-    recording = log.recording.with_columns(neural=np.minimum(neural, longest).astype(np.int16))
-    recording = replace(recording, neural_cap=longest)
-    return Recorded(recording, np.minimum(tried, longest))
 
 
 def expected_log(outcomes: Outcomes, longest: int) -> Array:

@@ -1,8 +1,4 @@
-"""From traces to a policy's folder: split, train, judge, write.
-
-A logged trace cannot replay choices other than those that were made. So a policy from one is not
-judged by speed, and has no forwards by load.
-"""
+"""From traces to a policy's folder: split, train, judge, write."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.history import History
-from adaspec.replay.logged import log_of
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
@@ -34,7 +29,7 @@ from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import metrics_of, read_crossfit_report, verdict
-from adaspec.train.outcomes import Recorded, recorded_log
+from adaspec.train.outcomes import Recorded
 from adaspec.train.trainer import Forwards, Trainer
 
 FRESH = 1 / 3
@@ -51,13 +46,11 @@ class Product:
     corpus: Corpus
     """Requests that it was trained and judged on."""
     report: dict[str, Any]
-    """Evaluation on the requests kept back; of logged traces, the calibration alone."""
+    """Evaluation on the requests kept back."""
 
     @property
     def verdict(self) -> list[str]:
         """What it gains, in a few lines."""
-        if "headline" not in self.report:
-            return ["from logs it is known how well calibrated it is, not how fast"]
         return verdict(self.report)
 
     def document(self) -> dict[str, Any]:
@@ -107,7 +100,6 @@ def train_policy(
         )
     progress("reading", 0, 1)
     corpus = gather(traces, exclude_workloads, general, exclude_requests)
-    dense = corpus.logged is None
     metrics: dict[str, Any] = {}
     judged: dict[str, dict[str, Any]] = {}
     if crossfit_report is not None:
@@ -116,20 +108,18 @@ def train_policy(
         metrics["cross_fitted"] = metrics_of(crossed)
         count = sum(metrics["cross_fitted"]["requests"].values())
         judged[f"Cross-fitted, all {count:,} requests"] = crossed
-    recorded = recorded_of(corpus, corpus.trained)
-    plain = recorded.recording
-    if memory:
-        recorded = Recorded(remembering(corpus.trained, options.seed, fresh=FRESH))
+    plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
+    recording = remembering(corpus.trained, options.seed, fresh=FRESH) if memory else plain
     progress("reading", 1, 1)
     check_learnable(plain)
     everyone = np.ones(len(plain), np.bool_)
-    shown = shown_of(corpus.trained) if dense else None
+    shown = shown_of(corpus.trained)
     trained, forwards, boosters = Trainer(
-        recorded,
+        Recorded(recording),
         cost,
         Settings(seed=options.seed, threads=options.workers),
         cap=options.cap,
-        loads=options.concurrency if dense else (),
+        loads=options.concurrency,
         progress=progress,
         spread=None if cluster is None else cluster.spread,
         engine=options.engine,
@@ -142,15 +132,13 @@ def train_policy(
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
     known = corpus.trained.requests if memory else ()
-    report: dict[str, Any] = {"traces": {"requests": corpus.held_out.counts}}
-    if dense:
-        report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
+    report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
     progress("calibration", 0, 1)
-    judging = recorded_of(corpus, corpus.held_out, policy.neural_cap)
+    judging = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
     if memory:
-        judging = Recorded(remembering(corpus.held_out, options.seed, known))
-    everything = np.ones(len(judging.recording), np.bool_)
-    report["calibration"] = calibration_of(judging, [(policy, everything)])
+        judging = remembering(corpus.held_out, options.seed, known)
+    everything = np.ones(len(judging), np.bool_)
+    report["calibration"] = calibration_of(Recorded(judging), [(policy, everything)])
     progress("calibration", 1, 1)
     metrics["held_out"] = metrics_of(report)
     count = sum(corpus.held_out.counts.values())
@@ -159,14 +147,6 @@ def train_policy(
     card = card_of(manifest, corpus, options, len(tables["keys"]), judged)
     write_artifact(folder, manifest, networks, tables, model_text(boosters), card, force)
     return Product(folder, policy, manifest, corpus, report)
-
-
-def recorded_of(corpus: Corpus, side: Selection, neural_cap: int | None = None) -> Recorded:
-    """The outcomes of one side's requests; `neural_cap` is that of a log, None to find it."""
-    if corpus.logged is None:
-        return Recorded(build_recording(side.requests, side.neural_cap))
-    log = log_of([corpus.logged[id(request)] for request in side.requests])
-    return recorded_log(log, neural_cap)
 
 
 def texts_of(selection: Selection) -> Recording | None:

@@ -168,12 +168,7 @@ class Observer:
     """
 
     def admitted(
-        self,
-        request: str,
-        prompt_tokens: Ints,
-        recorded: bool,
-        max_tokens: int | None,
-        greedy: bool,
+        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
     ) -> None:
         """Called when a request is seen for the first time; its prompt must be copied to keep."""
 

@@ -77,7 +77,7 @@ class Options:
     trace_dir: str | None = None
     max_trace_bytes: int = 10 << 30
     record_fraction: float | None = None
-    """The fraction of requests recorded densely; by default all in mode 'record', else none."""
+    """The fraction of requests that are recorded; by default all in mode 'record', else none."""
     target: str | None = None
     """What traces call the model, in place of its folder or hub id."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -222,6 +222,11 @@ def _check(options: Options) -> None:
         ("draft_method", options.model is None, "a model as well: the drafter it is of"),
         ("record_fraction", fraction and no_trace, "a trace_dir as well"),
         ("mode", recording and no_trace, "a trace_dir as well: where recordings go"),
+        (
+            "trace_dir",
+            not recording and not fraction,
+            "record_fraction as well: the share of requests that are recorded, such as 0.01",
+        ),
         ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),

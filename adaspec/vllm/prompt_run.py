@@ -115,7 +115,6 @@ def _check_same(options: RecordOptions, manifest: Manifest) -> None:
     cap = options.k if options.draft is not None else None
     expected = replace(
         manifest,
-        kind="dense",
         target=options.traced_target,
         drafter=None if options.draft is None else model_name(options.draft),
         neural_cap=cap,

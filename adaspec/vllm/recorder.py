@@ -1,4 +1,4 @@
-"""Writes traces of a running engine in its own thread, so that the engine never waits for a disk.
+"""Writes the trace of a running engine in its own thread, so that the engine waits for no disk.
 
 The engine's thread puts steps, and the requests that have left, into a bounded queue; if the queue
 is full, a step is dropped and counted. Everything else happens in the recorder's thread.
@@ -17,9 +17,8 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from adaspec.policy.protocol import Ints
-from adaspec.trace.schema import LoggedStep
-from adaspec.vllm.events import DraftedStep, Observer, VerifiedStep, source_of
-from adaspec.vllm.request_record import SERVED, UNKNOWN, RequestRecord, trace_key
+from adaspec.vllm.events import DraftedStep, Observer
+from adaspec.vllm.request_record import SERVED, RequestRecord, trace_key
 from adaspec.vllm.trace_output import TraceOutput
 
 log = logging.getLogger("vllm.adaspec")
@@ -30,27 +29,19 @@ _POLL_S = 0.5
 _CLOSE_S = 30.0
 
 Followed = list[tuple[int, RequestRecord]]
-"""The followed requests of a step, by row."""
+"""The recorded requests of a step, by row."""
 
 
 class Recorder(Observer):
-    """Writes a dense row for every recorded request, and logged rows for the others' steps."""
+    """Writes a row for every request that is recorded."""
 
-    def __init__(
-        self,
-        dense: TraceOutput | None,
-        logged: TraceOutput | None,
-        lost: Callable[[str, int], None],
-    ) -> None:
+    def __init__(self, output: TraceOutput, lost: Callable[[str, int], None]) -> None:
         """`lost` is called with a reason and the number of rows that are not written."""
-        self._dense, self._logged = dense, logged
-        self._lost = lost
+        self.output, self._lost = output, lost
         self._max_queued = MAX_QUEUED
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._records: dict[str, RequestRecord] = {}
-        """The requests that are followed; the recorder's thread adds drafts and steps to them."""
-        self._queued_step = -1
-        """The last step that was queued."""
+        """The requests that are recorded; the recorder's thread adds their drafts."""
         self._keys: set[tuple[str, str]] = set()
         self._thread = threading.Thread(target=self._run, name="adaspec-recorder", daemon=True)
         self._thread.start()
@@ -58,15 +49,10 @@ class Recorder(Observer):
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
     def admitted(
-        self,
-        request: str,
-        prompt_tokens: Ints,
-        recorded: bool,
-        max_tokens: int | None,
-        greedy: bool,
+        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
     ) -> None:
-        """Follow a request if there is a trace to write it to."""
-        if (self._dense if recorded else self._logged) is None:
+        """Follow a request that is recorded."""
+        if not recorded:
             return
         workload, id = trace_key(request)
         if workload != SERVED:  # an engine's own ids never repeat; samples of one prompt share one
@@ -75,26 +61,20 @@ class Recorder(Observer):
                 number += 1
                 id = f"{first_id}~{number}"
             self._keys.add((workload, id))
-        prompt = prompt_tokens.copy()
-        record = RequestRecord(workload, id, prompt, recorded, max_tokens, greedy)
-        self._records[request] = record
+        self._records[request] = RequestRecord(workload, id, prompt_tokens.copy(), max_tokens)
 
     def proposed(self, event: DraftedStep) -> None:
         """Queue a step."""
-        followed = self._followed(event)
+        records = map(self._records.get, event.requests)
+        followed = [(row, record) for row, record in enumerate(records) if record is not None]
         for row, record in followed:
             record.output = event.running[row].output
-        if followed and self._has_room(len(followed)):
-            self._queue.put(partial(self._take_step, event, followed))
-            self._queued_step = event.number
-
-    def verified(self, event: VerifiedStep) -> None:
-        """Queue the verification of a step; without one, tokens that follow tell what was right."""
-        step = event.step
-        if self._logged is None or not step.proposes or step.number != self._queued_step:
+        if not followed:
             return
-        if self._has_room(int(event.known.sum())):
-            self._queue.put(partial(self._take_verified, event, self._followed(step)))
+        if self._queue.qsize() < self._max_queued:
+            self._queue.put(partial(self._take_step, event, followed))
+        else:
+            self._lost("queue", len(followed))
 
     def left(self, requests: Sequence[str]) -> None:
         """Queue the writing of rows for requests that will not come back."""
@@ -104,36 +84,18 @@ class Recorder(Observer):
                 self._queue.put(partial(self._write, record, record.output.copy()))
 
     def close(self) -> None:
-        """Write everything that is known, and finish the traces."""
+        """Write everything that is known, and finish the trace."""
         self._finalizer()
 
     def _close(self) -> None:
         # A named request can be recorded again, and a partial row would be in the way then.
-        self.left(
-            [
-                name
-                for name, record in self._records.items()
-                if not record.recorded or record.workload == SERVED
-            ]
-        )
+        self.left([name for name, record in self._records.items() if record.workload == SERVED])
         self._queue.put(None)
         self._thread.join(_CLOSE_S)
-
-    def _followed(self, event: DraftedStep) -> Followed:
-        records = map(self._records.get, event.requests)
-        return [(row, record) for row, record in enumerate(records) if record is not None]
-
-    def _has_room(self, rows: int) -> bool:
-        """Whether the queue takes another step; if not, the step's rows are counted as lost."""
-        has_room = self._queue.qsize() < self._max_queued
-        if not has_room:
-            self._lost("queue", rows)
-        return has_room
 
     # Everything below runs in the recorder's thread.
 
     def _run(self) -> None:
-        outputs = [output for output in (self._dense, self._logged) if output is not None]
         has_failed = False
         while True:
             try:
@@ -142,15 +104,13 @@ class Recorder(Observer):
                     if take is None:
                         break
                     take()
-                for output in outputs:
-                    output.flush_if_due()
+                self.output.flush_if_due()
             except Exception as error:
                 self._lost("rejected", 1)
                 if not has_failed:
                     log.warning("adaspec: recording failed and goes on: %r", error)
                 has_failed = True
-        for output in outputs:
-            output.close()
+        self.output.close()
 
     def _take_step(self, event: DraftedStep, followed: Followed) -> None:
         position = event.position
@@ -158,57 +118,12 @@ class Recorder(Observer):
             if event.recorded[row]:
                 draft = event.drafts.drafted[row], event.drafts.confidences[row]
                 record.drafts[int(position[row])] = draft
-            elif not event.proposes:
-                record.steps.append(self._logged_step(record, event, row, None))
-
-    def _take_verified(self, event: VerifiedStep, followed: Followed) -> None:
-        for row, record in followed:
-            if event.known[row] and not event.step.recorded[row]:
-                record.steps.append(self._logged_step(record, event.step, row, event))
 
     def _write(self, record: RequestRecord, tokens: list[int]) -> None:
         known = tokens[: tokens.index(-1)] if -1 in tokens else tokens
         output = np.array(known, np.int32)
-        if record.recorded and self._dense is not None:
-            request = record.dense_row(output, self._dense.manifest.neural_cap or 0)
-            if request is not None:
-                self._dense.add(request)
-            elif len(output):
-                self._lost("incomplete", 1)
-        elif self._logged is not None:
-            for step in record.logged_rows(output):
-                self._logged.add(step)
-
-    def _logged_step(
-        self, record: RequestRecord, event: DraftedStep, row: int, verified: VerifiedStep | None
-    ) -> LoggedStep:
-        tokens, accepted, step_s = event.chosen[row], UNKNOWN, None
-        neural_len, ngram_len = int(event.neural_len[row]), int(event.ngram_len[row])
-        if verified is not None:
-            # The scheduler may have cut the draft, so only the verified tokens count.
-            tokens = tokens[: int(verified.drafted[row])]
-            neural_len = int(verified.neural_drafted[row])
-            ngram_len = int(verified.drafted[row]) - neural_len
-            accepted, step_s = int(verified.accepted[row]), event.step_s
-        context_tokens = int(event.drafts.context[row])
-        unverified = None
-        if record.greedy and event.holds_neural[row]:
-            # The drafter runs for the whole batch, so as far as its most demanding row.
-            behind = event.drafts.drafted[row, neural_len:]
-            unverified = behind[(behind >= 0).cumprod().astype(np.bool_)].astype(np.int32)
-        return LoggedStep(
-            workload=record.workload,
-            id=record.id,
-            step=0,
-            draft_len=len(tokens),
-            accepted=accepted,
-            source=source_of(neural_len, ngram_len),
-            position=context_tokens - len(record.prompt),
-            context_tokens=context_tokens,
-            running=len(event.requests),
-            neural_len=neural_len,
-            ngram_len=ngram_len,
-            step_s=step_s,
-            drafted_tokens=np.array(tokens, np.int32),
-            unverified_tokens=unverified,
-        )
+        request = record.row(output, self.output.manifest.neural_cap or 0)
+        if request is not None:
+            self.output.add(request)
+        elif len(output):
+            self._lost("incomplete", 1)

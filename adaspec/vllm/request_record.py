@@ -1,4 +1,4 @@
-"""Collects the record of one request while it runs, and turns it into trace rows.
+"""Collects the record of one request while it runs, and turns it into the row of a trace.
 
 A client can name a request's workload and id by setting the request id to `adaspec:WORKLOAD:ID:`,
 both percent-encoded (over HTTP, in the header X-Request-Id). An engine may put other text around
@@ -14,12 +14,10 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from adaspec.policy.protocol import Floats, Ints
-from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, Request
 
 SERVED = "served"
 """The workload of requests that their clients did not name."""
-UNKNOWN = -1
-"""The `accepted` of a step that was not verified, to be counted from the tokens that follow."""
 
 _NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
 
@@ -37,24 +35,19 @@ def trace_key(request: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """The text, drafts and steps of one request so far."""
+    """The text and drafts of one request so far."""
 
     workload: str
     id: str
     prompt: Ints
-    recorded: bool = False
-    """Whether the drafts are shadow drafts, from which a dense row is made."""
     max_tokens: int | None = None
-    greedy: bool = False
-    """Whether the target takes the likeliest tokens: then the text tells which drafts are right."""
     output: list[int] = field(default_factory=list)
     """The session's own list, which grows; -1 for a token that a fault has cost."""
     drafts: dict[int, tuple[Ints, Floats]] = field(default_factory=dict)
     """The drafted tokens and confidences by position."""
-    steps: list[LoggedStep] = field(default_factory=list)
 
-    def dense_row(self, output: Ints, cap: int) -> Request | None:
-        """The request's row in a dense trace; None if drafts are missing.
+    def row(self, output: Ints, cap: int) -> Request | None:
+        """The request's row; None if drafts are missing.
 
         The `accepted` of a position is the length of the common prefix of its draft and the tokens
         that follow.
@@ -79,34 +72,3 @@ class RequestRecord:
         return replace(
             row, neural_accepted=accepted, drafted_tokens=drafted, confidences=confidences
         )
-
-    def logged_rows(self, output: Ints) -> list[LoggedStep]:
-        """The request's rows in a logged trace, without steps whose result is unknown.
-
-        The first row has the request's text, because training needs it.
-        """
-        rows: list[LoggedStep] = []
-        for step in self.steps:
-            accepted = step.accepted if step.accepted != UNKNOWN else accepted_in(output, step)
-            if accepted is None:
-                continue
-            row = replace(step, step=len(rows), accepted=accepted, output_len=len(output) or None)
-            if not rows and len(output):
-                row = replace(
-                    row,
-                    prompt_tokens=self.prompt,
-                    output_tokens=output,
-                    max_tokens=self.max_tokens,
-                )
-            rows.append(row)
-        return rows
-
-
-def accepted_in(output: Ints, step: LoggedStep) -> int | None:
-    """How many tokens of a draft the text continues with; None if it ends too early to tell."""
-    assert step.position is not None and step.drafted_tokens is not None
-    following = output[step.position : step.position + step.draft_len]
-    right = following == step.drafted_tokens[: len(following)]
-    accepted = int(right.cumprod().sum())
-    ended = accepted == len(following) < step.draft_len or step.position >= len(output)
-    return None if ended else accepted

@@ -15,7 +15,7 @@ import numpy as np
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import MANIFEST
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import Request
 from adaspec.trace.writer import TraceWriter
 
 log = logging.getLogger("vllm.adaspec")
@@ -52,7 +52,7 @@ class TraceOutput:
         """How many bytes the pending rows and all that come may take."""
         self._flushed_s = time.monotonic()
 
-    def add(self, row: Request | LoggedStep) -> None:
+    def add(self, row: Request) -> None:
         """Write a row, or count it as lost."""
         if self._ended is not None or not self._is_taken(row):
             self._lost(self._ended or "rejected", 1)
@@ -78,7 +78,7 @@ class TraceOutput:
         except (TraceError, OSError) as error:
             self._end("disk", str(error))
 
-    def _is_taken(self, row: Request | LoggedStep) -> bool:
+    def _is_taken(self, row: Request) -> bool:
         """Whether a row will be on disk with the next flush."""
         values = (getattr(row, item.name) for item in fields(row))
         arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
@@ -105,7 +105,7 @@ class TraceOutput:
     def _open(self) -> TraceWriter:
         self._writer = TraceWriter(self.folder, self.manifest, append=True)
         self._measure()
-        log.info("adaspec: a %s trace is written to %s", self.manifest.kind, self.folder)
+        log.info("adaspec: a trace is written to %s", self.folder)
         return self._writer
 
     def _flush(self, writer: TraceWriter) -> None:

@@ -1,4 +1,4 @@
-"""Makes the observers of a session: always counters, and a recorder if there is a trace_dir."""
+"""Makes the observers of a session: always counters, and a recorder if requests are recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from adaspec.vllm.session.served import Serving
 from adaspec.vllm.trace_output import TraceOutput
 
 FLUSH_S = 5.0
-"""How many seconds of a server's traces a kill may cost."""
+"""How many seconds of a server's trace a kill may cost."""
 
 
 def observers_of(serving: Serving) -> list[Observer]:
@@ -37,39 +37,32 @@ def observers_of(serving: Serving) -> list[Observer]:
     counters = Counters(Path(folder) if folder else None, info)
     observers: list[Observer] = [MetricsObserver(counters)]
     observers[0].switched(options.mode)
-    if options.trace_dir is not None:
+    if options.densely_recorded:
         observers.append(recorder_of(serving, counters))
     return observers
 
 
 def recorder_of(serving: Serving, counters: Counters) -> Recorder:
-    """The recorder that writes this session's traces.
+    """The recorder that writes this session's trace.
 
     In mode 'record', trace_dir is the trace itself, and an existing trace is continued. In other
-    modes, each run makes new folders in trace_dir: `logged-..`, and `dense-..` for the requests
-    that are recorded.
+    modes, each run makes a new folder in trace_dir.
     """
     options = serving.options
     assert options.trace_dir is not None
     root = Path(options.trace_dir)
-    recording = options.mode == "record"
-    # Engines in different containers may share a folder and have the same process id, so the name
-    # has a random part.
-    run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-    dense_folder = root / f"dense-{run}"
-    if recording:
-        dense_folder = root / ("" if options.replica is None else f"replica-{options.replica}")
-        check_can_continue(dense_folder, manifest_of("dense", serving))
-
-    def output(kind: str, folder: Path) -> TraceOutput:
-        manifest = manifest_of(kind, serving)
-        return TraceOutput(folder, root, manifest, options.max_trace_bytes, FLUSH_S, counters.lost)
-
-    return Recorder(
-        output("dense", dense_folder) if options.densely_recorded > 0 else None,
-        None if recording else output("logged", root / f"logged-{run}"),
-        counters.lost,
-    )
+    manifest = manifest_of(serving)
+    if options.mode == "record":
+        folder = root / ("" if options.replica is None else f"replica-{options.replica}")
+        check_can_continue(folder, manifest)
+    else:
+        # Engines in different containers may share a folder and have the same process id, so the
+        # name has a random part.
+        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
+        folder = root / run
+    lost = counters.lost
+    output = TraceOutput(folder, root, manifest, options.max_trace_bytes, FLUSH_S, lost)
+    return Recorder(output, lost)
 
 
 def check_can_continue(folder: Path, manifest: Manifest) -> None:
@@ -90,16 +83,14 @@ def check_can_continue(folder: Path, manifest: Manifest) -> None:
         ) from error
     if difference:
         raise ServingError(
-            f"trace_dir '{folder}' holds another kind of trace: {difference}: give another folder"
+            f"trace_dir '{folder}' holds another trace: {difference}: give another folder"
         )
 
 
-def manifest_of(kind: str, serving: Serving) -> Manifest:
-    """The manifest of this session's dense or logged trace."""
-    is_dense, options, target = kind == "dense", serving.options, serving.target
-    cap = serving.record_cap or None if is_dense else None
+def manifest_of(serving: Serving) -> Manifest:
+    """The manifest of this session's trace."""
+    options, target, cap = serving.options, serving.target, serving.record_cap or None
     return Manifest(
-        kind=kind,
         target=options.target or model_name(target.name),
         drafter=None if options.model is None else model_name(options.model),
         tokenizer=model_name(target.tokenizer),
@@ -111,8 +102,5 @@ def manifest_of(kind: str, serving: Serving) -> Manifest:
         neural_cap=cap,
         draft_cap=cap,
         confidences=CONFIDENCES if cap else (),
-        fingerprint=None if is_dense else f"{serving.name} {serving.version}".rstrip(),
-        source="shadow drafting in vLLM"
-        if is_dense
-        else f"live decisions in vLLM, mode {options.mode}",
+        source=f"requests recorded in vLLM, mode {options.mode}",
     )

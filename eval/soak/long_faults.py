@@ -58,7 +58,7 @@ def _closed(stack, served, recorder):
     whole = recorder._write
 
     def write(*facts):
-        recorder._logged.close()
+        recorder.output.close()
         whole(*facts)
 
     stack.enter_context(mock.patch.object(recorder, "_write", write))

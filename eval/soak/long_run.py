@@ -49,8 +49,7 @@ class Tally:
         "preemptions",
         "drafts cut by the scheduler",
         "switched off",
-        "requests recorded whole",
-        "logged steps written",
+        "requests recorded",
     )
 
 
@@ -132,7 +131,7 @@ class Run:
             "trace_dir": str(self.folder / f"wave-{self.waves}"),
             "max_trace_bytes": 1 if fault == "limit" else 1 << 30,
         }
-        if has_head and (fault == "incomplete" or (fault is None and rng.random() < 0.25)):
+        if fault in LOSSES or (has_head and fault is None and rng.random() < 0.25):
             changes["record_fraction"] = 0.4
         elif fault is None and rng.random() < 0.1:
             changes["mode"] = "shadow"
@@ -151,12 +150,8 @@ class Run:
         for name in FIGURES:
             self.tally.figures[name] += counters[name]
         self.tally.events["switched off"] += served.breaker.off
-        for output, event in (
-            (recorder._dense, "requests recorded whole"),
-            (recorder._logged, "logged steps written"),
-        ):
-            if output is not None and output.folder.exists():
-                self.tally.events[event] += read_trace(output.folder).rows
+        if recorder.output.folder.exists():
+            self.tally.events["requests recorded"] += read_trace(recorder.output.folder).rows
         self.tally.policies[f"broken: {fault}" if fault else policy] += 1
 
     def _judge(self, shape, fault, asked, expected, found):

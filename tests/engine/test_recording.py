@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from live_engine import sampling
+from recorded import Recording, check_a_share
 from test_accepts import judged
 from test_outputs import CRAMPED
+from wandering import random_policy
 
 from adaspec.trace.reader import TraceReader
 
@@ -15,7 +17,7 @@ def finished(engine):
     engine.session.observers.close()
 
 
-def recorded(engines, folder, head, arguments=None, **more):
+def recording_engine(engines, folder, head, arguments=None, **more):
     config = {"method": "adaspec", "mode": "record", "trace_dir": str(folder), **more}
     if head:
         config |= {"model": head, "num_speculative_tokens": 8}
@@ -32,15 +34,15 @@ def requests_in(folder, outputs):
     "head",
     ["eagle", *(pytest.param(head, marks=pytest.mark.thorough) for head in ("eagle3", "draft"))],
 )
-def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(
+def test_a_trace_predicts_the_live_steps_of_fixed_neural_8(
     engines, serve, prompts, truth, tmp_path, head
 ):
-    engine = recorded(engines, tmp_path / "dense", head, sampling={"temperature": 0})
+    engine = recording_engine(engines, tmp_path / "trace", head, sampling={"temperature": 0})
     outputs = engine.greedy(prompts, 48)
     assert outputs == truth()
     assert not engine.judged
     finished(engine)
-    reader, requests = TraceReader(tmp_path / "dense"), requests_in(tmp_path / "dense", outputs)
+    reader, requests = TraceReader(tmp_path / "trace"), requests_in(tmp_path / "trace", outputs)
     assert reader.warnings == []
     assert reader.manifest.sampling == {"temperature": 0}
     assert reader.manifest.neural_cap == reader.manifest.draft_cap == 8
@@ -70,16 +72,23 @@ def test_a_dense_trace_predicts_the_live_steps_of_fixed_neural_8(
     assert right / (right + len(wrong)) >= 0.96, wrong
 
 
+def test_a_share_of_requests_is_recorded_while_others_are_served(serve, prompts, truth, tmp_path):
+    engine, session = serve("eagle", random_policy(2, True), record_fraction=0.5)
+    recording = Recording(engine, session, tmp_path)
+    assert engine.greedy(prompts, 48) == truth()
+    check_a_share(recording, {tuple(each): one for each, one in zip(prompts, truth(), strict=True)})
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("what", ["n-gram alone", "sampled", "preempted"])
 def test_what_is_recorded_is_what_came(engines, prompts, tmp_path, what):
     head = None if what == "n-gram alone" else "eagle"
     arguments = CRAMPED if what == "preempted" else {}
-    engine = recorded(engines, tmp_path / "dense", head, arguments)
+    engine = recording_engine(engines, tmp_path / "trace", head, arguments)
     params = sampling(96, temperature=0.9 if what == "sampled" else 0)
     outputs = [one[0] for one in engine.outputs(prompts, params)]
     assert (engine.preempted > 0) == (what == "preempted")
     finished(engine)
-    requests = requests_in(tmp_path / "dense", outputs)
+    requests = requests_in(tmp_path / "trace", outputs)
     assert [each.output_tokens.tolist() for each in requests] == outputs
     assert (requests[0].neural_accepted is None) == (head is None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES, SOURCES, LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
 
 NEURAL_CAP, DRAFT_CAP = 5, 4
@@ -58,58 +57,21 @@ def requests(draw: st.DrawFn, id: str) -> Request:
     )
 
 
-@st.composite
-def steps(draw: st.DrawFn, number: int) -> LoggedStep:
-    draft_len = draw(st.integers(0, 9))
-    accepted = draw(st.integers(0, draft_len))
-    position = draw(st.none() | st.integers(1, 1 << 20))
-    neural_len = draw(st.none() | st.integers(0, draft_len))
-    return LoggedStep(
-        workload=draw(st.sampled_from(["chat", "edits"])),
-        id=draw(st.sampled_from(["0", "1"])),
-        step=number,
-        draft_len=draft_len,
-        accepted=accepted,
-        source=draw(st.sampled_from(SOURCES[1:])),
-        position=position,
-        context_tokens=draw(st.none() | st.integers(1, 1 << 20)),
-        running=draw(st.none() | st.integers(1, 512)),
-        neural_len=neural_len,
-        ngram_len=None if neural_len is None else draft_len - neural_len,
-        output_len=None if position is None else position + draw(st.integers(accepted, 99)),
-        step_s=draw(st.none() | st.floats(0, 9)),
-        drafted_tokens=draw(
-            st.none()
-            | st.lists(TOKEN, min_size=draft_len, max_size=draft_len).map(
-                lambda tokens: np.array(tokens, dtype=np.int32)
-            )
-        ),
-    )
-
-
-def come_back(data: st.DataObject, manifest: Manifest, sent: list[Any]) -> None:
-    """All of `sent` comes out of a trace as it went in, in shards of any size."""
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_any_sound_requests_come_back_as_they_went_in(data: st.DataObject) -> None:
+    manifest = Manifest(neural_cap=NEURAL_CAP, draft_cap=DRAFT_CAP, confidences=CONFIDENCES)
+    sent = [data.draw(requests(str(at))) for at in range(data.draw(st.integers(0, 6)))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace"
         with TraceWriter(path, manifest, shard_rows=data.draw(st.integers(1, 6))) as writer:
-            for row in sent:
-                writer.add(row)
+            for request in sent:
+                writer.add(request)
         reader = TraceReader(path)
         assert reader.warnings == []
-        found = list(reader.requests() if manifest.kind == "dense" else reader.steps())
+        found = list(reader.requests())
     for one, other in zip(found, sent, strict=True):
         for field in fields(other):
             got, expected = getattr(one, field.name), getattr(other, field.name)
             np.testing.assert_array_equal(got, expected)
             assert getattr(got, "dtype", None) == getattr(expected, "dtype", None)
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.data())
-def test_any_sound_rows_come_back_as_they_went_in(data: st.DataObject) -> None:
-    dense = Manifest(
-        kind="dense", neural_cap=NEURAL_CAP, draft_cap=DRAFT_CAP, confidences=CONFIDENCES
-    )
-    count = data.draw(st.integers(0, 6))
-    come_back(data, dense, [data.draw(requests(str(at))) for at in range(count)])
-    come_back(data, Manifest(kind="logged"), [data.draw(steps(at)) for at in range(count)])

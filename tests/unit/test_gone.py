@@ -9,6 +9,8 @@ from refusals import refusal
 from adaspec.cli.main import run
 from adaspec.errors import GONE, AdaspecError
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.trace.importers.formats import import_trace
+from adaspec.trace.manifest import Manifest
 from adaspec.vllm.options import read_options
 
 
@@ -21,9 +23,20 @@ def serving_key(word):
     read_options({"method": "adaspec", word: 1})
 
 
+def kind_of_trace(word):
+    record = json.loads(Manifest().to_json())
+    Manifest.from_record({**record, "schema": 3, "kind": word}, "manifest.json")
+
+
+def format_to_import(word):
+    import_trace(word, ["answers.jsonl"], "traces")
+
+
 WENT = [
     *((serving_key, word) for word in ("log_decisions_per_s",)),
     *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
+    (kind_of_trace, "logged"),
+    (format_to_import, "vllm-responses"),
 ]
 """Where a word of before may be given, and the word."""
 

@@ -66,7 +66,6 @@ def read_jsonl(files: list[Path], target: str | None, progress: Progress | None)
 def read_public(files: list[Path], target: str | None, progress: Progress | None) -> ImportedTrace:
     """The recording in some files as the public recordings are."""
     manifest = Manifest(
-        kind="dense",
         target=target,
         drafter="eagle",
         neural_cap=_PUBLIC_CAP,

@@ -10,17 +10,14 @@ from typing import Any
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
-from adaspec.trace.importers import dense, texts, vllm_responses
+from adaspec.trace.importers import dense, texts
 from adaspec.trace.importers.lines import ImportedTrace, Progress, find_files
 from adaspec.trace.reader import Paths, paths_of
-from adaspec.trace.schema import Request
-from adaspec.trace.soundness import check_order
 from adaspec.trace.writer import whole_trace
 
 FORMATS: dict[str, Callable[[list[Path], str | None, Progress | None], ImportedTrace]] = {
     "specdecode-bench": dense.read_public,
     "jsonl": dense.read_jsonl,
-    "vllm-responses": vllm_responses.read_responses,
 }
 """What opens a recording of each format; its rows are read only when needed."""
 PATTERNS = {"specdecode-bench": ("combined_*.jsonl", "*.jsonl")}
@@ -48,7 +45,7 @@ def import_trace(
     `target` and `drafter` name the model served and its drafter, if the recording does not say;
     `vocabulary_size` is the number of its tokenizer's tokens. Texts need the `tokenizer` itself, by
     its folder or hub id.
-    Returns what was imported: `kind`, `target`, `drafter`, `requests`, `workloads` (the number of
+    Returns what was imported: `target`, `drafter`, `requests`, `workloads` (the number of
     requests in each), and `notes` (what was left out, and how often). `inspect` says the rest.
     """
     check_word(format, [*FORMATS, TEXTS], "format", TraceError)
@@ -65,7 +62,7 @@ def import_trace(
     more = f" and {len(files) - 8} more" if len(files) > 8 else ""
     manifest = replace(recording.manifest, source=f"import {format}: {names}{more}")
     if drafter is not None:
-        if manifest.kind == "dense" and manifest.neural_cap is None:
+        if manifest.neural_cap is None:
             raise TraceError(
                 f"a drafter is named ('{drafter}'), but the recording holds no neural counts: "
                 "leave it out, or import what the drafter did"
@@ -73,29 +70,23 @@ def import_trace(
         manifest = replace(manifest, drafter=drafter)
     if vocabulary_size is not None:
         manifest = replace(manifest, vocabulary_hash=str(vocabulary_size))
-    requests: dict[tuple[str, str], int] = {}
+    workloads: Counter[str] = Counter()
     with whole_trace(Path(out), manifest, force) as writer:
         for where, row in recording.rows:
             writer.add(row, where)
-            key = (row.workload, row.id)
-            if isinstance(row, Request):
-                requests[key] = 0
-                if row.neural_accepted is not None and not row.paired:
-                    recording.notes[UNPAIRED] += 1
-            else:
-                check_order(row, requests.get(key, -1), where)
-                requests[key] = row.step
-        if not requests:
+            workloads[row.workload] += 1
+            if row.neural_accepted is not None and not row.paired:
+                recording.notes[UNPAIRED] += 1
+        if not workloads:
             raise TraceError(
                 f"{', '.join(map(str, files[:8]))}{more}: nothing to import was found there"
             )
     return {
         "trace": str(out),
         "format": format,
-        "kind": manifest.kind,
         "target": manifest.target,
         "drafter": manifest.drafter,
-        "requests": len(requests),
-        "workloads": dict(Counter(workload for workload, _ in requests)),
+        "requests": workloads.total(),
+        "workloads": dict(workloads),
         "notes": dict(recording.notes),
     }

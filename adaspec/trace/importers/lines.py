@@ -11,7 +11,7 @@ from typing import Any
 from adaspec.documents import parse_json
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import Request
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -23,8 +23,8 @@ class ImportedTrace:
     """A recording of another program, as a manifest and rows."""
 
     manifest: Manifest
-    rows: Iterable[tuple[str, Request | LoggedStep]]
-    """The rows, each with its file and line, for error messages."""
+    rows: Iterable[tuple[str, Request]]
+    """The requests, each with its file and line, for error messages."""
     notes: Counter[str] = field(default_factory=Counter)
     """Counts of what was left out, by description; filled while `rows` is consumed."""
 

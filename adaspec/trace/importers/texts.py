@@ -41,7 +41,6 @@ def read_texts(
 ) -> ImportedTrace:
     """The recording in some files of texts, by the tokenizer of that name."""
     manifest = Manifest(
-        kind="dense",
         target=target or model_name(name),
         tokenizer=model_name(name),
         vocabulary_hash=vocabulary_hash(tokenizer.get_vocab()),

@@ -174,12 +174,7 @@ class Session:
         )
         self.requests.add(request)
         self.observers.notify(
-            "admitted",
-            request.name,
-            request.prompt,
-            request.recorded,
-            request.max_tokens,
-            getattr(request.params, "temperature", None) == 0,
+            "admitted", request.name, request.prompt, request.recorded, request.max_tokens
         )
 
     def end(self, names: Sequence[str]) -> None:

@@ -68,7 +68,7 @@ def shown(capsys):
 
 def test_inspect_shows_no_control_characters_of_a_manifest_or_a_file_left_over(shown, tmp_path):
     names = ("target", "drafter", "engine", "engine_version", "hardware")
-    with TraceWriter(tmp_path / "t", Manifest(kind="logged", **dict.fromkeys(names, CLEAR))):
+    with TraceWriter(tmp_path / "t", Manifest(**dict.fromkeys(names, CLEAR))):
         pass
     (tmp_path / "t" / f".{CLEAR}.unfinished").touch()
     code, out, _ = shown("inspect", tmp_path / "t")

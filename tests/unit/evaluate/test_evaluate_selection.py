@@ -26,7 +26,7 @@ def trace_of(tmp_path):
     def write(requests, name="trace", neural_cap=5, target="a/target"):
         caps = {"drafter": "a/head", "neural_cap": neural_cap} if neural_cap else {}
         rows = requests if neural_cap else map(without_drafts, requests)
-        manifest = Manifest(kind="dense", target=target, **caps)
+        manifest = Manifest(target=target, **caps)
         write_trace(tmp_path / name, rows, manifest=manifest)
         return tmp_path / name
 

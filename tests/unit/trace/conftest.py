@@ -11,18 +11,12 @@ from adaspec.trace.writer import TraceWriter
 @pytest.fixture
 def dense():
     return Manifest(
-        kind="dense",
         target="a/target",
         drafter="a/head",
         neural_cap=6,
         draft_cap=4,
         confidences=CONFIDENCES,
     )
-
-
-@pytest.fixture
-def logged():
-    return Manifest(kind="logged", target="a/target")
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""Sound rows, to be bent by the tests."""
+"""A sound request, to be bent by the tests."""
 
 import numpy as np
 
-from adaspec.trace.schema import LoggedStep, Request
+from adaspec.trace.schema import Request
 
 
 def request_of(id="0", workload="chat", **changes):
@@ -21,7 +21,3 @@ def request_of(id="0", workload="chat", **changes):
         "confidences": confidences,
     }
     return Request(workload, id, **(fields | changes))
-
-
-def step_of(step=0, id="0", **changes):
-    return LoggedStep("chat", id, step, **({"draft_len": 5, "accepted": 2} | changes))

@@ -74,7 +74,6 @@ def write_synthetic(
 ) -> None:
     """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
     manifest = Manifest(
-        kind="dense",
         target="synthetic",
         drafter="synthetic",
         neural_cap=neural_cap,

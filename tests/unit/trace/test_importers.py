@@ -24,24 +24,6 @@ SAID = {"role": "assistant", "content": "cd"}
 CHAT = {"messages": [*ASKED, SAID]}
 
 
-def response(id="a", **changes):
-    """As vLLM 0.32 returns it: 1 token from prefill, then steps of 3, 1 and 2 tokens."""
-    metrics = {
-        "acceptance_histogram": [1, 1, 1, 0],
-        "num_spec_steps": 3,
-        "num_draft_tokens": 9,
-        "per_step_accepted": [2, 0, 1],
-        "per_step_drafted": [3, 3, 3],
-    }
-    return {
-        "id": id,
-        "model": "a/target",
-        "choices": [{"index": 0, "text": "..."}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17},
-        "metrics": {"time_to_first_token_ms": None, "speculative_decoding": metrics | changes},
-    }
-
-
 class Letters:
     """A tokenizer whose tokens are letters; its chat template marks who speaks."""
 
@@ -62,7 +44,7 @@ def letters(monkeypatch):
 
 
 def load(folder, format, *lines, **options):
-    """What the import of these lines of talk.jsonl returns, and the trace's manifest and rows."""
+    """What the import of these lines of talk.jsonl returns, and the trace's manifest, requests."""
     file = folder / "talk.jsonl"
     written = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     file.write_text("\n".join(written) + "\n")
@@ -70,8 +52,7 @@ def load(folder, format, *lines, **options):
         options["tokenizer"] = "a/model"
     summary = import_trace(format, [file], folder / "t", force=True, **options)
     reader = TraceReader(folder / "t")
-    rows = reader.requests() if reader.manifest.kind == "dense" else reader.steps()
-    return summary, reader.manifest, list(rows)
+    return summary, reader.manifest, list(reader.requests())
 
 
 def test_tokens_alone_make_a_trace_without_a_neural_drafter(tmp_path):
@@ -164,48 +145,10 @@ def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_
     assert summary["notes"] == {"empty answers left out": 1}
 
 
-def test_a_response_becomes_a_row_per_step(tmp_path):
-    summary, _, steps = load(tmp_path, "vllm-responses", response())
-    assert [(step.step, step.position, step.draft_len, step.accepted) for step in steps] == [
-        (0, 1, 3, 2),
-        (1, 4, 3, 0),
-        (2, 5, 3, 1),
-    ]
-    assert [step.context_tokens for step in steps] == [11, 14, 15]
-    assert {(step.workload, step.id, step.source, step.output_len) for step in steps} == {
-        ("talk", "a", "unknown", 7)
-    }
-    assert (summary["kind"], summary["requests"]) == ("logged", 1)
-    assert summary["target"] == "a/target"
-    # A last step is clipped at the stop.
-    _, _, steps = load(tmp_path, "vllm-responses", response(per_step_accepted=[2, 0, 3]))
-    assert [step.accepted for step in steps] == [2, 0, 2]
-
-
-def test_what_responses_lack_is_null_or_noted_and_batch_output_unwrapped(tmp_path):
-    short = response("short", per_step_accepted=[2, 0], per_step_drafted=[3, 3])
-    lines = (
-        response("n-is-2") | {"metrics": None},
-        {"id": "vllm-1", "custom_id": "mine", "response": {"body": response()}, "error": None},
-        response("one-token", per_step_accepted=None, num_spec_steps=0),
-        short,
-    )
-    summary, _, steps = load(tmp_path, "vllm-responses", *lines)
-    assert [step.id for step in steps] == ["mine"] * 3 + ["short"] * 2
-    # Steps without a draft are not listed, so positions are not known.
-    assert [(step.position, step.context_tokens) for step in steps[3:]] == [(None, None)] * 2
-    assert summary["notes"] == {
-        "responses without speculative-decoding metrics skipped": 1,
-        "responses without a drafted step skipped": 1,
-        "requests with undrafted steps, positions unknown": 1,
-    }
-
-
 SOUND = {
     "jsonl": PLAIN | {"id": "7"},
     "specdecode-bench": PUBLIC,
     "texts": CHAT,
-    "vllm-responses": response(),
 }
 NEURAL = {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]]}
 BAD = [
@@ -228,11 +171,6 @@ BAD = [
     ("texts", {"response": "cd"}, "'response': is a str, expected an object"),
     ("texts", {"response": {"choices": []}}, "holds no choices"),
     ("texts", {"messages": [{"content": "ab"}], "completion": "c"}, "template does not take"),
-    ("vllm-responses", {"model": "another"}, "is of model 'another', those before it of"),
-    ("vllm-responses", response("b", per_step_accepted=None), "--per-request-spec-decode-metrics"),
-    ("vllm-responses", response("b", per_step_accepted=[1]), "1 entries in per_step_accepted, 3"),
-    ("vllm-responses", response("b", per_step_drafted=3), "per_step_drafted is no plain list"),
-    ("vllm-responses", response(), "step 0 of request 'a' of workload 'talk' comes again"),
 ]
 
 

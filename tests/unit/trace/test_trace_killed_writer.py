@@ -33,7 +33,7 @@ os.fsync = fsync_or_die
 caps = {"neural_cap": NEURAL_CAP, "draft_cap": NEURAL_CAP, "confidences": CONFIDENCES}
 flushed = sys.argv[3] == "flushed"
 rows = 1 << 17 if flushed else int(sys.argv[4])
-writer = TraceWriter(sys.argv[1], Manifest(kind="dense", **caps), shard_rows=rows)
+writer = TraceWriter(sys.argv[1], Manifest(**caps), shard_rows=rows)
 for request in synthesize(0):
     writer.add(request)
     if flushed:

@@ -35,10 +35,15 @@ def test_traces_of_two_vocabularies_differ_where_both_are_known(dense):
     assert dense.difference(mine) is None
 
 
-def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense):
-    assert from_json(changed(dense, schema=2, scrambled=False), "m.json") == dense
+def test_a_trace_of_before_is_read_unless_it_is_logged_or_its_ids_are_scrambled(dense):
+    third = {"schema": 3, "kind": "dense", "fingerprint": None}
+    second = third | {"schema": 2, "scrambled": False}
+    assert from_json(changed(dense, **third), "m.json") == dense
+    assert from_json(changed(dense, **second), "m.json") == dense
     with pytest.raises(TraceError, match=r"^m\.json: its token ids .*: record the trace again$"):
-        from_json(changed(dense, schema=2, scrambled=True), "m.json")
+        from_json(changed(dense, **second | {"scrambled": True}), "m.json")
+    with pytest.raises(TraceError, match=r"^m\.json: kind is 'logged': it went in 0\.2; rec"):
+        from_json(changed(dense, **third | {"kind": "logged"}), "m.json")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,6 @@ def test_a_trace_of_the_second_schema_is_read_unless_its_ids_are_scrambled(dense
     [
         ({"draftr": "x"}, "unknown key 'draftr'; did you mean 'drafter'?"),
         ({"schema": SCHEMA + 1, "somethingnew": 1}, f"schema {SCHEMA + 1} is newer"),
-        ({"kind": "sparse"}, "kind is 'sparse', not one of dense, logged"),
         ({"neural_cap": 0}, "neural_cap is 0"),
         ({"draft_cap": 129}, "draft_cap is 129, not a whole number from 1 to 128"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sound_rows import request_of, step_of
+from sound_rows import request_of
 
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
@@ -107,15 +107,6 @@ def test_a_cut_off_recording_can_be_continued(tmp_path, dense):
     assert [request.id for request in reader.requests()] == ["0", "1"]
 
 
-def test_steps_out_of_order_are_refused_as_they_are_read(tmp_path, logged):
-    with TraceWriter(tmp_path / "t", logged) as writer:
-        for at in (0, 2, 1):
-            writer.add(step_of(at, "long"))
-            writer.add(step_of(0, f"short {at}"))
-    with pytest.raises(TraceError, match="step 1 of request 'long'"):
-        list(TraceReader(tmp_path / "t").steps())
-
-
 def test_only_the_same_recording_is_continued(trace, dense):
     with pytest.raises(TraceError, match="target is 'a/target' there and 'another' here"):
         TraceWriter(trace, replace(dense, target="another"), append=True)
@@ -128,17 +119,6 @@ def test_two_writers_cannot_write_to_one_trace(trace, dense):
         pytest.raises(TraceError, match="another process is writing"),
     ):
         TraceWriter(trace, dense, append=True)
-
-
-def test_the_wrong_kind_of_trace_is_an_error_that_says_so(trace, tmp_path, logged):
-    with pytest.raises(TraceError, match="is a dense trace, which holds no steps"):
-        next(TraceReader(trace).steps())
-    with TraceWriter(tmp_path / "t", logged) as writer:
-        with pytest.raises(TraceError, match="does not belong into a logged trace"):
-            writer.add(request_of())
-        writer.add(step_of(0))
-    with pytest.raises(TraceError, match="is a logged trace, which holds no requests"):
-        next(TraceReader(tmp_path / "t").requests())
 
 
 def test_force_replaces_no_folder_that_holds_more_than_a_trace(trace, dense):

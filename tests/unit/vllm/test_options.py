@@ -53,6 +53,7 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
         ({"max_drafted_tokens": 2.5}, "from 1"),
         ({"mode": "record"}, "trace_dir"),
         ({"record_fraction": 0.1}, "trace_dir"),
+        ({"trace_dir": "x"}, "trace_dir is 'x': give record_fraction as well"),
         ({"mode": "record", "trace_dir": "x", "record_fraction": 0}, "nothing is recorded"),
         (
             {"mode": "record", "trace_dir": "x", "mode_file": "y"},

@@ -13,25 +13,24 @@ import pytest
 from adaspec.errors import ServingError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES, LoggedStep, Request
+from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.soundness import check_request
 from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.request_record import SERVED, RequestRecord, engine_id, trace_key
 from adaspec.vllm.trace_output import TraceOutput, folder_bytes
 from adaspec.vllm.tracing import check_can_continue
 
-LOGGED = Manifest(kind="logged")
-MANIFEST = Manifest(kind="dense", target="models/target")
+MANIFEST = Manifest(target="models/target")
 CAP = 3
 PROMPT = np.array([1, 2], np.int32)
 OUTPUT = np.array([5, 6, 7, 8], np.int32)
 
 
-def step(at):
-    return LoggedStep("w", "7", at, 2, 1, drafted_tokens=np.array([1, 2], np.int32))
+def request_of(at, tokens=OUTPUT):
+    return Request("w", str(at), PROMPT, tokens)
 
 
-def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=LOGGED, flush_s=60.0):
+def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=MANIFEST, flush_s=60.0):
     def count(why, rows):
         lost[why] += rows
 
@@ -47,39 +46,32 @@ def test_rows_that_the_disk_does_not_take_are_counted(tmp_path, monkeypatch, fau
     if fault == "a file":
         (tmp_path / "trace").write_text("a file")
     made = output_in(tmp_path, lost, flush_s=0.0)
-    made.add(step(0))
+    made.add(request_of(0))
     made.flush_if_due()
     if fault == "deleted":
         shutil.rmtree(tmp_path / "trace")
     elif fault == "full":
         monkeypatch.setattr(os, "fsync", full)
     for at in range(1, 11):
-        made.add(step(at))
+        made.add(request_of(at))
     made.flush_if_due()
-    made.add(step(11))
+    made.add(request_of(11))
     made.close()
     assert lost == {"disk": 12 if fault == "a file" else 11}
     monkeypatch.undo()
     if fault == "full":
-        assert len(list(TraceReader(tmp_path / "trace").steps())) == 1
+        assert len(list(TraceReader(tmp_path / "trace").requests())) == 1
 
 
-@pytest.mark.parametrize("kind", ["dense", "logged"])
-def test_the_limit_holds_whatever_lay_there_before(tmp_path, kind):
+def test_the_limit_holds_whatever_lay_there_before(tmp_path):
     (tmp_path / "older").write_bytes(b"x" * 50_000)
     lost, rng = Counter(), np.random.default_rng(1)
-    made = output_in(tmp_path, lost, max_bytes=120_000, manifest=Manifest(kind=kind))
+    made = output_in(tmp_path, lost, max_bytes=120_000)
     for at in range(400):
-        output = rng.integers(0, 1 << 30, 100).astype(np.int32)
-        if kind == "dense":
-            made.add(Request("w", str(at), output[:50], output))
-        else:
-            text = {"prompt_tokens": output[:50], "output_tokens": output, "output_len": 100}
-            made.add(replace(step(0), id=str(at), **text))
+        made.add(request_of(at, rng.integers(0, 1 << 30, 150).astype(np.int32)))
     made.close()
     assert folder_bytes(tmp_path) <= 120_000
-    reader = TraceReader(tmp_path / "trace")
-    kept = len(list(reader.requests() if kind == "dense" else reader.steps()))
+    kept = len(list(TraceReader(tmp_path / "trace").requests()))
     assert 0 < kept < 400
     assert lost == {"limit": 400 - kept}
 
@@ -121,7 +113,7 @@ def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
 
 def drafted(*drafts):
     """The record of a request with these drafts at positions 1, 2, .."""
-    made = RequestRecord("w", "7", PROMPT, recorded=True, max_tokens=4)
+    made = RequestRecord("w", "7", PROMPT, max_tokens=4)
     for position, draft in enumerate(drafts, 1):
         tokens = np.array(draft, np.int32)
         made.drafts[position] = tokens, np.zeros((len(tokens), 3), np.float32)
@@ -130,18 +122,18 @@ def drafted(*drafts):
 
 def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
     drafts = [[6, 7, 8], [7, 9, 8], [9, 9, 9], [1, 2, 3]]
-    made = drafted(*drafts).dense_row(OUTPUT, CAP)
+    made = drafted(*drafts).row(OUTPUT, CAP)
     assert made.neural_accepted.tolist() == [-1, 3, 1, 0]
     assert made.output_tokens.tolist() == OUTPUT.tolist()
     assert made.drafted_tokens[1:].tolist() == drafts[:3]
     assert made.is_cut_off
-    manifest = Manifest(kind="dense", neural_cap=CAP, draft_cap=CAP, confidences=CONFIDENCES)
+    manifest = Manifest(neural_cap=CAP, draft_cap=CAP, confidences=CONFIDENCES)
     check_request(made, manifest, "here")
 
 
 @pytest.mark.parametrize("drafts", [[[6, 7, 8]] * 2, [[6, 7, 8], [7], [8, 9, 9]]])
-def test_a_missed_position_or_a_draft_that_ended_early_makes_no_dense_row(drafts):
-    assert drafted(*drafts).dense_row(OUTPUT, CAP) is None
+def test_a_missed_position_or_a_draft_that_ended_early_makes_no_row(drafts):
+    assert drafted(*drafts).row(OUTPUT, CAP) is None
 
 
 @pytest.mark.parametrize(
