@@ -75,20 +75,18 @@ STARTED := $(shell date +%s)
 demo: $(READY)
 	@ls -d $(VENV)/lib/python3*/site-packages/vllm >/dev/null 2>&1 && \
 	  ! grep -qs 'cannot be installed' $(VENV)/.engine || rm -f $(VENV)/.engine
-	@mkdir -p demo; echo "set-up $$(($$(date +%s) - $(STARTED)))" >demo/stages
+	@mkdir -p demo
 	@echo '1. Train a policy. Meanwhile vLLM is installed and the model fetched (demo/set-up.log).'
 	@echo '$(DEMO_TRAIN)'
 	@set -m; { $(MAKE) --no-print-directory engine && $(DEMO_SERVE) --fetch-only; } >demo/set-up.log 2>&1 & preparing=$$!; set +m; \
 	  trap "kill -- -$$preparing 2>/dev/null" EXIT; \
 	  $(DEMO_TRAIN) && { wait $$preparing || true; }
-	@echo "training $$(($$(date +%s) - $(STARTED)))" >>demo/stages
 	@# A server takes a minute or two to start: that is when the policy is judged.
 	@echo && echo '2. Judge it on the requests that it never saw.'
 	@echo '$(DEMO_EVAL)'
 	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
 	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
-	@echo "judging_and_serving $$(($$(date +%s) - $(STARTED)))" >>demo/stages
-	@$(PY) eval/demo_times.py demo/stages demo/times.json
+	@echo "It took $$(($$(date +%s) - $(STARTED))) seconds."
 
 # Two processes would compile the same code twice. So the tests that compile most of it come first, in
 # one, while vLLM is installed beside them: what is compiled is kept for all others.
@@ -168,9 +166,9 @@ bench-guard: $(READY)
 evidence: $(READY)
 	$(PY) eval/evidence.py
 
-# What is done is not done again: eval/gpu/README.md says what else it takes.
 gpu-dry-run: $(READY) engine
-	$(PY) eval/gpu/run.py --dry-run --out build/gpu-dry-run
+	OUT=build/gpu-dry-run KIT=build/gpu-kit bash eval/gpu/short_run.sh measure --dry-run
+	$(PY) eval/gpu/lossless.py build/gpu-dry-run/lossless.json
 
 docs: $(READY)
 	$(PY) docs/commands.py > docs/commands.md

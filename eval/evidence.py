@@ -14,18 +14,15 @@ import argparse
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 REPORTS = Path("eval") / "reports"
-DEMO, PREPARED_BY_DEMO = "make demo", "demo/SmolLM2-135M-Instruct"
 PREPARED = {
     "traces/llama-3.1-8b": "adaspec import specdecode-bench $SPECDECODE_BENCH "
     "-o traces/llama-3.1-8b --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE --force",
-    PREPARED_BY_DEMO: DEMO,
     "work/general-of-llama": "adaspec train traces/llama-3.1-8b --general "
     "-o work/general-of-llama --orders 1 --resamples 0 --jobs 1 --force",
     "work/general-of-reference-pair": "adaspec train eval/traces/reference-pair --general "
@@ -67,8 +64,6 @@ PRINTED = {
     "decide": "adaspec bench decide --json",
 }
 """Reports that are what a command prints."""
-COPIED = {"demo": {"report.json": "demo/times.json"}}
-"""Report -> its files, and where they are copied from once its command has run."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
     "servers": "servers in turns for hours, by eval/servers/compare.py",
@@ -132,13 +127,8 @@ def main() -> None:
     failed = [path for path in before if not run(PREPARED[path], None)]
     for name, command in wanted.items():
         printed = CHECKOUT / REPORTS / name / "report.json" if name in PRINTED else None
-        # Whoever needs what the demo fetched has run it by now.
-        done = command == DEMO and PREPARED_BY_DEMO in before
-        if set(needed([command])) & set(failed) or not (done or run(command, printed)):
+        if set(needed([command])) & set(failed) or not run(command, printed):
             failed.append(name)
-            continue
-        for to, made in COPIED.get(name, {}).items():
-            shutil.copy(CHECKOUT / made, CHECKOUT / REPORTS / name / to)
     if not run("python eval/summary.py", None):
         failed.append("tables")
     for name, why in BY_HAND.items():

@@ -109,14 +109,6 @@ def tiny_models(cache: Path) -> Path:
     return Path(models_in(cache))
 
 
-def models_of(settings: dict[str, Any]) -> tuple[str, str]:
-    """The target and the head of a stage."""
-    if settings["target"] != "tiny":
-        return settings["target"], settings["head"]
-    models = tiny_models(Path(settings["cache"]))
-    return str(models / "target"), str(models / "eagle3")
-
-
 def prepare_process(runner: str) -> None:
     """Set this process up for engines on a model runner; to be done before vLLM is imported."""
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})

@@ -1,4 +1,4 @@
-"""The figures of a report, from what stages and rounds have written."""
+"""The figures of a report, from what rounds have written."""
 
 from __future__ import annotations
 
@@ -10,45 +10,29 @@ from typing import Any
 
 from results import SCHEMA, read_json, read_lines
 
+from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel, StepShape
 
 NONE, OURS, EAGLE = "none", "adaspec", "eagle3"
-UNDONE = "not run"
-STAGE_KEYS = ("stage", "part", "status", "why", "seconds", "log")
 Row = dict[str, Any]
 
 
-def document_of(folder: Path, planned: Mapping[str, Any]) -> Row:
+def document_of(folder: Path) -> Row:
     """The whole report."""
-    plan = planned["stages"]
-    stages = [_stage(folder, planned) for planned in plan.values()]
-    machines = [each["machine"] for each in stages if each["machine"]]
     files = list(rounds_in(folder))
     engines = {name: cell for file in files for name, cell in file["engines"].items()}
     cells = [cell for file in files for cell in file["cells"]]
     hardware = [cell["hardware"] for cell in engines.values() if "hardware" in cell]
-    cost = cost_in(folder)
-    speeds = rows(cells, cost)
+    speeds = rows(cells, cost())
     return {
         "schema": SCHEMA,
         "kind": "gpu",
-        "dry_run": planned["dry_run"] or any(file["dry_run"] for file in files),
-        "machine": machines[0] if machines else {"hardware": hardware[0]} if hardware else None,
-        "stages": [{key: each[key] for key in STAGE_KEYS} for each in stages],
-        "lossless": [
-            {"stage": each["stage"], **each["result"]}
-            for each in stages
-            if each["part"] == "lossless" and "equal" in (each["result"] or {})
-        ],
-        "costs": {
-            each["stage"].removeprefix("costs-"): each["result"]
-            for each in stages
-            if "cost" in (each["result"] or {}) and each["part"] == "costs"
-        },
+        "dry_run": any(file["dry_run"] for file in files),
+        "machine": {"hardware": hardware[0]} if hardware else None,
         "engines": engines,
-        "priced_by": cost.name,
+        "priced_by": cost().name,
         "throughput": speeds,
         "headline": [
             {"workload": workload, "load": load, **headline_of(here)}
@@ -77,19 +61,9 @@ def rounds_in(folder: Path) -> Iterator[Row]:
         }
 
 
-def cost_in(folder: Path) -> CostModel:
-    """The costs that were measured there, or else the builtin ones."""
-    from adaspec.cost.builtin import DEFAULT
-
-    measured = folder / "costs" / "v2.json"
-    return load_cost(measured if measured.exists() else DEFAULT).under(ASYNC)
-
-
-def _stage(folder: Path, planned: Mapping[str, Any]) -> Row:
-    """A stage with what came of it."""
-    found = read_json(folder / "stages" / f"{planned['name']}.json") or {}
-    base = {"stage": planned["name"], "part": planned["part"], "status": UNDONE}
-    return {**dict.fromkeys((*STAGE_KEYS, "machine", "result")), **base, **found}
+def cost() -> CostModel:
+    """The costs that steps are held against, and replays charged."""
+    return load_cost(DEFAULT).under(ASYNC)
 
 
 def _by(lines: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -220,8 +194,3 @@ def _ratio(row: Row, other: Row) -> Row:
     ratios = [one / two for one, two in pairs]
     ratio = row["tokens_per_s"] / other["tokens_per_s"]
     return {"ratio": ratio, "least": min(ratios), "most": max(ratios)}
-
-
-def plan_in(folder: Path) -> Row:
-    """The stages that were planned there; none where rounds alone were measured."""
-    return read_json(folder / "plan.json") or {"schema": SCHEMA, "dry_run": False, "stages": {}}

@@ -1,11 +1,16 @@
 """Whether greedy outputs are those of no speculation, whatever is drafted and however long.
 
-Policies that decide at random mix every source and length in one batch. On V2 the same is run where
-vLLM raises for every wait for the device.
+    python eval/gpu/lossless.py lossless.json
+    VLLM_GPU_SYNC_CHECK=error python eval/gpu/lossless.py no-sync.json  # any wait fails
+
+Policies that decide at random mix every source and length in one batch, on tiny models. It exits
+with 1 where an output differs, and says what it found in the file.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,52 +20,45 @@ from typing import Any
 
 import numpy as np
 import workload
-from engines import ENGINE_TESTS, Skip, graphs_counted, has_gpu, model_runner, models_of, opened
-from results import Cells, cells_in, read_json
+from engines import (
+    ENGINE_TESTS,
+    Skip,
+    graphs_counted,
+    has_gpu,
+    model_runner,
+    opened,
+    prepare_process,
+    tiny_models,
+)
+from results import write_json
 
 from adaspec.cost.builtin import DEFAULT
 
 SOURCES = ("ngram", "neural", "splice")
+CAP = 12
 NOISE = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.05}
 """By how much (in log-probability) the arithmetic of a type may move two tokens against each other
 when other requests share the step: some twenty units in the last place of a logit about 20."""
+EXACT = "TRITON_ATTN"
+"""The attention backend in vLLM's wheel that computes in float32."""
+POLICY = "general"
 LIKELY = 5
 """So many of a step's likeliest tokens are known where an output differs."""
 Output = tuple[list[int], list[Mapping[int, float]]]
 """An output's tokens, and the log-probabilities of the likeliest ones at each place."""
 
 
-def expect(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
-    """Write down the outputs of no speculation, and what else was likely at each place."""
-    target, _ = models_of(settings)
-    prompts = prompts_of(settings)
-    with opened(target, None, settings["runner"], settings["engine"]) as llm:
-        outputs = outputs_of(llm, prompts, settings["output_tokens"], logprobs=True)
-    # JSON has no numbers for keys.
-    written = [[output, [list(step.items()) for step in likely]] for output, likely in outputs]
-    cells.add("outputs", {"outputs": written})
-    return {"requests": len(outputs)}
-
-
-def expected_by(name: str, folder: Path) -> list[Output]:
-    """What a stage that expects has written down; raises `Skip` where it has not."""
-    plan = read_json(folder / "plan.json")
-    assert plan is not None
-    settings = plan["stages"][name]["settings"]
-    found = cells_in(folder / "cells" / f"{name}.jsonl", settings)
-    if not found:
-        raise Skip(f"there is nothing to compare with: stage {name} has to be done first")
-    return [(output, [dict(step) for step in likely]) for output, likely in found[0]["outputs"]]
-
-
-def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any]:
+def check(settings: dict[str, Any]) -> dict[str, Any]:
     """Compare the outputs of random policies with those of no speculation."""
-    if settings["no_sync"] and not has_gpu():
+    no_sync = os.environ.get("VLLM_GPU_SYNC_CHECK") == "error"
+    if no_sync and not has_gpu():
         raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
-    target, head = models_of(settings)
+    models = tiny_models(Path(settings["cache"]))
+    target, head = str(models / "target"), str(models / "eagle3")
     prompts, tokens = prompts_of(settings), settings["output_tokens"]
     runner, engine = settings["runner"], settings["engine"]
-    expected = expected_by(settings["expected"], folder)
+    with opened(target, None, runner, engine) as llm:
+        expected = outputs_of(llm, prompts, tokens, logprobs=True)
     config = {
         "method": "adaspec",
         "model": head,
@@ -68,21 +66,20 @@ def check(settings: dict[str, Any], cells: Cells, folder: Path) -> dict[str, Any
         "policy": settings["policy"],
         "cost": DEFAULT,
         "guard": False,
-        "num_speculative_tokens": settings["cap"],
+        "num_speculative_tokens": CAP,
     }
-    noise = NOISE[settings["engine"]["dtype"]]
+    cells = []
     with graphs(runner) as counted, opened(target, config, runner, engine) as llm:
-        if settings["no_sync"]:
+        if no_sync:
             check_that_waiting_is_seen()
         for seed in settings["seeds"]:
             wanderer = wanderer_of(llm, runner, seed)
-            found = outputs_of(llm, prompts, tokens)
-            cell = compared(expected, found, noise)
+            cell = compared(expected, outputs_of(llm, prompts, tokens), NOISE[engine["dtype"]])
             cell |= {"taken": taken(wanderer), "faults": faults(llm)}
-            cells.add(f"seed {seed}", {"seed": seed, "requests": len(prompts), **cell})
-        if settings["no_sync"]:
-            cells.add("a wait", {"faults": faults_of_a_wait(llm, prompts)})
-    return verdict(cells.values()) | {"graphs": counted}
+            cells.append({"seed": seed, "requests": len(prompts), **cell})
+        if no_sync:
+            cells.append({"faults": faults_of_a_wait(llm, prompts)})
+    return verdict(cells) | {"graphs": counted}
 
 
 def graphs(runner: str) -> Any:
@@ -212,3 +209,37 @@ def verdict(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     problems += [f"adaspec counted faults: {dict(found)}"] if found else []
     problems += ["a wait for the device was not seen"] if waits and not waits[0].get("plan") else []
     return {**totals, "taken": sources, "faults": dict(found), "problems": problems}
+
+
+def settings_of(runner: str, cache: Path) -> dict[str, Any]:
+    """What is asked of which engine; on a CPU less, since V2 runs in an interpreter there."""
+    engine: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "float32", "max_model_len": 384}
+    if has_gpu():
+        engine |= {"attention_backend": EXACT, "max_num_seqs": 32, "gpu_memory_utilization": 0.2}
+        few = {"requests": 100, "output_tokens": 48, "seeds": [1, 2]}
+    else:
+        engine |= {"enforce_eager": True, "gpu_memory_utilization": 0.4, "max_num_seqs": 8}
+        few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
+    made = {"runner": runner, "cache": str(cache), "policy": POLICY}
+    return {**made, **few, "engine": engine}
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="the file for what was found")
+    parser.add_argument("--runner", choices=("V1", "V2"), default="V2")
+    parser.add_argument("--cache", type=Path, default=Path("build/gpu-models"))
+    arguments = parser.parse_args()
+    prepare_process(arguments.runner)
+    try:
+        found = check(settings_of(arguments.runner, arguments.cache))
+    except Skip as why:
+        found = {"problems": [f"not run: {why}"]}
+    write_json(arguments.out, found)
+    print(found["problems"] or "no output differs")
+    return 1 if found["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

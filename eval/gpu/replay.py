@@ -1,4 +1,4 @@
-"""Replay what `rounds.py` ran on a GPU, under the costs that were measured there.
+"""Replay what `rounds.py` ran on a GPU, under the builtin costs.
 
     python eval/gpu/replay.py results
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import cost_in, plan_in, rounds_in
+from figures import cost, rounds_in
 from report import write_report
 from results import SCHEMA, write_json
 from workload import draw, recorded
@@ -39,7 +39,6 @@ OURS = "adaspec"
 
 def replays(folder: Path) -> Iterator[dict[str, Any]]:
     """What each method does at each load, there and in a replay."""
-    cost = cost_in(folder)
     for file in rounds_in(folder):
         requests = {name: recorded(each) for name, each in file["plan"]["workloads"].items()}
         for cell in file["cells"]:
@@ -50,7 +49,7 @@ def replays(folder: Path) -> Iterator[dict[str, Any]]:
                 continue
             here = requests[workload]
             recording = build_recording(here, load_policy(policy).neural_cap)
-            player = Player(recording.with_prefill(), cost, CAP, ASYNC)
+            player = Player(recording.with_prefill(), cost(), CAP, ASYNC)
             lengths = [len(each.output_tokens) for each in here]
             order = draw(lengths, load, cell["seed"], cell["least"], cell["passes"]).counted
             replayed = player.play(parse_contender(named), np.array(order, np.int32), load)
@@ -73,7 +72,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = list(replays(options.results))
     write_json(options.results / "replay.json", {"schema": SCHEMA, "rows": rows})
-    write_report(options.results, plan_in(options.results))
+    write_report(options.results)
     print(f"The report: {options.results / 'report.html'}")
     return 0
 

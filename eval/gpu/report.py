@@ -1,4 +1,4 @@
-"""Writes the report of all stages so far: report.json, and report.html with its tables."""
+"""Writes the report of all rounds so far: report.json, and report.html with its tables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 from figures import document_of
 from results import write_json
 
-from adaspec.cost.load import cost_from_document
-from adaspec.cost.model import target_s
 from adaspec.evaluate.page import page
 from adaspec.evaluate.plain_table import (
     NULL,
     Section,
     Table,
     decimal,
-    milliseconds,
     percent,
     times,
 )
@@ -28,9 +25,9 @@ WORKLOADS = {
 }
 
 
-def write_report(folder: Path, planned: Mapping[str, Any]) -> None:
+def write_report(folder: Path) -> None:
     """Write what there is to say so far."""
-    document = document_of(folder, planned)
+    document = document_of(folder)
     write_json(folder / "report.json", document)
     tables = Section("What was measured", list(_tables(document)))
     notes = [_where(document), *_notes(document)]
@@ -41,7 +38,7 @@ def write_report(folder: Path, planned: Mapping[str, Any]) -> None:
 def _where(document: Mapping[str, Any]) -> str:
     machine = document["machine"]
     if machine is None:
-        return "no stage has run"
+        return "no engine has run"
     where = ", ".join(f"{name} {value}" for name, value in machine.items())
     if document["dry_run"]:
         where += ": a dry run of tiny models on a CPU, V2 in an interpreter; no time here counts"
@@ -51,10 +48,6 @@ def _where(document: Mapping[str, Any]) -> str:
 def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
     if document["headline"]:
         yield _headline(document["headline"])
-    yield _stages(document["stages"])
-    if document["lossless"]:
-        yield _lossless(document["lossless"])
-    yield from _costs(document)
     for workload, title in WORKLOADS.items():
         here = [row for row in document["throughput"] if row["workload"] == workload]
         if here:
@@ -68,9 +61,6 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     for name, engine in document["engines"].items():
         if "error" in engine:
             yield f"The engine {name}: {engine['error']}"
-    for each in document["stages"]:
-        if each["log"]:
-            yield f"The end of {each['stage']}'s log: {' / '.join(each['log'])}"
 
 
 def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -90,22 +80,9 @@ def _replay(rows: Sequence[Mapping[str, Any]]) -> Table:
     ]
     note = (
         "The same requests in the same order by the evaluator of `adaspec eval --engine async`, "
-        "under the costs that were measured here (`costs/v2.json`), or else the builtin ones."
+        "under the builtin costs."
     )
     return Table("Against the replay", heads, lines, names=3, sentence=note)
-
-
-def _stages(stages: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        [
-            each["stage"],
-            each["status"],
-            each["why"] or "",
-            decimal(each["seconds"], 0),
-        ]
-        for each in stages
-    ]
-    return Table("Stages", ("stage", "status", "why", "seconds"), rows, names=3)
 
 
 def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
@@ -126,60 +103,6 @@ def _headline(lines: Sequence[Mapping[str, Any]]) -> Table:
         "vLLM with the method, that turned out best at that load."
     )
     return Table("Headline", heads, rows, 3, sentence)
-
-
-def _lossless(checks: Sequence[Mapping[str, Any]]) -> Table:
-    heads = ("stage", "equal", "nearly tied", "different", "n-gram", "neural", "splice", "faults")
-    rows = [
-        [
-            each["stage"],
-            *(str(each[name]) for name in ("equal", "near_tie", "different")),
-            *(str(each["taken"][source]) for source in ("ngram", "neural", "splice")),
-            str(sum(each["faults"].values())),
-        ]
-        for each in checks
-    ]
-    sentence = (
-        "Greedy outputs of policies that decide at random, against those of no speculation, and "
-        "how many drafts of each source were verified. Where two tokens are nearly tied, rounding "
-        "decides."
-    )
-    return Table("Lossless", heads, rows, sentence=sentence)
-
-
-def _costs(document: Mapping[str, Any]) -> Iterator[Table]:
-    costs = document["costs"]
-    if costs:
-        yield _constants(costs)
-
-
-def _constants(costs: Mapping[str, Any]) -> Table:
-    heads = (
-        "engine",
-        "1 token ms",
-        "64",
-        "512",
-        "1,000 KV us",
-        "forward ms",
-        "error",
-        "complaints",
-    )
-    rows = []
-    for way, profile in costs.items():
-        cost = profile["cost"]
-        table = cost_from_document(cost, "costs").constants()
-        rows.append(
-            [
-                way,
-                *(milliseconds(target_s(table, tokens)) for tokens in (1, 64, 512)),
-                decimal(1e9 * cost["context_s"], 1),
-                milliseconds(cost["forward_s"]),
-                percent(profile["fit"]["mean_error"], 1),
-                "; ".join(profile["complaints"]) or NULL,
-            ]
-        )
-    sentence = "Cost models as `adaspec profile` fits them, in `costs/`; error: of held-out steps."
-    return Table("Step costs", heads, rows, sentence=sentence)
 
 
 def _span(over: Mapping[str, float] | None) -> str:

@@ -26,13 +26,11 @@ class Order:
 
 
 def prompts_of(settings: dict[str, Any]) -> list[list[int]]:
-    """The prompts of a stage that has no use for recorded outputs."""
-    if settings["traces"] == "documents":
-        tiny_models(Path(settings["cache"]))
-        from tiny_models import document, ids_of
+    """Prompts for the tiny models."""
+    tiny_models(Path(settings["cache"]))
+    from tiny_models import document, ids_of
 
-        return [ids_of(document(at, 3)) for at in range(settings["requests"])]
-    return [each.prompt_tokens.tolist() for each in recorded(settings)]
+    return [ids_of(document(at, 3)) for at in range(settings["requests"])]
 
 
 def recorded(settings: dict[str, Any]) -> list[Request]:
