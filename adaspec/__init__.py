@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from adaspec.cost.load import load_cost as load_cost
     from adaspec.errors import AdaspecError as AdaspecError
     from adaspec.evaluate.report import EvaluationReport as EvaluationReport
-    from adaspec.policy.base import BasePolicy as BasePolicy
     from adaspec.policy.protocol import Proposal as Proposal
     from adaspec.trace.importers.formats import import_trace as import_trace
     from adaspec.trace.manifest import Manifest as Manifest
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AdaspecError": "errors",
-    "BasePolicy": "policy.base",
     "EvaluationReport": "evaluate.report",
     "Manifest": "trace.manifest",
     "Proposal": "policy.protocol",
@@ -44,7 +42,8 @@ __all__ = list(_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'adaspec' has no attribute {name!r}")
+        nearest = import_module("adaspec.errors").nearest(name, _MODULES)
+        raise AttributeError(f"module 'adaspec' has no attribute {name!r}{nearest}")
     value = getattr(import_module(f"adaspec.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

@@ -50,7 +50,12 @@ class DraftError(AdaspecError):
     """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
 
+_DECIDE = "write a class with decide(batch) and, if it learns, learn(report) (see docs/api.md)"
 GONE: dict[str, str] = {
+    "BasePolicy": _DECIDE,
+    "start(setup)": f"{_DECIDE}: every run begins with a copy of the object",
+    "holds_drafter(load)": f"{_DECIDE}: drafter = False is for a class that never drafts",
+    "forwards(batch)": f"{_DECIDE}: ask batch.draft(count) in decide",
     "static_tuned": "train the policy again",
     "async_static_tuned": "train the policy again",
     "--protocol": "use python eval/paper/table.py TRACES",

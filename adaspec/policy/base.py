@@ -1,11 +1,11 @@
-"""What a policy needs, and what it does to decide; and one that others inherit from."""
+"""What a policy needs, and what it does to decide."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from adaspec.cost.model import Costs, Deciding
-from adaspec.policy.protocol import Policy, Setup
+from adaspec.policy.protocol import Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,6 @@ class Needs:
     """Whether it reads the probabilities of drafted tokens, likewise."""
     memory: bool = False
     """Whether it copies from the answers of earlier requests as well."""
-
-
-class BasePolicy(Policy):
-    """A policy that drafts nothing, for others to inherit from."""
-
-    name = "base"
 
 
 def needs_of(policy: object) -> Needs:

@@ -1,17 +1,13 @@
-"""The protocol of a policy of one's own, which a replay asks step by step.
+"""What a policy of one's own is: a class with `decide(batch)`, which a replay asks in every step.
 
-A policy is a class with a method `decide`, and others where the defaults of `Policy` do not do. In
-every step `forwards` is asked before drafting, `decide` after it, and `learn` told what came of it.
-
-Everything is a struct of arrays over the running rows; `slots` name requests across steps. What a
-policy is handed is all that it can know: arrays of facts, and functions that look up in the text as
-far as it is known. The arrays are its own: it may write into them.
+Arrays have an entry per running request. A row keeps its request until that ends; then another
+takes the row, at position 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -46,125 +42,72 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """Look-ups in the text of running requests, as far as it is known."""
-
-    tail: Callable[[int], Ints]
-    """(count) -> the last `count` known tokens of every row, padded with -1 on the left."""
-    candidate: Callable[[int], Ints]
-    """(count) -> what every row's most recent match would copy, padded with -1."""
-
-
-@dataclass(slots=True)
 class Drafts:
-    """What the neural drafter has drafted in this step."""
+    """What the neural drafter has drafted."""
 
-    count: int
-    """Forwards run: tokens drafted per row that holds the drafter. At 0 the arrays below have no
-    columns."""
     tokens: Ints
-    """(rows, count) drafted tokens, -1 where not drafted or not known."""
+    """(rows, forwards) drafted tokens, -1 where not known."""
     confidences: Floats
-    """(rows, count, 3) in the order of `trace.schema.CONFIDENCES`; NaN where not known."""
-    splice_match: Callable[[Ints], Matches]
-    """(lengths) -> the match behind row i's first lengths[i] drafted tokens; none where that is 0.
-
-    Refused where `Setup.shows_tokens` is false."""
+    """(rows, forwards, 3) in the order of `trace.schema.CONFIDENCES`; NaN where not known."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """All running rows."""
+    """All running requests, and what can be asked of them."""
 
-    slots: Ints
+    setup: Setup
     prompt_tokens: Ints
     position: Ints
     """Output tokens already known."""
-    holds_neural: Bools
-    is_new: Bools
-    """The rows whose requests no step has shown before, whoever had the slot."""
     matches: Matches
-    context: Context
-    reading: int
-    """Tokens of prompts that the step reads besides, as far as that is known."""
-    drafts: Drafts = field(init=False)
+    """Where the last known tokens stood before; an n-gram draft copies what followed them."""
+    text: Callable[[int], Ints]
+    """(row) -> the tokens known of it."""
+    draft: Callable[[int], Drafts]
+    """(forwards) -> what the neural drafter drafts in so many forwards, up to `Setup.neural_cap`;
+    a step runs as many as were ever asked for in it."""
+    splice_matches: Callable[[Ints], Matches]
+    """(lengths) -> the match behind each row's first drafted tokens; none where a length is 0.
 
-    @property
-    def context_tokens(self) -> Ints:
-        """Known tokens per row, prompt included."""
-        return self.prompt_tokens + self.position
+    Refused where `Setup.shows_tokens` is false."""
 
     def __len__(self) -> int:
-        return len(self.slots)
+        return len(self.position)
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """What is verified, per row: the first `neural_len` drafted tokens, then `ngram_len` copied.
 
-    With neural_len 0 the n-gram tokens continue the context, else they are spliced on. An n-gram
-    length beyond what the match can give is cut to that. `ngram_start` names another place in the
-    context to copy from than the most recent match (only with neural_len 0); -1 means that match.
+    With neural_len 0 the copied tokens continue the text, else they are spliced on. They are cut to
+    what the match can give.
     """
 
     neural_len: Ints
     ngram_len: Ints
-    ngram_start: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
+class Report:
     """What the target made of a step's proposal."""
 
     batch: Batch
     proposal: Proposal
-    drafted: Ints
-    """Tokens verified per row, after cuts."""
-    neural_drafted: Ints
-    """How many of them the neural drafter drafted."""
+    """After cuts."""
     accepted: Ints
-    """Of the drafted, those that the target took; may pass the output's end, which `emitted`
-    does not."""
+    """Of the drafted tokens; may pass the output's end, which `emitted` does not."""
     emitted: Ints
-    """(rows, most) emitted tokens, padded with -1."""
-    emitted_tokens: Ints
-    """How many were emitted per row."""
     step_s: float
-    """The step's modelled duration."""
+    """The step's modelled duration, without reading prompts."""
 
 
 class Policy(Protocol):
-    """Decides, per step and per request, who drafts and how far; by default nobody does.
+    """Decides, per step and per request, who drafts and how far.
 
-    One object may be run many times; `start` begins each run anew. Whole numbers of any width are
-    taken. `Setup.cost.step_s` prices a step.
+    It may also have `learn(report)`, which is told what came of each step, a `name`, and `drafter =
+    False` if it never drafts: keeping the drafter ready takes time. Every run begins with a copy of
+    the object as it was given.
     """
-
-    name: str
-
-    def start(self, setup: Setup) -> None:
-        """Forget everything and prepare for a run."""
-        return
-
-    def holds_drafter(self, load: int) -> bool:
-        """Whether requests hold the drafter where so many run, asked as one enters and each step.
-
-        False takes it from all that run, for good: a step without the drafter leaves a hole in its
-        cache.
-        """
-        return True
-
-    def forwards(self, batch: Batch) -> int:
-        """How often the drafter runs in this step, up to `Setup.neural_cap`; `decide` follows.
-
-        It is 0 where no row holds the drafter.
-        """
-        return 0
 
     def decide(self, batch: Batch) -> Proposal:
         """What is verified."""
-        return Proposal(np.zeros(len(batch), np.int32), np.zeros(len(batch), np.int32))
-
-    def learn(self, report: StepResult) -> None:
-        """Take in what came of a step."""
-        return

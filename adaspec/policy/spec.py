@@ -19,10 +19,9 @@ import numpy as np
 
 from adaspec.errors import SpecError, nearest
 from adaspec.policy.adaptive import Adaptive, Rival
-from adaspec.policy.protocol import Policy
 from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
 
-Baseline: TypeAlias = StaticPolicy | Adaptive | Policy
+Baseline: TypeAlias = StaticPolicy | Adaptive
 
 LONGEST_DRAFT = 1000
 _LONGEST_SPEC = 1000

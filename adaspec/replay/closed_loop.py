@@ -98,10 +98,7 @@ class ClosedLoop(NamedTuple):
 
 @compiled
 def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) -> ClosedLoop:
-    """The first requests of the order at position 1.
-
-    Whoever enters holds the neural drafter, or nobody until `take_drafter`.
-    """
+    """The first requests of the order at position 1; whoever enters holds the drafter, or none."""
     loop = ClosedLoop(
         columns,
         order,
@@ -138,14 +135,6 @@ def _await_prompt(loop: ClosedLoop, request: int) -> None:
         tokens = loop.columns.prompt[request]
         loop.state[0].prompt_tokens += tokens
         loop.state[0].draft_prompt_tokens += tokens * loop.state[0].gives_drafter
-
-
-@compiled
-def take_drafter(loop: ClosedLoop, row: int) -> None:
-    """Give the drafter to a row that has just entered."""
-    loop.holds_neural[row] = True
-    if loop.columns.charges_prompts:
-        loop.state[0].draft_prompt_tokens += loop.columns.prompt[loop.request[row]]
 
 
 @compiled

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from adaspec.errors import EvaluationError, SpecError, nearest
 from adaspec.policy.artifact import CHECKSUMS, NETWORK
-from adaspec.policy.base import BasePolicy
 from adaspec.policy.learned import LearnedPolicy, load_policy
-from adaspec.policy.own import OwnPolicy, named_policy, own_policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.replay.oracles import MEMORY, ORACLES, Oracle
+from adaspec.replay.own import OwnPolicy, named_policy, own_policy
 from adaspec.replay.player import Contender, is_compiled
 from adaspec.replay.suffix import HEAD, SuffixDecoding, parse_suffix
 
@@ -60,9 +59,7 @@ def contender_of(given: object) -> Contender:
         return given  # type: ignore[return-value]
     if isinstance(given, type):
         raise SpecError(f"policy {given.__name__} is a class: give an object, {given.__name__}()")
-    name = getattr(given, "name", None)
-    if not isinstance(name, str) or name == BasePolicy.name:
-        name = type(given).__name__
+    name = str(getattr(given, "name", type(given).__name__))
     check_legible(name)
     _check_name(name, f"{type(given).__name__} object")
     return named_policy(name, given)

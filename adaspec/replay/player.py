@@ -13,16 +13,14 @@ from adaspec.errors import EvaluationError
 from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import Needs, needs_of
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.own import OwnPolicy
-from adaspec.policy.protocol import Policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import GivenAnswers
 from adaspec.replay.learned import run_learned
-from adaspec.replay.loop import run_policy
 from adaspec.replay.oracles import Oracle, run_oracle
+from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.paths import Paths, run_paths, walk_rule
 from adaspec.replay.recording import Recording, RememberedRecordings
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
@@ -31,7 +29,7 @@ Ints = NDArray[np.int32]
 
 
 Compiled: TypeAlias = StaticPolicy | LearnedPolicy | CrossfitPolicy | Adaptive | Oracle
-Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy | Policy
+Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
 
 def is_compiled(contender: object) -> bool:
@@ -136,7 +134,7 @@ class Player:
             return run_oracle(recording, contender, *run)
         if isinstance(contender, SuffixDecoding):
             return run_suffix(recording, contender, *run, self._new_memory())
-        return run_policy(recording, contender, *run)
+        return run_own(recording, contender, *run)
 
     def _new_memory(self) -> SuffixMemory:
         """What suffix decoding remembers as a run begins."""

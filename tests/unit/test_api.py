@@ -19,14 +19,10 @@ pytestmark = pytest.mark.slow
 QUICK = {"concurrency": 2, "orders": 1, "resamples": 0, "jobs": 1}
 
 
-class Drafts(adaspec.BasePolicy):
-    def forwards(self, batch):
-        return int(batch.holds_neural.any())
-
+class Drafts:
     def decide(self, batch):
-        return adaspec.Proposal(
-            np.where(batch.holds_neural, batch.drafts.count, 0), np.zeros(len(batch), np.int32)
-        )
+        batch.draft(1)
+        return adaspec.Proposal(np.ones(len(batch), int), np.zeros(len(batch), int))
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +36,8 @@ def test_every_name_is_there_and_says_what_it_is_and_no_other():
     assert all(getattr(adaspec, name).__doc__ for name in adaspec.__all__)
     with pytest.raises(AttributeError, match="no attribute 'evalute'"):
         adaspec.evalute  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'BasePolicy': it went in 0\.2; write a class"):
+        adaspec.BasePolicy  # noqa: B018
 
 
 def test_one_path_will_do_where_several_may_be_given_and_a_report_says_it_all(trace, tmp_path):

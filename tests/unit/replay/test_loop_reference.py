@@ -21,7 +21,7 @@ from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.loop import run_policy
+from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 
@@ -85,13 +85,15 @@ def test_rivals_that_adapt_play_alike_compiled_and_asked_step_by_step(
     recording = recording_of(requests, seed=seed if shown == "confidences" else None)
     assert recording.shows_confidences == (shown == "confidences")
     rng = np.random.default_rng([seed, 1])
-    cost, order = random_cost(rng), np.array(random_order(rng, concurrency), np.int32)
+    cost = random_cost(rng).without_deciding()
+    order = np.array(random_order(rng, concurrency), np.int32)
     if prefill:
         recording = recording.with_prefill()
     alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
     for entries in (order, alike):
         compiled = Player(recording, cost, cap).play(parse_contender(spec), entries, concurrency)
-        generic = run_policy(recording, OwnRival(spec), entries, concurrency, cost, cap)
+        own = OwnPolicy(spec, OwnRival(spec, cap))
+        generic = run_own(recording, own, entries, concurrency, cost, cap)
         assert_equal(compiled, generic)
 
 

@@ -1,0 +1,214 @@
+"""Policies of one's own: objects that are asked in every step of a closed loop, with all known.
+
+A policy that answers nonsense, or fails, raises a `PolicyFault`.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adaspec.cost.model import CostModel, batch_shape, step_s
+from adaspec.draft.match import AVAILABLE, START, Matches
+from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
+from adaspec.policy.base import costs_of
+from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
+from adaspec.replay import closed_loop
+from adaspec.replay.closed_loop import ClosedLoop, Result
+from adaspec.replay.learned import setup_for
+from adaspec.replay.recording import Recording
+from adaspec.trace.schema import CONFIDENCES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnPolicy:
+    """An object that is a policy, by the name that reports call it."""
+
+    name: str
+    policy: Policy
+
+    def ask(self, method: Callable[[Any], Any], fact: object) -> Any:
+        """What the policy answers; an exception that it raises is a `PolicyFault`."""
+        try:
+            return method(fact)
+        except AdaspecError:
+            raise
+        except (Exception, SystemExit) as error:
+            name = getattr(method, "__name__", "a method")
+            raise PolicyFault(f"policy '{self.name}' failed in {name}: {_reason(error)}") from error
+
+
+def own_policy(text: str) -> OwnPolicy:
+    """The policy that `python:MODULE:NAME` makes; modules of the working folder count."""
+    module_name, _, name = text.partition(":")[2].partition(":")
+    if not module_name or not name:
+        raise SpecError(f"malformed policy spec '{text}': write python:MODULE:NAME")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    module = None
+    try:
+        module = importlib.import_module(module_name)
+        policy = getattr(module, name)()
+    except (Exception, SystemExit) as error:
+        guess = "" if module is None or hasattr(module, name) else nearest(name, dir(module))
+        raise SpecError(
+            f"policy '{text}' cannot be made: {_reason(error)}{guess} (MODULE is searched in the "
+            "folder you are in first, and NAME must be what takes no arguments)"
+        ) from error
+    return named_policy(text, policy)
+
+
+def named_policy(name: str, policy: Any) -> OwnPolicy:
+    """The policy under this name; a `SpecError` where it decides nothing."""
+    for gone in ("start(setup)", "holds_drafter(load)", "forwards(batch)"):
+        if callable(getattr(policy, gone.partition("(")[0], None)):
+            raise SpecError(f"policy '{name}' has '{gone}': it went in 0.2; {GONE[gone]}")
+    if not callable(getattr(policy, "decide", None)):
+        raise SpecError(
+            f"policy '{name}' is no policy: it has no method 'decide' (see docs/api.md)"
+        )
+    return OwnPolicy(name, policy)
+
+
+def run_own(
+    recording: Recording, own: OwnPolicy, order: Ints, concurrency: int, cost: CostModel, cap: int
+) -> Result:
+    """One run of the closed loop, under a copy of the policy."""
+    setup = setup_for(recording, cost, concurrency, cap)
+    policy, costs = own.ask(copy.deepcopy, own.policy), costs_of(own, setup)
+    has_drafter = setup.neural_cap > 0 and getattr(policy, "drafter", True)
+    setup = replace(setup, neural_cap=min(setup.neural_cap, cap) if has_drafter else 0)
+    loop = closed_loop.start(recording.columns, order, concurrency, has_drafter)
+    while closed_loop.goes_on(loop):
+        step = _Step(own.name, recording, loop, setup)
+        batch = step.batch()
+        proposal = step.cut(own.ask(policy.decide, batch))
+        accepted = step.accepted(proposal)
+        loop.emitted[:] = np.minimum(accepted + 1, step.left)
+        drafted = proposal.neural_len + proposal.ngram_len
+        context = closed_loop.context_tokens(loop)
+        shape = batch_shape(concurrency, context, drafted, step.forwards, has_drafter)
+        if hasattr(policy, "learn"):
+            emitted, seconds = loop.emitted.astype(np.int32), float(step_s(costs, shape))
+            own.ask(policy.learn, Report(batch, proposal, accepted, emitted, seconds))
+        taken = int(np.minimum(accepted, step.left).sum())
+        closed_loop.finish_step(loop, costs, shape, taken)
+    return closed_loop.result_of(loop)
+
+
+class _Step:
+    """One step of all running requests, by what was recorded at their positions."""
+
+    def __init__(self, name: str, recording: Recording, loop: ClosedLoop, setup: Setup) -> None:
+        self.name, self.recording, self.setup = name, recording, setup
+        self.request, self.position = loop.request.copy(), loop.position.copy()
+        self.prompt = loop.columns.prompt[self.request]
+        self.left = loop.columns.length[self.request] - self.position
+        self.at = loop.columns.offset[self.request] + self.position
+        self.forwards = 0
+        """How many the policy has asked for."""
+
+    def batch(self) -> Batch:
+        """What the policy is handed."""
+        return Batch(
+            self.setup,
+            self.prompt.astype(np.int32),
+            self.position.astype(np.int32),
+            Matches(*self.recording.arrays.facts[:, self.at]),
+            self._text,
+            self._draft,
+            self._splice_matches,
+        )
+
+    def _text(self, row: int) -> Ints:
+        begin = self.recording.arrays.text_start[self.request[row]]
+        known: Ints = self.recording.arrays.text[begin:][: self.prompt[row] + self.position[row]]
+        return known
+
+    def _draft(self, forwards: int) -> Drafts:
+        most = self.setup.neural_cap
+        if not isinstance(forwards, int | np.integer) or not 0 <= forwards <= most:
+            raise self._fault(f"asks for {forwards!r:.60} forwards: 0 to {most} can be run")
+        self.forwards = max(self.forwards, int(forwards))
+        tokens = np.full((len(self.at), forwards), -1, np.int32)
+        confidences = np.full((*tokens.shape, len(CONFIDENCES)), np.nan, np.float32)
+        if self.recording.shows_tokens:
+            tokens[:] = self.recording.arrays.drafted[self.at, :forwards]
+        if self.recording.shows_confidences:
+            confidences[:] = self.recording.arrays.confidences[self.at, :forwards]
+        return Drafts(tokens, confidences)
+
+    def _splice_matches(self, neural_len: Ints) -> Matches:
+        if not self.recording.shows_tokens:
+            raise self._fault(
+                "looks behind drafted tokens, which this trace lacks: ask `Setup.shows_tokens`"
+            )
+        lengths = self._lengths(neural_len, self.forwards, "looks behind neural_len")
+        facts = self.recording.arrays.splice_matches[:, self.at, np.maximum(lengths - 1, 0)]
+        facts[:, lengths == 0] = 0
+        facts[START, lengths == 0] = -1
+        return Matches(*facts)
+
+    def cut(self, proposal: object) -> Proposal:
+        """The lengths as they can be verified; a `PolicyFault` where they are nonsense."""
+        if not isinstance(proposal, Proposal):
+            raise self._fault(f"decides on {proposal!r:.60}, not on a Proposal")
+        neural_len = self._lengths(proposal.neural_len, self.forwards, "proposes neural_len")
+        ngram_len = self._lengths(proposal.ngram_len, self.setup.cap, "proposes ngram_len")
+        room = np.minimum(self._available(neural_len), self.setup.cap - neural_len)
+        return Proposal(neural_len, np.minimum(ngram_len, room).astype(np.int32))
+
+    def _available(self, neural_len: Ints) -> Ints:
+        """How much can be copied behind so many drafted tokens.
+
+        Where drafted tokens are not recorded, that is what the look-up behind as many true tokens
+        gives: behind a wrong draft nothing is gained either way. Where the output ends, the
+        sequence is over, and nothing is paid.
+        """
+        arrays, ends = self.recording.arrays, neural_len >= self.left
+        available = arrays.facts[AVAILABLE, np.where(ends, self.at, self.at + neural_len)]
+        if self.recording.shows_tokens:
+            behind = arrays.splice_matches[AVAILABLE, self.at, np.maximum(neural_len - 1, 0)]
+            available = np.where(neural_len > 0, behind, available)
+            ends &= arrays.columns.neural[self.at] >= neural_len
+        return np.where(ends, 0, available)
+
+    def accepted(self, proposal: Proposal) -> Ints:
+        """What the target accepts of a proposal that was cut."""
+        columns, neural_len = self.recording.columns, proposal.neural_len
+        right = np.where(neural_len > 0, np.minimum(columns.neural[self.at], neural_len), 0)
+        goes_on = (right == neural_len) & (neural_len < self.left)
+        copied = columns.run[np.where(goes_on, self.at + neural_len, self.at)]
+        return (right + goes_on * np.minimum(proposal.ngram_len, copied)).astype(np.int32)
+
+    def _lengths(self, values: object, most: int, what: str) -> Ints:
+        """One length per row; a `PolicyFault` otherwise."""
+        numbers, rows = np.array(values), len(self.at)
+        is_whole = numbers.shape == (rows,) and numbers.dtype.kind in "iu"
+        if not is_whole or numbers.min() < 0 or numbers.max() > most:
+            raise self._fault(
+                f"{what} {shown(numbers.tolist())}: for each of {rows} running rows, one whole "
+                f"number from 0 to {most} is needed"
+            )
+        return numbers.astype(np.int32)
+
+    def _fault(self, what: str) -> PolicyFault:
+        return PolicyFault(f"policy '{self.name}' {what}")
+
+
+def _reason(error: BaseException) -> str:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        what
+        if last.filename == __file__
+        else f"{what} ({Path(last.filename).name}, line {last.lineno})"
+    )
