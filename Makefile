@@ -156,7 +156,7 @@ lint: $(READY)
 	$(PY) -m mypy
 
 bench: $(READY)
-	$(PY) -m adaspec bench decide
+	$(PY) eval/decide.py
 
 # Recordings in ../shared are replayed too; where they are not, it says that they are left out.
 bench-guard: $(READY)

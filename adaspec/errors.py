@@ -42,10 +42,6 @@ class EvaluationError(AdaspecError):
     """An evaluation cannot be run as asked."""
 
 
-class BenchError(AdaspecError):
-    """A benchmark cannot be run as asked."""
-
-
 class DraftError(AdaspecError):
     """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
@@ -64,6 +60,7 @@ GONE: dict[str, str] = {
     "log_decisions_per_s": "/metrics say what is drafted, and what comes of it",
     "logged": "record requests as they are served, by trace_dir and record_fraction",
     "vllm-responses": "record requests as they are served, by trace_dir and record_fraction",
+    "bench": "use python eval/decide.py in a checkout",
 }
 """Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
 

@@ -61,7 +61,7 @@ READ = {
 }
 """What is made of others' data -> the variable that names its folder, and what is in there."""
 PRINTED = {
-    "decide": "adaspec bench decide --json",
+    "decide": "python eval/decide.py --json",
 }
 """Reports that are what a command prints."""
 BY_HAND = {

@@ -19,8 +19,6 @@ PAPER = {
     "reference-pair-sync-paper": "SmolLM2-135M-Instruct",
 }
 """The same of a sync engine at the published costs."""
-CONTEXT_TOKENS = 1024
-"""The context length of the decisions with quoted times; longer contexts take as long."""
 
 
 def report(name: str) -> dict[str, Any]:
@@ -59,12 +57,6 @@ def lead_rows(name: str) -> list[Row]:
             }
         )
     return rows
-
-
-def decisions() -> list[Row]:
-    """The rows of `adaspec bench decide --json` for one context length."""
-    rows: list[Row] = report("decide")["rows"]
-    return [row for row in rows if row["context_tokens"] == CONTEXT_TOKENS]
 
 
 def summary() -> dict[str, Any]:

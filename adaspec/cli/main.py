@@ -25,7 +25,6 @@ COMMANDS = {
     "record": "Record a dense trace by shadow drafting in vLLM.",
     "profile": "Measure this machine's step times: a cost model.",
     "doctor": "Say whether serving will work here, and if not why.",
-    "bench": "Measure how fast adaspec is here.",
 }
 """What each does; `adaspec.cli.NAME_command` has it as `command`."""
 

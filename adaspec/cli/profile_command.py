@@ -24,7 +24,7 @@ from adaspec.evaluate.plain_table import Table
 from adaspec.files import check_writable
 
 if TYPE_CHECKING:
-    from adaspec.profile.engine import Profile
+    from adaspec.vllm.profile import Profile
 
 
 @click.command("profile")
@@ -72,7 +72,7 @@ def command(
     check_writable(out, CostError)
     # Imported here because vLLM takes seconds to load, and --help should be quick.
     from adaspec.cost.load import save_cost
-    from adaspec.profile.engine import Subject, profile_machine
+    from adaspec.vllm.profile import Subject, profile_machine
 
     with ProgressBar() as bar:
         profile = profile_machine(Subject(model, draft, engine, draft_method), minutes, bar)

@@ -50,7 +50,14 @@ Ask = Callable[..., Any]
 """Calls a function with every rank's worker and these arguments; returns the first rank's result.
 """
 
+Report = Callable[[str, float, float], None]
+"""Told of a stage how much of it is done, of how much."""
+
 log = logging.getLogger("vllm.adaspec")
+
+
+def untold(stage: str, done: float, total: float) -> None:
+    """Tells nobody."""
 
 
 class Measured(NamedTuple):
@@ -104,7 +111,7 @@ def measure(
     enough_s: float = ENOUGH_S,
     most_s: float = MOST_S,
     rounds: int | None = ROUNDS,
-    report: Callable[[str, int, int], None] = lambda *_: None,
+    report: Report = untold,
 ) -> Measured:
     """Time dummy steps of an engine, and fit its costs to the medians of each kind.
 

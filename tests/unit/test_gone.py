@@ -46,16 +46,17 @@ def test_a_word_of_before_is_refused_with_what_to_use(place, word):
     assert f"'{word}': it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
 
 
-OPTIONS = {
+GIVEN = {
     "--protocol": "eval traces --protocol specdecode-bench",
+    "bench": "bench decide",
 }
-"""An option of before, and a command line that gives it."""
+"""An option or command of before, and a command line that gives it."""
 
 
-@pytest.mark.parametrize(("option", "words"), OPTIONS.items(), ids=OPTIONS)
-def test_an_option_of_before_is_refused_with_what_to_use(option, words, capsys):
-    assert run(words.split()) == 2
+@pytest.mark.parametrize(("word", "line"), GIVEN.items(), ids=GIVEN)
+def test_a_command_line_of_before_is_refused_with_what_to_use(word, line, capsys):
+    assert run(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    (line,) = err.splitlines()
-    assert f"{option}: it went in 0.2; {GONE[option]}" in line
+    (said,) = err.splitlines()
+    assert f": it went in 0.2; {GONE[word]}" in said and word in said

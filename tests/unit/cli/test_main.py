@@ -105,7 +105,6 @@ def test_a_full_disk_behind_standard_output_is_said_once():
         (["probe", "--concurrency", "abc"], "'abc' is not a valid integer"),
         (["probe", "stray"], "unexpected extra argument"),
         ([], "no command given (commands: import,"),
-        (["bench"], "no command given (commands: decide"),
     ],
 )
 def test_a_command_line_that_does_not_parse_exits_with_2(command, mistake, arguments, expected):

@@ -8,9 +8,9 @@ import pytest
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitQuality, load_cost
-from adaspec.profile import engine as profiling
-from adaspec.profile.engine import Profile
+from adaspec.vllm import profile as profiling
 from adaspec.vllm.measuring import Measured
+from adaspec.vllm.profile import Profile
 
 COST = H100_LLAMA_3_1_8B
 

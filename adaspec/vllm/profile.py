@@ -1,7 +1,7 @@
 """`adaspec profile`: measures what steps cost in an engine that is started for that alone.
 
 They are the steps that a server measures as it starts, in more rounds; the file serves trainings,
-replays and servers that are not to measure.
+replays and servers that are not to measure. Deciding is not measured: it is the default costs'.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import Any
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import FitQuality, cost_document, load_cost
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.options import Progress, silent
-from adaspec.profile.decide import bench_decide, deciding_constants, find_benched
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.machine import hardware
-from adaspec.vllm.measuring import Measured, measure
+from adaspec.vllm.measuring import Measured, Report, measure, untold
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.workarounds import use_worker_threads
@@ -29,8 +27,6 @@ GOAL = 0.10
 """Mean error on held-out kinds of step that a profile should stay within."""
 MEASURED: dict[str, Any] = {"method": "adaspec", "guard": False, "cost": DEFAULT}
 """The config of an engine that is profiled: with named costs, nothing is measured twice."""
-_CONTEXT, _BATCHES, _DECISIONS = 4096, (1, 8, 32), 100
-"""The requests on which decisions are timed: their length and number; and how many decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ class Profile:
         }
 
 
-def profile_machine(subject: Subject, minutes: float, report: Progress = silent) -> Profile:
+def profile_machine(subject: Subject, minutes: float, report: Report = untold) -> Profile:
     """Start vLLM, measure and fit; an `AdaspecError` says what stands in the way."""
     report("starting vLLM", 0, 1)
     # What is asked of the engine's workers are functions, which only this process can hand them.
@@ -102,9 +98,7 @@ def profile_machine(subject: Subject, minutes: float, report: Progress = silent)
         llm.llm_engine.engine_core.shutdown()
 
 
-def profile_engine(
-    llm: Any, subject: Subject, minutes: float, report: Progress = silent
-) -> Profile:
+def profile_engine(llm: Any, subject: Subject, minutes: float, report: Report = untold) -> Profile:
     """Measure an `LLM` of this process that serves by adaspec."""
     settings = llm.llm_engine.vllm_config
     options: Options = getattr(settings.speculative_config, OPTIONS_ATTRIBUTE)
@@ -121,15 +115,13 @@ def profile_engine(
         name=f"{Path(subject.model).name or subject.model} on {device}",
         target=subject.model,
         hardware=device,
-        async_=load_cost(DEFAULT).async_,  # what launches take on V2
+        sync=load_cost(DEFAULT).sync,
+        async_=load_cost(DEFAULT).async_,
     )
-    cold = device.startswith("CPU ")
-    rows = bench_decide(find_benched(()), (_CONTEXT,), _BATCHES, _DECISIONS, report, cold=cold)
     facts = {
         "vllm": installed_version(),
         "dtype": str(settings.model_config.dtype).removeprefix("torch."),
         "drafter": subject.draft,
         "arguments": subject.engine,
     }
-    cost = cost.with_deciding(deciding_constants(rows))
     return Profile(cost, measured, options.runner, facts)

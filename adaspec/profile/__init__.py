@@ -1,1 +1,0 @@
-"""How long steps of an engine and decisions take on this machine."""
