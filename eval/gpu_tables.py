@@ -9,8 +9,7 @@ from figures import report
 from table_cells import AT_ONCE, joined, times
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
-from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import CostModel, Deciding, StepShape
+from adaspec.cost.model import CostModel, StepShape
 
 GPU = "gpu-h100"
 METHODS = ("none", "eagle3-3", "adaspec-v2")
@@ -79,9 +78,7 @@ def gpu_table() -> list[list[str]]:
 
 def gpu_costs_table() -> list[list[str]]:
     """What steps take by the published constants, and as measured on V2."""
-    both = [each.under(ASYNC) for each in (H100_LLAMA_3_1_8B_PAPER, H100_LLAMA_3_1_8B)]
-    costs = [each.charged_to(Deciding.NOTHING) for each in both]
-
+    costs = [each.without_deciding() for each in (H100_LLAMA_3_1_8B_PAPER, H100_LLAMA_3_1_8B)]
     found = [["what takes time", "published constants", "measured on V2"]]
 
     def add(what: str, factor: float, unit: str, seconds: Callable[[CostModel], float]) -> None:

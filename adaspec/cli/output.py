@@ -78,9 +78,6 @@ def cost_rows(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[li
         for size, seconds in steps[:: max(1, len(steps) // _STEPS_SHOWN)]
     ]
     times = {name: value for name, value in cost.items() if isinstance(value, int | float)}
-    for engine in ("sync", "async"):
-        for name, value in cost.get(engine, {}).items():
-            times[f"{engine} {name}"] = value
     for name in dict.fromkeys((*times, *unknown)):
         why = f"not identified: {unknown[name]}" if name in unknown else ""
         rows.append([name, f"{times[name]:.6g}" if name in times else "in the steps", why])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, HostTimes, line
+from adaspec.cost.model import CostModel, line
 
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 HARDWARE = "1x NVIDIA H100"
@@ -13,26 +13,9 @@ HARDWARE = "1x NVIDIA H100"
 _DRAFTER_SHARE = 0.036
 """The drafter's layer and its input projection have so much of the target's weights."""
 
-_SYNC = HostTimes(
-    # The host's work for a step, as in the paper below.
-    overhead_s=1.20683946e-3,
-    # Fitted to eval/reports/decide, which another machine's processor measured.
-    lookup_s=9.0e-6,
-    lookup_per_row_s=0.56e-6,
-    decide_s=31e-6,
-    decide_per_row_s=2.4e-6,
-    # An estimate: a wait for the device, a copy of a few KB and the next launch.
-    read_draft_s=30e-6,
-    revise_s=9.2e-6,
-    revise_per_row_s=0.73e-6,
-)
-_ASYNC = HostTimes(
-    # The host's work for a step is done while the one before it runs. What remains are kernels,
-    # whose times are estimates.
-    lookup_s=17e-6,
-    decide_s=36e-6,
-    revise_s=14e-6,
-)
+_DECIDE_S = 36e-6 + 2 * 14e-6
+"""An estimate of a step's kernels with two forwards of the drafter (see `kernels`): they take all
+rows at once."""
 
 # vLLM's default sizes of CUDA graphs.
 _CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
@@ -53,8 +36,7 @@ H100_LLAMA_3_1_8B = CostModel(
     forward_per_row_s=8.75e-6,
     outside_graphs_s=3.03e-3,
     draft_prompt_s=_DRAFTER_SHARE * 13.2e-6,
-    sync=_SYNC,
-    async_=_ASYNC,
+    decide_s=_DECIDE_S,
     target=TARGET,
     hardware=HARDWARE,
 )
@@ -63,15 +45,15 @@ H100_LLAMA_3_1_8B = CostModel(
 _PAPER_TOKEN_S = 2.10103129e-5
 H100_LLAMA_3_1_8B_PAPER = line(
     "h100-llama-3.1-8b-paper",
-    5.88590713e-3,
+    # With 1.2 ms of the host's work in each step.
+    5.88590713e-3 + 1.20683946e-3,
     _PAPER_TOKEN_S,
     context_s=3.92645679e-8,
     # The paper's 2.135 ms was fitted with drafts of 3 tokens, so one forward is a third of it.
     forward_s=0.7118e-3,
     forward_context_s=2.37768493e-9,
     draft_prompt_s=_DRAFTER_SHARE * _PAPER_TOKEN_S,
-    sync=_SYNC,
-    async_=_ASYNC,
+    decide_s=_DECIDE_S,
     target=TARGET,
     hardware=HARDWARE,
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import BUILTIN
-from adaspec.cost.model import CostModel, HostTimes
+from adaspec.cost.model import CostModel
 from adaspec.documents import (
     OBJECT,
     TEXT,
@@ -30,7 +30,7 @@ from adaspec.documents import (
 from adaspec.errors import CostError, nearest, shown
 from adaspec.files import AnyPath, new_file
 
-SCHEMA = 2
+SCHEMA = 3
 KIND = "cost"
 
 MAX_BYTES = 1 << 20
@@ -40,10 +40,7 @@ MAX_CONSTANT_S = 100.0
 MAX_TOKENS = 10_000_000
 
 _TIMES = tuple(each.name for each in dataclasses.fields(CostModel) if each.name.endswith("_s"))
-_HOST = tuple(each.name for each in dataclasses.fields(HostTimes))
-_ENGINES = {"sync": "sync", "async": "async_"}
-"""The host's times by their keys in documents, and their fields."""
-_OPTIONAL = ("largest_graph", *_TIMES, *_ENGINES, "target", "hardware")
+_OPTIONAL = ("largest_graph", *_TIMES, "target", "hardware")
 
 _SECONDS = number(
     0, MAX_CONSTANT_S, f"seconds from 0 to {MAX_CONSTANT_S:.0f} (is it in another unit?)"
@@ -58,7 +55,6 @@ _RULES: Rules = {
     "target": or_null(TEXT),
     "hardware": or_null(TEXT),
 }
-_HOST_RULES: Rules = dict.fromkeys(_HOST, _SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +80,6 @@ _FIT_RULES: Rules = {
     **dict.fromkeys(("mean_error", "median_error", "p95_error"), _ERROR),
     "not_identified": OBJECT,
 }
-_FIT_BEFORE = ("standard_errors_s", "at_zero", "seed")
-"""What reports of fits also said in earlier versions."""
 
 
 def load_cost(name_or_path: AnyPath) -> CostModel:
@@ -115,8 +109,8 @@ def read_cost(path: Path) -> tuple[CostModel, FitQuality | None]:
     if fit is None:
         return cost, None
     where = f"{path}: fit"
-    check_keys(fit, (*_FIT_RULES, *_FIT_BEFORE), where, CostError, _FIT_BEFORE)
-    report = FitQuality(**{name: fit[name] for name in _FIT_RULES})
+    check_keys(fit, _FIT_RULES, where, CostError)
+    report = FitQuality(**fit)
     check_values(report, _FIT_RULES, where, CostError)
     return cost, report
 
@@ -124,11 +118,8 @@ def read_cost(path: Path) -> tuple[CostModel, FitQuality | None]:
 def cost_document(cost: CostModel) -> dict[str, Any]:
     """The JSON document of a cost model, as in files, without the report of its fit."""
     fields = dataclasses.asdict(cost)
-    hosts = {key: fields.pop(name) for key, name in _ENGINES.items()}
     fields |= {"tokens": list(cost.tokens), "seconds": list(cost.seconds)}
-    return {"schema": SCHEMA, "kind": KIND, **fields} | {
-        key: host for key, host in hosts.items() if host is not None
-    }
+    return {"schema": SCHEMA, "kind": KIND, **fields}
 
 
 def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
@@ -137,20 +128,14 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
         raise CostError(
             f"{where}: not a cost file: kind is {shown(document.get('kind'))}, not '{KIND}'"
         )
-    if document.get("schema") == 1:
-        raise CostError(
-            f"{where}: its steps lie on a line (schema 1), and costs are a table since: measure it "
-            "again with 'adaspec profile'"
-        )
     values = upgraded(document, "a cost file", SCHEMA, where, CostError)
-    check_keys(values, ("schema", "kind", *_RULES, *_ENGINES), where, CostError, _OPTIONAL)
-    hosts: dict[str, Any] = {}
-    for key, name in _ENGINES.items():
-        if key in values:
-            here = f"{where}: {key}"
-            check_keys(values[key], _HOST_RULES, here, CostError, _HOST)
-            hosts[name] = HostTimes(**values[key])
-    cost = CostModel(**{name: values[name] for name in _RULES if name in values}, **hosts)
+    if document["schema"] != SCHEMA:
+        raise CostError(
+            f"{where}: schema {document['schema']} is of an earlier adaspec, whose steps had other "
+            "times: measure it again with 'adaspec profile'"
+        )
+    check_keys(values, ("schema", "kind", *_RULES), where, CostError, _OPTIONAL)
+    cost = CostModel(**{name: values[name] for name in _RULES if name in values})
     check_cost(cost, where)
     times: dict[str, Any] = {name: float(getattr(cost, name)) for name in _TIMES}
     seconds = tuple(float(each) for each in cost.seconds)
@@ -160,9 +145,6 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
 def check_cost(cost: CostModel, where: str) -> None:
     """Raise a `CostError` that begins with `where` for the first field that cannot be right."""
     check_values(cost, _RULES, where, CostError)
-    for key, name in _ENGINES.items():
-        if getattr(cost, name) is not None:
-            check_values(getattr(cost, name), _HOST_RULES, f"{where}: {key}", CostError)
     if len(cost.tokens) != len(cost.seconds) or len(cost.tokens) < 2:
         raise CostError(
             f"{where}: {len(cost.tokens)} tokens and {len(cost.seconds)} seconds: give a table of "

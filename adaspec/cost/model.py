@@ -1,11 +1,11 @@
 """What a step takes: a measured table over the tokens that it verifies, and what comes beside.
 
     step_s = table(tokens) + context_s * context_tokens
-             + overhead_s + decide_s + decide_per_row_s * rows
-             + forwards * (forward_s + forward_per_row_s * rows + forward_context_s * context_tokens
-                           + what reading the drafter's tokens takes)
+             + forwards
+                 * (forward_s + forward_per_row_s * rows + forward_context_s * context_tokens)
              + outside_graphs_s, where the drafter runs in a step outside the graphs
              + draft_prompt_s * prompt tokens that the drafter reads
+             + decide_s + decide_per_row_s * rows, of whoever decides anew in each step
 
 Steps of up to `largest_graph` tokens run in CUDA graphs: a batch is padded up to the next size that
 was captured, and takes what that takes. Larger ones run outside of them, and their times are
@@ -15,15 +15,13 @@ asks for that: `target_s` of a budget, `forward_s` of one more forward, `plain_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
 from adaspec.jit import compiled, inlined
 
 Array = NDArray[np.float64]
@@ -65,57 +63,6 @@ def reading_shape(prompt_tokens: int) -> StepShape:
     return StepShape(0, 0, 0, 0, False, 0, prompt_tokens, 0)
 
 
-class Deciding(Enum):
-    """What a contender does to decide, and so what its steps are charged for it."""
-
-    NOTHING = "nothing"
-    """One length for all, or what no engine has to work out."""
-    LOOKUP = "look-up"
-    """A static rule that looks up what to copy."""
-    THRESHOLD = "threshold"
-    """The same, and each forward is read before the next one is launched."""
-    PLAN = "plan"
-    """It looks up, predicts and plans before drafting."""
-    REVISION = "revision"
-    """It plans, reads each forward, and plans again."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostTimes:
-    """Seconds that a step waits for the host in one kind of engine (see `cost.engine`)."""
-
-    overhead_s: float = 0.0
-    lookup_s: float = 0.0
-    """Looking up what to copy, as a static rule does."""
-    lookup_per_row_s: float = 0.0
-    decide_s: float = 0.0
-    """The same, and predicting and choosing, as a learned policy does."""
-    decide_per_row_s: float = 0.0
-    read_draft_s: float = 0.0
-    """Waiting for a forward's tokens before the next one is launched."""
-    revise_s: float = 0.0
-    """Deciding again by a forward's tokens."""
-    revise_per_row_s: float = 0.0
-
-    @property
-    def charges_deciding(self) -> bool:
-        """Whether it says what deciding takes."""
-        return self != HostTimes(self.overhead_s)
-
-    def charged_to(self, deciding: Deciding) -> HostTimes:
-        """What whoever decides so waits for: what it does not do takes no time."""
-        if deciding is Deciding.REVISION:
-            return self
-        left = replace(self, revise_s=0.0, revise_per_row_s=0.0)
-        if deciding is not Deciding.THRESHOLD:
-            left = replace(left, read_draft_s=0.0)
-        if deciding is Deciding.PLAN:
-            return left
-        free = deciding is Deciding.NOTHING
-        each = (0.0, 0.0) if free else (self.lookup_s, self.lookup_per_row_s)
-        return replace(left, decide_s=each[0], decide_per_row_s=each[1])
-
-
 class Costs(NamedTuple):
     """The numbers of a `CostModel`, for compiled code."""
 
@@ -130,12 +77,8 @@ class Costs(NamedTuple):
     forward_context_s: float
     outside_graphs_s: float
     draft_prompt_s: float
-    overhead_s: float
     decide_s: float
     decide_per_row_s: float
-    read_and_revise_s: float
-    """Reading a forward and deciding again, per forward."""
-    read_and_revise_per_row_s: float
     mean_token_s: float
     """Seconds of one more token, on average over the table inside the graphs."""
     captured_sizes: Array
@@ -166,43 +109,25 @@ class CostModel:
     """What the drafter takes more in a step that runs outside all graphs."""
     draft_prompt_s: float = 0.0
     """Seconds of each prompt token that the drafter reads."""
-    sync: HostTimes = field(default_factory=HostTimes)
-    """In a sync engine, or, of what `under` returned, in the engine that was asked for."""
-    async_: HostTimes | None = None
-    """In an async engine; None: as in a sync one."""
+    decide_s: float = 0.0
+    """Seconds of deciding a step, and each of its rows, as a learned policy does."""
+    decide_per_row_s: float = 0.0
     target: str | None = None
     hardware: str | None = None
-
-    def under(self, engine: str) -> CostModel:
-        """The step costs in that engine, one of `engine.ENGINES`."""
-        if engine == SYNC or self.async_ is None:
-            return replace(self, async_=None)
-        return replace(self, sync=self.async_, async_=None)
 
     @property
     def charges_deciding(self) -> bool:
         """Whether it says what deciding takes."""
-        return any(host.charges_deciding for host in (self.sync, self.async_) if host is not None)
+        return self.decide_s > 0 or self.decide_per_row_s > 0
 
     def without_deciding(self) -> CostModel:
-        """The same costs, but deciding takes no time."""
-        async_ = None if self.async_ is None else HostTimes(self.async_.overhead_s)
-        return replace(self, sync=HostTimes(self.sync.overhead_s), async_=async_)
-
-    def with_deciding(self, times: Mapping[str, float]) -> CostModel:
-        """The same costs with these times of a sync engine, by the names in `HostTimes`."""
-        changed: dict[str, Any] = dict(times)
-        return replace(self, sync=replace(self.sync, **changed))
-
-    def charged_to(self, deciding: Deciding) -> CostModel:
-        """The costs of whoever decides so, in the engine that `under` chose before."""
-        return replace(self, sync=self.sync.charged_to(deciding))
+        """The costs of who has nothing to decide in a step."""
+        return replace(self, decide_s=0.0, decide_per_row_s=0.0)
 
     def constants(self) -> Costs:
         """The model's numbers, for compiled code."""
         table_s, beyond_s = _dense(self.tokens, self.seconds, self.largest_graph)
         last = self.largest_graph if self.largest_graph > 1 else len(table_s) - 1
-        host = self.sync
         return Costs(
             table_s=table_s,
             beyond_s=beyond_s,
@@ -213,11 +138,8 @@ class CostModel:
             forward_context_s=float(self.forward_context_s),
             outside_graphs_s=float(self.outside_graphs_s),
             draft_prompt_s=float(self.draft_prompt_s),
-            overhead_s=float(host.overhead_s),
-            decide_s=float(host.decide_s),
-            decide_per_row_s=float(host.decide_per_row_s),
-            read_and_revise_s=float(host.read_draft_s + host.revise_s),
-            read_and_revise_per_row_s=float(host.revise_per_row_s),
+            decide_s=float(self.decide_s),
+            decide_per_row_s=float(self.decide_per_row_s),
             mean_token_s=float(table_s[last] - table_s[1]) / (last - 1),
             captured_sizes=np.array(
                 [size for size in self.tokens if size <= self.largest_graph], np.float64
@@ -305,7 +227,7 @@ def padded(costs: Costs, tokens: int) -> float:
 def without_drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of a step without its drafting."""
     tokens = verified_tokens(shape)
-    return target_s(costs, tokens) + costs.context_s * shape.context_tokens + costs.overhead_s
+    return target_s(costs, tokens) + costs.context_s * shape.context_tokens
 
 
 @inlined
@@ -316,11 +238,10 @@ def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
 
 @inlined
 def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
-    """The seconds of one forward of the neural drafter over the running rows, and of reading it."""
-    running_s = (
+    """The seconds of one forward of the neural drafter over the running rows."""
+    return (
         costs.forward_s + costs.forward_per_row_s * rows + costs.forward_context_s * context_tokens
     )
-    return running_s + costs.read_and_revise_s + costs.read_and_revise_per_row_s * rows
 
 
 @inlined
@@ -344,23 +265,17 @@ def drafting_s(costs: Costs, shape: StepShape) -> float:
 
 
 @inlined
-def plan_s(costs: Costs, rows: int) -> float:
-    """The seconds that a step spends on deciding before it drafts."""
+def deciding_s(costs: Costs, rows: int) -> float:
+    """The seconds that a step spends on deciding."""
     return costs.decide_s + costs.decide_per_row_s * rows
-
-
-@inlined
-def deciding_s(costs: Costs, shape: StepShape) -> float:
-    """The seconds that a step spends on deciding, before and between forwards."""
-    forwards = paid_forwards(shape.forwards, shape.holds_neural)
-    each = costs.read_and_revise_s + costs.read_and_revise_per_row_s * shape.rows
-    return plan_s(costs, shape.rows) + forwards * each
 
 
 @inlined
 def step_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of one full step."""
-    return without_drafting_s(costs, shape) + plan_s(costs, shape.rows) + drafting_s(costs, shape)
+    return (
+        without_drafting_s(costs, shape) + deciding_s(costs, shape.rows) + drafting_s(costs, shape)
+    )
 
 
 def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:

@@ -196,7 +196,7 @@ def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
     if not cost.charges_deciding:
         document["notes"].append(
             "the cost file does not say what deciding takes, so it is not charged: "
-            "`adaspec profile` measures it, too"
+            "write its decide_s into the file"
         )
     if not given:
         document["notes"].append(

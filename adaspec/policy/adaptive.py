@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, Deciding, StepShape, decoding_shape, step_s
+from adaspec.cost.model import Costs, StepShape, decoding_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
 
@@ -121,8 +121,3 @@ class Adaptive:
         """The drafter, for as many tokens as it ever drafts."""
         longest = int(self.rival.tiers[-1])
         return Needs(drafter=True, neural_len=longest, draft_len=longest)
-
-    @property
-    def deciding(self) -> Deciding:
-        """A budget looks up what it may verify."""
-        return Deciding.LOOKUP if self.rival.is_budget else Deciding.NOTHING

@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import Deciding
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, load_artifact
-from adaspec.policy.base import Needs, costs_of
+from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned, pinned_planner
@@ -55,11 +54,6 @@ class LearnedPolicy:
         """A draft may be as long as its cap; it does without a drafter."""
         return Needs(draft_len=self.cap, memory=self.memory)
 
-    @property
-    def deciding(self) -> Deciding:
-        """It plans before drafting, and again after each forward if its model reads drafts."""
-        return Deciding.REVISION if self.model.reads_evidence else Deciding.PLAN
-
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
         self._pinned = planner_for((self,), setup)
@@ -83,7 +77,7 @@ def planner_for(policies: Sequence[LearnedPolicy], setup: Setup) -> Pinned:
     cap = min(first.cap, setup.cap)
     return pinned_planner(
         [each.model for each in policies],
-        costs_of(first, setup),
+        setup.cost.constants(),
         setup.slots,
         cap,
         min(first.neural_cap, setup.neural_cap, cap),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Deciding
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
 from adaspec.trace.schema import CONFIDENCES
@@ -58,14 +57,6 @@ class StaticRule:
         return max(self.ngram_len, self.neural_len + self.splice_len)
 
     @property
-    def deciding(self) -> Deciding:
-        """Where it copies, it has to look up; where lengths follow probabilities, to read them."""
-        if self.least_percent > 0:
-            return Deciding.THRESHOLD
-        copies = self.ngram_len > 0 or self.splice_len > 0
-        return Deciding.LOOKUP if copies else Deciding.NOTHING
-
-    @property
     def needs(self) -> Needs:
         """The drafter where it drafts with it, and drafted tokens where it compares them."""
         return Needs(
@@ -107,8 +98,3 @@ class StaticPolicy:
     def needs(self) -> Needs:
         """The rule's."""
         return self.rule.needs
-
-    @property
-    def deciding(self) -> Deciding:
-        """The rule's."""
-        return self.rule.deciding

@@ -40,6 +40,6 @@ def run_adaptive(
     recording: Recording, policy: Adaptive, order: Ints, concurrency: int, cost: CostModel, cap: int
 ) -> Result:
     """One run of the closed loop under a rival that adapts."""
-    (rival, state), costs = adaptive.begin(policy.rival, cap), cost.charged_to(policy.deciding)
-    loop = _run(recording.columns, order, concurrency, rival, state, costs.constants())
+    (rival, state), costs = adaptive.begin(policy.rival, cap), cost.without_deciding().constants()
+    loop = _run(recording.columns, order, concurrency, rival, state, costs)
     return closed_loop.result_of(loop)

@@ -184,7 +184,7 @@ def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int)
     totals = loop.totals[0]
     totals.tokens += loop.emitted.sum()
     totals.time_s += step_seconds(loop, costs, shape)
-    totals.deciding_s += deciding_s(costs, shape)
+    totals.deciding_s += deciding_s(costs, shape.rows)
     totals.steps += 1
     totals.row_steps += shape.rows
     totals.accepted += accepted

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, Deciding, decoding_shape, plain_step_s, step_s
+from adaspec.cost.model import CostModel, Costs, decoding_shape, plain_step_s, step_s
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
 from adaspec.replay.closed_loop import (
@@ -192,5 +192,5 @@ def run_oracle(
     kind, neural_cap = ORACLES[oracle.kind], recording.neural_cap
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
-    costs = cost.charged_to(Deciding.NOTHING).constants()
+    costs = cost.without_deciding().constants()
     return result_of(_run(recording.columns, order, concurrency, kind, bounds, costs))

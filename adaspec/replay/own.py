@@ -19,7 +19,6 @@ import numpy as np
 from adaspec.cost.model import CostModel, batch_shape, step_s
 from adaspec.draft.match import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
-from adaspec.policy.base import costs_of
 from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
 from adaspec.replay import closed_loop
 from adaspec.replay.closed_loop import ClosedLoop, Result
@@ -83,7 +82,7 @@ def run_own(
 ) -> Result:
     """One run of the closed loop, under a copy of the policy."""
     setup = setup_for(recording, cost, concurrency, cap)
-    policy, costs = own.ask(copy.deepcopy, own.policy), costs_of(own, setup)
+    policy, costs = own.ask(copy.deepcopy, own.policy), setup.cost.constants()
     has_drafter = setup.neural_cap > 0 and getattr(policy, "drafter", True)
     setup = replace(setup, neural_cap=min(setup.neural_cap, cap) if has_drafter else 0)
     loop = closed_loop.start(recording.columns, order, concurrency, has_drafter)

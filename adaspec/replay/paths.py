@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, deciding_s, decoding_shape, step_s
+from adaspec.cost.model import CostModel, Costs, decoding_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.static import NEURAL_LEN, StaticRule, least_log_odds
 from adaspec.replay.closed_loop import (
@@ -127,7 +127,7 @@ def run_paths(
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, deciding, context, paid = totals.time_s, 0.0, context_tokens(loop), 0
+    time, context, paid = totals.time_s, context_tokens(loop), 0
     for row in range(concurrency):
         paid += paths.paid_drafts[request[row]]
     count = tokens = all_accepted = all_drafted = neural_steps = 0
@@ -151,7 +151,6 @@ def run_paths(
             waiting = 0
         else:
             time += step_s(costs, shape)
-        deciding += deciding_s(costs, shape)
         context += emitted
         count += 1
         tokens += emitted
@@ -174,7 +173,7 @@ def run_paths(
             time, waiting = totals.time_s, loop.state[0].prompt_tokens
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted
-    totals.neural_steps, totals.deciding_s = neural_steps, deciding
+    totals.neural_steps = neural_steps
     return loop
 
 
@@ -227,16 +226,11 @@ def rule_speeds(
     is_async: bool,
 ) -> Array:
     """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
-    speeds = np.zeros((len(rules), len(orders)))
     starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
     flat = np.concatenate(orders).astype(np.int32)
     loads = np.array(concurrency, np.int64)
-    for deciding in {rule.deciding for rule in rules}:
-        same = [at for at, rule in enumerate(rules) if rule.deciding is deciding]
-        rows = np.stack([rules[at].packed() for at in same])
-        costs = cost.charged_to(deciding).constants()
-        speeds[same] = _grid(columns, rows, cap, flat, starts, loads, costs, is_async)
-    return speeds
+    packed, costs = np.stack([rule.packed() for rule in rules]), cost.without_deciding().constants()
+    return _grid(columns, packed, cap, flat, starts, loads, costs, is_async)
 
 
 def rule_columns(recording: Recording, rule: StaticRule) -> Columns:

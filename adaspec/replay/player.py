@@ -66,7 +66,7 @@ class Player:
     ) -> None:
         """`remembered` has the recording's requests with the earlier answers that they know."""
         self.recording, self.cap = recording, cap
-        self.cost, self.engine, self.remembered = cost.under(engine), engine, remembered
+        self.cost, self.engine, self.remembered = cost, engine, remembered
         self._answers: GivenAnswers | None = None
         self._paths: dict[StaticRule, Paths] = {}
 
@@ -146,7 +146,7 @@ class Player:
     def _play_rule(
         self, policy: StaticPolicy, recording: Recording, order: Ints, concurrency: int
     ) -> Result:
-        costs = self.cost.charged_to(policy.deciding).constants()
+        costs = self.cost.without_deciding().constants()
         paths, holds = self._paths_of(policy.rule, recording), policy.needs.drafter
         return result_of(run_paths(recording.columns, paths, order, concurrency, costs, holds))
 

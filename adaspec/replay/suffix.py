@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Deciding, decoding_shape
+from adaspec.cost.model import CostModel, decoding_shape
 from adaspec.errors import SpecError
 from adaspec.replay.closed_loop import (
     Result,
@@ -161,7 +161,7 @@ def run_suffix(
     memory: SuffixMemory,
 ) -> Result:
     """One run of the closed loop; the memory is of no use after it."""
-    costs, arrays = cost.charged_to(Deciding.LOOKUP).constants(), recording.arrays
+    costs, arrays = cost.without_deciding().constants(), recording.arrays
     loop = start(recording.columns, order, concurrency, False)
     running: dict[int, tuple[int, int]] = {}
     """By place in the order, the request and the number under which the memory has it."""

@@ -94,10 +94,10 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     log.info("adaspec: costs %s in %.1f s: %s", NAME, measured.took_s, in_words(measured.cost))
     cost = dataclasses.replace(
         measured.cost,
-        # What dummy steps do not tell: what the host takes to decide.
+        # What dummy steps do not tell: what deciding takes.
         draft_prompt_s=measured.cost.draft_prompt_s or base.draft_prompt_s,
-        sync=base.sync,
-        async_=base.async_,
+        decide_s=base.decide_s,
+        decide_per_row_s=base.decide_per_row_s,
         hardware=options.hardware,
     )
     document = cost_document(cost)

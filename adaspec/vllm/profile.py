@@ -110,13 +110,14 @@ def profile_engine(llm: Any, subject: Subject, minutes: float, report: Report = 
         rounds=None,
         report=report,
     )
+    default = load_cost(DEFAULT)
     cost = replace(
         measured.cost,
         name=f"{Path(subject.model).name or subject.model} on {device}",
         target=subject.model,
         hardware=device,
-        sync=load_cost(DEFAULT).sync,
-        async_=load_cost(DEFAULT).async_,
+        decide_s=default.decide_s,
+        decide_per_row_s=default.decide_per_row_s,
     )
     facts = {
         "vllm": installed_version(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
@@ -38,7 +37,6 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     made.adaspec_mode_file = file
     if options.is_guarded:
         cost = cost_from_document(options.costs, "costs")
-        cost = cost.under(ASYNC if options.runner == "V2" else SYNC)
         guard = Guard(plain_seconds(cost), LAGS[options.runner])
         made.adaspec_timed = TimedSteps(
             made, guard, lambda: (options if file is None else file).mode == "serve"

@@ -11,7 +11,6 @@ from typing import Any
 from results import SCHEMA, read_json, read_lines
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel, StepShape
 
@@ -63,7 +62,7 @@ def rounds_in(folder: Path) -> Iterator[Row]:
 
 def cost() -> CostModel:
     """The costs that steps are held against, and replays charged."""
-    return load_cost(DEFAULT).under(ASYNC)
+    return load_cost(DEFAULT)
 
 
 def _by(lines: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:

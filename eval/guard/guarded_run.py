@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Deciding, StepShape, batch_shape
-from adaspec.policy.base import deciding_of
+from adaspec.cost.model import CostModel, StepShape, batch_shape
 from adaspec.policy.guard import HOLD, Guard
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, planner_for
 from adaspec.policy.planner import stages
@@ -42,11 +41,11 @@ class GuardedRun:
         guard: Guard | None,
         true_cost: CostModel,
     ) -> None:
-        deciding = deciding_of(policy, recording.shows_tokens)
-        self.costs = true_cost.charged_to(deciding).constants()
-        self.plain_costs = true_cost.charged_to(Deciding.NOTHING).constants()
+        self.plain_costs = true_cost.without_deciding().constants()
+        learned = isinstance(policy, LearnedPolicy)
+        self.costs = true_cost.constants() if learned else self.plain_costs
         self.recording, self.policy, self.cap, self.guard = recording, policy, cap, guard
-        if isinstance(policy, LearnedPolicy):
+        if learned:
             self.planner = planner_for((policy,), setup_for(recording, cost, concurrency, cap))
             self.holds = bool(stages.holds_drafter(self.planner.address, concurrency))
         else:

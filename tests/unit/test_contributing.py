@@ -8,9 +8,8 @@ from dataclasses import fields, replace
 import numpy as np
 from checkout import CHECKOUT, need
 
-from adaspec.cost.engine import ENGINES
 from adaspec.cost.load import cost_document, cost_from_document
-from adaspec.cost.model import CostModel, Deciding, HostTimes, StepShape
+from adaspec.cost.model import CostModel, StepShape
 from adaspec.policy.planner.state import new_rows
 from adaspec.predict import features, tables
 from adaspec.predict.features import EVIDENCE_FEATURES, SPLICE_FEATURES, fill_evidence, fill_splice
@@ -51,35 +50,20 @@ def test_every_feature_is_filled_in() -> None:
 
 def test_every_cost_term_is_charged_read_back_and_documented() -> None:
     terms = [item.name for item in fields(CostModel) if item.name.endswith("_s")]
-    times = [item.name for item in fields(HostTimes)]
-    host = HostTimes(*(1e-3 * (at + 1) for at in range(len(times))))
     cost = CostModel(
         "any",
         (8, 9, 20),
         (0.1, 0.2, 0.3),
         8,
-        sync=host,
-        async_=host,
         **{term: 1e-3 * (at + 1) for at, term in enumerate(terms)},
     )
     assert cost_from_document(cost_document(cost), "here") == cost
     shape = StepShape(4, 900, 6, 2, True, 0, 5, 5)
 
-    def charges(dearer: CostModel) -> bool:
-        return any(
-            dearer.under(engine).charged_to(deciding).step_s(shape)
-            > cost.under(engine).charged_to(deciding).step_s(shape)
-            for engine in ENGINES
-            for deciding in Deciding
-        )
-
     for term in terms:
-        assert charges(replace(cost, **{term: 2 * getattr(cost, term)})), term
-    for term in times:
-        dearer = replace(host, **{term: 2 * getattr(host, term)})
-        assert charges(replace(cost, sync=dearer)), term
-        assert charges(replace(cost, async_=dearer)), term
-    for term in (*terms, *times, "tokens", "seconds", "largest_graph"):
+        dearer = replace(cost, **{term: 2 * getattr(cost, term)})
+        assert dearer.step_s(shape) > cost.step_s(shape), term
+    for term in (*terms, "tokens", "seconds", "largest_graph"):
         assert f"`{term}`" in page("costs.md") or f'"{term}"' in page("costs.md"), term
 
 

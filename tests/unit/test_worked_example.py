@@ -9,7 +9,6 @@ import pytest
 from checkout import CHECKOUT, need
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import target_s
 from adaspec.policy.planner.budget import keep_likeliest, new_batch_state, rank, ranked_budget
 
@@ -20,7 +19,7 @@ OFFERED = {
 }
 CASES = ((0, 860), (490, 860), (502, 860), (502, 300))
 """Prompt tokens beside, and the rate."""
-COSTS = H100_LLAMA_3_1_8B.under(ASYNC).constants()
+COSTS = H100_LLAMA_3_1_8B.constants()
 ROWS = len(OFFERED)
 
 

@@ -3,7 +3,6 @@
 import pytest
 from test_startup import check_measured
 
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
@@ -22,7 +21,7 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     options = getattr(engine.runner.vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
     assert cost_from_document(options.costs, "costs") == cost
     guard = engine.scheduler.adaspec_timed.guard
-    assert guard._plain_s(4, 300, 0) == plain_seconds(cost.under(ASYNC))(4, 300, 0)
+    assert guard._plain_s(4, 300, 0) == plain_seconds(cost)(4, 300, 0)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert not engine.session.breaker.counts
     assert sum(drafted for each in engine.judged.values() for drafted, _ in each) > 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_recordings import random_cost, with_hidden_overhead
+from random_recordings import random_cost
 from refusals import refusal
 
 from adaspec.cost.builtin import BUILTIN, DEFAULT
@@ -20,11 +20,10 @@ from adaspec.cost.load import (
     read_cost,
     save_cost,
 )
-from adaspec.cost.model import HostTimes
 from adaspec.errors import CostError
 
 SOUND = {
-    "schema": 2,
+    "schema": 3,
     "kind": "cost",
     "name": "mine",
     "tokens": [1, 2, 4, 8, 9, 64],
@@ -69,15 +68,12 @@ def test_a_name_is_a_builtin_model_or_answered_with_the_nearest(tmp_path):
             load_cost(asked)
 
 
-def test_an_optional_key_has_a_default_and_an_async_host_is_the_files(tmp_path):
+def test_an_optional_key_has_a_default(tmp_path):
     cost = load_cost(written(tmp_path, SOUND))
     assert (cost.forward_per_row_s, cost.target, cost.hardware) == (0.0, None, None)
-    assert cost.sync == HostTimes()
-    assert cost.under("async") == cost
-    hosts = {"sync": {"overhead_s": 1e-3}, "async": {"decide_s": 1e-4}}
-    cost = load_cost(written(tmp_path, SOUND | hosts))
-    assert cost.under("sync").sync == HostTimes(overhead_s=1e-3)
-    assert cost.under("async").sync == HostTimes(decide_s=1e-4)
+    assert not cost.charges_deciding
+    cost = load_cost(written(tmp_path, SOUND | {"decide_s": 1e-4}))
+    assert cost.charges_deciding
     assert cost_from_document(cost_document(cost), "here") == cost
 
 
@@ -85,8 +81,8 @@ def test_an_optional_key_has_a_default_and_an_async_host_is_the_files(tmp_path):
     ("change", "said"),
     [
         ({"context_ms": 6}, "unknown key 'context_ms'; did you mean 'context_s'?"),
-        ({"schema": 3}, "schema 3 is newer than the 2"),
-        ({"schema": 1}, "measure it again with 'adaspec profile'"),
+        ({"schema": 4}, "schema 4 is newer than the 3"),
+        ({"schema": 2, "sync": {}}, "measure it again with 'adaspec profile'"),
         ({"kind": "policy"}, "kind is 'policy', not 'cost'"),
         ({"context_s": -1e-3}, "context_s is -0.001, not seconds from 0 to 100"),
         ({"forward_s": "6 ms"}, "forward_s is '6 ms', not seconds"),
@@ -106,8 +102,7 @@ def test_an_optional_key_has_a_default_and_an_async_host_is_the_files(tmp_path):
         ({"largest_graph": 7}, "largest_graph 7 is none of its tokens"),
         ({"largest_graph": 4}, "no step of 5 tokens"),
         ({"largest_graph": 64}, "no step of 65 tokens"),
-        ({"async": {"decide": 1}}, "async: unknown key 'decide'"),
-        ({"sync": {"decide_s": -1}}, "sync: decide_s is -1, not seconds"),
+        ({"decide_s": -1}, "decide_s is -1, not seconds"),
         ({"fit": 3}, "fit: is 3, not an object"),
         ({"fit": FIT | {"p95_error": "low"}}, "fit: p95_error is 'low', not a finite number"),
         ({"fit": {"pionts": 3}}, "unknown key 'pionts'; did you mean 'points'?"),
@@ -124,20 +119,16 @@ def test_an_unsound_file_is_refused_in_one_line(tmp_path, change, said):
 )
 @given(
     seed=st.integers(0, 1 << 32),
-    is_async=st.booleans(),
     name=st.text(min_size=1).filter(lambda text: text.strip() != "" and text.isprintable()),
 )
 def test_what_is_saved_is_loaded_to_the_same_model_and_saved_as_the_same_bytes(
-    tmp_path, seed, is_async, name
+    tmp_path, seed, name
 ):
     cost = dataclasses.replace(random_cost(np.random.default_rng(seed)), name=name, target="any")
-    cost = with_hidden_overhead(cost) if is_async else cost
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     save_cost(cost, first, REPORT)
     assert load_cost(first) == cost
-    document = json.loads(first.read_text())
-    document["fit"] |= {"standard_errors_s": {}, "at_zero": [], "seed": 3}  # as once written
-    found = read_cost(written(tmp_path, document))
+    found = read_cost(first)
     assert found == (cost, REPORT)
     save_cost(found[0], second, found[1])
     assert first.read_bytes() == second.read_bytes()

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B_PAPER
-from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.fit import MeasuredStep, fit_cost
-from adaspec.cost.model import Deciding, HostTimes, StepShape, deciding_s
+from adaspec.cost.model import StepShape, deciding_s
 
 COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
 REPORTS = Path(__file__).parents[3] / "eval" / "reports"
@@ -25,42 +24,12 @@ def test_the_papers_costs_are_a_line():
     assert three == pytest.approx(by_hand + 3 * one, rel=1e-12)
 
 
-DECIDES = replace(
-    COST,
-    sync=replace(
-        COST.sync,
-        lookup_s=1.0,
-        lookup_per_row_s=0.1,
-        decide_s=10.0,
-        decide_per_row_s=2.0,
-        read_draft_s=100.0,
-        revise_s=1000.0,
-        revise_per_row_s=200.0,
-    ),
-    async_=HostTimes(lookup_s=0.5, decide_s=5.0, revise_s=50.0),
-)
-
-
-@pytest.mark.parametrize(
-    ("deciding", "sync", "late"),
-    [
-        (Deciding.NOTHING, 0.0, 0.0),
-        (Deciding.LOOKUP, 1.4, 0.5),
-        (Deciding.THRESHOLD, 1.4 + 2 * 100, 0.5),
-        (Deciding.PLAN, 18.0, 5.0),
-        (Deciding.REVISION, 18.0 + 2 * (100 + 1000 + 4 * 200), 5.0 + 2 * 50),
-    ],
-)
-def test_deciding_is_charged_to_who_does_it(deciding, sync, late):
+def test_deciding_is_charged_to_who_decides_in_each_step():
     shape = StepShape(4, 900, 8, forwards=2, holds_neural=True)
-    for engine, seconds in ((SYNC, sync), (ASYNC, late)):
-        under = DECIDES.under(engine)
-        charged = under.charged_to(deciding)
-        assert charged.step_s(shape) - COST.under(engine).step_s(shape) == pytest.approx(seconds)
-        assert deciding_s(charged.constants(), shape) == pytest.approx(seconds)
-        assert under.under(engine) == under
-        free = DECIDES.without_deciding().under(engine).charged_to(deciding)
-        assert free.step_s(shape) == COST.under(engine).step_s(shape)
+    cost = replace(COST, decide_s=10.0, decide_per_row_s=2.0)
+    assert cost.step_s(shape) - COST.step_s(shape) == pytest.approx(18.0)
+    assert deciding_s(cost.constants(), 4) == 18.0
+    assert cost.without_deciding() == COST
 
 
 def report(name):

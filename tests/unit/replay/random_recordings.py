@@ -1,12 +1,10 @@
 """Small random requests in which matches abound, as the replay and as the reference read them."""
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import strategies as st
 from reference import Request
 
-from adaspec.cost.model import CostModel, HostTimes
+from adaspec.cost.model import CostModel
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
@@ -106,29 +104,17 @@ def random_cost(rng: np.random.Generator) -> CostModel:
             ("forward_context_s", 0.01),
             ("outside_graphs_s", 1),
             ("draft_prompt_s", 0.01),
+            ("decide_s", 0.1),
+            ("decide_per_row_s", 0.1),
         )
     }
-    host = HostTimes(float(rng.uniform(0, 1)), *(float(each) for each in rng.uniform(0, 0.1, 7)))
     return CostModel(
         name="random",
         tokens=tuple(tokens),
         seconds=tuple((rng.uniform(0.1, 5) + np.cumsum(more)).tolist()),
         largest_graph=largest,
-        sync=host,
         **times,
     )
-
-
-def with_hidden_overhead(cost: CostModel) -> CostModel:
-    """The same, of whose overhead an async engine leaves a third, and of deciding half."""
-    host = cost.sync
-    hidden = HostTimes(
-        host.overhead_s / 3,
-        lookup_s=host.lookup_s / 2,
-        decide_s=host.decide_s / 2,
-        revise_s=host.revise_s / 2,
-    )
-    return replace(cost, async_=hidden)
 
 
 def numbers(low: int, high: int) -> st.SearchStrategy[str]:

@@ -6,7 +6,7 @@ Nothing here knows of paths, recordings or compiled code: every step scans the t
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from adaspec.cost.model import CostModel
 from adaspec.policy.static import StaticRule
@@ -162,7 +162,6 @@ def step_seconds(
     return (
         table_seconds(cost, tokens)
         + cost.context_s * context
-        + cost.sync.overhead_s
         + forwards * each
         + (cost.outside_graphs_s if outside else 0.0)
         + cost.draft_prompt_s * draft_prompts
@@ -205,15 +204,12 @@ def play(
     prefill: bool = False,
     least: int = 0,
     least_forwards: int = 0,
-    decide_s: float = 0.0,
-    listen_s: float = 0.0,
 ) -> Played:
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
     With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
     their own before it if nobody else runs. Every row verifies at least `least` drafted
-    tokens, be they none of its own, every step runs at least `least_forwards`, and deciding takes
-    `decide_s` of it, and `listen_s` for each forward.
+    tokens, be they none of its own, and every step runs at least `least_forwards`.
     """
     waiting = list(order)
     slots: list[Slot] = []
@@ -238,7 +234,7 @@ def play(
         if prompts:
             drafts, reading_s = prompts if holds_neural else 0, 0.0
             if alone:
-                reading_s = table_seconds(cost, prompts) + cost.sync.overhead_s
+                reading_s = table_seconds(cost, prompts)
                 reading_s += cost.draft_prompt_s * drafts
             else:
                 together = tokens + prompts
@@ -250,9 +246,7 @@ def play(
                 slot.read += reading_s
             seconds += reading_s
         entered.clear()
-        if holds_neural:
-            ran = max(ran, 1)
-        played.time_s += seconds + decide_s + listen_s * ran
+        played.time_s += seconds
         played.steps += 1
         played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
         unfilled = False
@@ -295,13 +289,8 @@ def play_rule(
     """The closed loop under a static rule.
 
     An async engine prepares a step before it is known which rows will copy: all forwards run, every
-    row verifies the longest draft that the rule could make, and the host's overhead is hidden as
-    far as the cost model says.
+    row verifies the longest draft that the rule could make.
     """
-    if is_async and cost.async_ is not None:
-        cost = replace(cost, sync=cost.async_)
-    lookup_s = cost.sync.lookup_s + cost.sync.lookup_per_row_s * concurrency
-    copies = rule.ngram_len > 0 or rule.splice_len > 0
     longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
     return play(
         requests,
@@ -313,8 +302,6 @@ def play_rule(
         prefill=prefill,
         least=min(longest, cap) if is_async else 0,
         least_forwards=min(rule.neural_len, cap) if is_async else 0,
-        decide_s=lookup_s if copies or rule.least_percent else 0.0,
-        listen_s=cost.sync.read_draft_s if rule.least_percent else 0.0,
     )
 
 

@@ -12,7 +12,6 @@ from random_recordings import (
     recorded,
     recording_of,
     static_specs,
-    with_hidden_overhead,
 )
 from reference import Played, Request, close, play_rule
 
@@ -54,7 +53,7 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine):
     @given(SEEDS, static_specs(tokens=tokens), st.integers(1, 5), st.integers(1, 9), st.booleans())
     def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
         requests, recording, rng = world(seed, tokens=tokens)
-        cost, order = with_hidden_overhead(random_cost(rng)), random_order(rng, concurrency)
+        cost, order = random_cost(rng), random_order(rng, concurrency)
         policy, entries = parse_policy(spec), np.array(order, np.int32)
         recording = recording.with_prefill() if prefill else recording
         player = Player(recording, cost, cap, engine)

@@ -41,7 +41,7 @@ class Engine:
         rows = self.steps.rows(kind)
         drafted = kind.tokens - rows
         shape = StepShape(rows, rows * kind.context, drafted, kind.forwards)
-        step_s = self.truth.without_deciding().under("async").step_s(shape)
+        step_s = self.truth.without_deciding().step_s(shape)
         times = step_s * np.exp(0.01 * self.draw.normal(size=repeats))
         self.now_s += step_s + times.sum() + self.visit_s
         return times.tolist()
@@ -160,7 +160,7 @@ def test_the_first_ranks_costs_go_to_all_ranks_and_to_the_scheduler(caplog):
     assert cost.name == "measured at start"
     assert cost.hardware == "a machine"
     assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
-    assert cost.async_ == H100.async_ and cost.sync == H100.sync
+    assert (cost.decide_s, cost.decide_per_row_s) == (H100.decide_s, H100.decide_per_row_s)
     assert 0 < cost.draft_prompt_s < 2e-6
     assert "costs measured at start in" in caplog.text
     assert "6.6" in caplog.text and "ms a step" in caplog.text

@@ -65,7 +65,7 @@ def replayed_rule(recording, rule):
 
 def replayed_policy(recording, policy):
     """What a learned policy decides step by step, until the first request ends."""
-    costs = COST.charged_to(policy.deciding).constants()
+    costs = COST.constants()
     planner = planner_for((policy,), setup_for(recording, COST, 5, CAP))
     none, decisions = np.zeros(5, np.int32), []
     loop = start(recording.columns, np.arange(5, dtype=np.int32), 5, True)
