@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from adaspec.evaluate.report import EvaluationReport
     from adaspec.policy.protocol import Policy
     from adaspec.replay.player import Contender
-    from adaspec.train.cluster import Cluster
     from adaspec.train.recipe import Product
+    from adaspec.train.trainer import Spread
 
 AnyPolicy: TypeAlias = "AnyPath | Policy | Contender"
 """A spec, a trained policy's folder or shipped name, or an object that is a policy."""
@@ -88,7 +88,7 @@ def train_policy(
     general: bool = False,
     crossfit_report: AnyPath | None = None,
     memory: bool = False,
-    cluster: Cluster | None = None,
+    spread: Spread | None = None,
     force: bool = False,
     progress: Progress = silent,
     **options: Any,
@@ -115,7 +115,7 @@ def train_policy(
         general=general,
         crossfit_report=earlier,
         memory=memory,
-        cluster=cluster,
+        spread=spread,
         force=force,
         progress=progress,
     )

@@ -34,7 +34,7 @@ def decide_table() -> list[list[str]]:
     """The table of a decision's median time by policy and number of requests."""
     rows = report("decide")["rows"]
     batches = sorted({row["batch"] for row in rows})
-    table = [["policy", *(f"{batch} requests" for batch in batches)]]
+    table = [["policy", *(f"{batch} at once" for batch in batches)]]
     for policy in dict.fromkeys(row["policy"] for row in rows):
         times_us = {row["batch"]: row["median_us"] for row in rows if row["policy"] == policy}
         table.append([f"`{policy}`", *(f"{times_us[batch]:.0f}" for batch in batches)])

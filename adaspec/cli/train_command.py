@@ -104,8 +104,8 @@ def command(
 
     check_destination(out, force)
     with contextlib.ExitStack() as stack:
-        cluster = None if dask is None else stack.enter_context(Cluster(dask, remark))
-        options |= {"cluster": cluster, "force": force, "crossfit_report": crossfit_report}
+        spread = None if dask is None else stack.enter_context(Cluster(dask, remark)).spread
+        options |= {"spread": spread, "force": force, "crossfit_report": crossfit_report}
         bar = stack.enter_context(ProgressBar())
         product = train_policy(traces, out, progress=bar, **options)
     if as_json:

@@ -1,8 +1,4 @@
-"""A Dask cluster that surveys requests and replays them.
-
-A cluster may lose its workers at any time. This machine then does the work that did not come back,
-and the user is told once; the policy is the same either way.
-"""
+"""A Dask cluster that surveys requests and replays them; where it is lost, this machine goes on."""
 
 from __future__ import annotations
 
@@ -25,8 +21,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def __init__(self, address: str, say: Callable[[str], None] = lambda what: None) -> None:
         """Call `say` once, if work has to be done on this machine after all."""
-        self.address, self._say = address, say
-        self._lost = False
+        self.address, self._say, self._lost = address, say, False
         self._sent: tuple[Any, Any] = None, None
         """The trainer whose methods were called last, and where it is on the workers."""
         try:
@@ -35,15 +30,12 @@ class Cluster(AbstractContextManager["Cluster"]):
             self._client = Client(address, timeout=CONNECT_S, set_as_default=False)
             self._client.wait_for_workers(1, timeout=CONNECT_S)
         except ImportError as error:
-            raise TrainingError(
-                f"--dask needs Dask ({_in_short(error)}): pip install 'adaspec[dask]'"
-            ) from error
+            raise TrainingError("--dask needs Dask: pip install 'adaspec[dask]'") from error
         # Dask asserts that a thread of its own starts in time, which a busy machine can miss.
         except (OSError, ValueError, TypeError, AssertionError) as error:
             raise TrainingError(
                 f"no Dask scheduler with workers answers at '{address}' ({_in_short(error)}): "
-                "start `dask scheduler`, then `dask worker` with its address, and give that, such "
-                "as tcp://HOST:8786"
+                "start `dask scheduler`, then `dask worker` with its address (tcp://HOST:8786)"
             ) from error
 
     def __exit__(self, *_: object) -> None:
@@ -58,31 +50,20 @@ class Cluster(AbstractContextManager["Cluster"]):
                 return self._called(method, calls)
             except Exception as error:
                 self._lost = True
-                self._say(
-                    f"Dask at {self.address}: {_in_short(error)}: going on on this machine alone"
-                )
-                self.__exit__()
+                self._say(f"Dask at {self.address}: {_in_short(error)}: going on on this machine")
         return [method(*each) for each in calls]
 
     def _called(self, method: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
         trainer, function = method.__self__, method.__func__
         if self._sent[0] is not trainer:
-            scattered = self._client.scatter(trainer.portable(), broadcast=True, hash=False)
-            self._sent = trainer, scattered
+            there = self._client.scatter(trainer.portable(), broadcast=True, hash=False)
+            self._sent = trainer, there
         there = self._sent[1]
         futures = [self._client.submit(function, there, *call, pure=False) for call in calls]
-        last_seen = time.monotonic()
         while not all(future.done() for future in futures):
-            time.sleep(0.05)
-            if self._has_workers():
-                last_seen = time.monotonic()
-            elif time.monotonic() - last_seen > GONE_S:
-                raise TimeoutError(f"no answer, as workers have been gone for {GONE_S:.0f} s")
+            time.sleep(0.1)
+            self._client.wait_for_workers(1, timeout=GONE_S)
         return [future.result() for future in futures]
-
-    def _has_workers(self) -> bool:
-        running = self._client.status == "running"
-        return running and bool(self._client.scheduler_info()["workers"])
 
 
 def _in_short(error: Exception) -> str:

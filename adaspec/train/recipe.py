@@ -25,12 +25,11 @@ from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
-from adaspec.train.cluster import Cluster
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
 from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import metrics_of, read_crossfit_report, verdict
 from adaspec.train.outcomes import Recorded
-from adaspec.train.trainer import Forwards, Trainer
+from adaspec.train.trainer import Forwards, Spread, Trainer
 
 FRESH = 1 / 3
 """The share of training requests that know no earlier answers: a server also starts with none."""
@@ -82,15 +81,15 @@ def train_policy(
     general: bool = False,
     crossfit_report: Path | None = None,
     memory: bool = False,
-    cluster: Cluster | None = None,
+    spread: Spread | None = None,
     force: bool = False,
     progress: Progress = silent,
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
-    `options` are those of the evaluation; their concurrencies are also the loads trained for. A
-    `cluster` takes surveys and replays. With `memory`, the policy is judged where it knows the
-    answers of the requests that it was trained on.
+    `options` are those of the evaluation; their concurrencies are also the loads trained for.
+    `spread` calls what takes long for many arguments, on other machines for instance. With
+    `memory`, the policy is judged where it knows the answers of the requests it was trained on.
     """
     check_destination(folder, force)
     if general and memory:
@@ -121,7 +120,7 @@ def train_policy(
         cap=options.cap,
         loads=options.concurrency,
         progress=progress,
-        spread=None if cluster is None else cluster.spread,
+        spread=spread,
         engine=options.engine,
         texts=texts_of(corpus.trained),
         general=general,

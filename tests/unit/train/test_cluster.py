@@ -35,7 +35,7 @@ def test_a_policy_trained_on_a_cluster_is_the_one_trained_here_byte_for_byte(
 ):
     heard = []
     with two_processes() as found, Cluster(found.scheduler_address, heard.append) as cluster:
-        train(trace, tmp_path / "mine", cluster=cluster)
+        train(trace, tmp_path / "mine", spread=cluster.spread)
     assert heard == []
     for file in trained.folder.iterdir():
         assert (tmp_path / "mine" / file.name).read_bytes() == file.read_bytes(), file.name
