@@ -41,10 +41,7 @@ ACROSS_MODELS = {
 BESIDE = dict(zip(REPLAYS, ACROSS_MODELS, strict=True))
 """Cross-fitted report -> the report of the same recordings that judges across models."""
 EAGLE = "fixed:neural:3"
-DEFAULTS = {
-    "fixed:ngram-vllm:5:4:4": "over n-gram as vLLM's documentation sets it",
-    EAGLE: "over EAGLE with 3 tokens",
-}
+OVER_EAGLE = "over EAGLE with 3 tokens"
 WORKLOADS = {
     "cnn": "summaries",
     "gsm8k": "mathematics",
@@ -92,7 +89,7 @@ def across_models_table() -> list[list[str]]:
     """What policies that do not know a model gain there, beside those that do."""
     loads = " / ".join(map(str, _Judged.by(next(iter(ACROSS_MODELS))).loads))
     heads = ["judged on", "trained on", f"{OVER_NONE}, at {loads} {AT_ONCE}", OVER_VLLM]
-    return without_repeats([[*heads, *DEFAULTS.values(), OVER_STATIC], *_across_models()])
+    return without_repeats([[*heads, OVER_EAGLE, OVER_STATIC], *_across_models()])
 
 
 def _across_models() -> Iterator[list[str]]:
@@ -102,10 +99,7 @@ def _across_models() -> Iterator[list[str]]:
             cells = [(policy, load) for load in judged.loads]
             lifts = [
                 [leads[cell]["lift_over_vllm_best"] for cell in cells],
-                *(
-                    [speeds[cell] / speeds[each, cell[1]] - 1 for cell in cells]
-                    for each in DEFAULTS
-                ),
+                [speeds[cell] / speeds[EAGLE, cell[1]] - 1 for cell in cells],
                 [leads[cell]["lift_over_static_best"] for cell in cells],
             ]
             yield [
@@ -120,7 +114,7 @@ def workloads_table() -> list[list[str]]:
     """What a policy that was made for another model gains on each workload alone."""
     loads = " / ".join(map(str, _Judged.by(next(iter(ACROSS_MODELS))).loads))
     rows = [["recordings", "workload", f"{OVER_NONE}, at {loads} {AT_ONCE}", OVER_VLLM]]
-    rows[0].append(DEFAULTS[EAGLE])
+    rows[0].append(OVER_EAGLE)
     for name, (models, policies) in ACROSS_MODELS.items():
         found, policy = report(name), next(iter(policies))
         speeds = {(row["workload"], *_cell(row)): row["speedup"] for row in found["rows"]}

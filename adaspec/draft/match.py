@@ -47,21 +47,3 @@ def common_end(tokens: Ints, place: int, text: Ints, known: int, most: int) -> i
     while length < most and tokens[place - 1 - length] == text[known - 1 - length]:
         length += 1
     return length
-
-
-@compiled
-def earliest_match(text: Ints, min_n: int, max_n: int) -> tuple[int, int]:
-    """(start, length) of the match that vLLM's own look-up copies from; (-1, 0) if there is none.
-
-    It is the earliest occurrence of the longest match of min_n to max_n tokens. As vLLM does, this
-    scans the text.
-    """
-    known, start, longest = len(text), -1, min_n - 1
-    for place in range(min_n, known):
-        if text[place - 1 - longest] == text[known - 1 - longest]:
-            length = common_end(text, place, text, known, max_n)
-            if length > longest:
-                start, longest = place, length
-                if length == max_n:
-                    break
-    return (start, longest) if start >= 0 else (-1, 0)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.chains import append, new_words, take_back, text_in
 from adaspec.draft.index import find_match
-from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches, earliest_match
+from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches
 from adaspec.jit import compiled
 
 
@@ -21,16 +21,6 @@ def match_positions(
     """
     facts = _matches(prompt, output, np.empty((np.size(output), 0), np.int32), answers)
     return Matches(*facts[:, :, 0])
-
-
-def vllm_positions(
-    prompt: ArrayLike, output: ArrayLike, min_n: int, max_n: int
-) -> tuple[Ints, Ints]:
-    """(start, length) of `earliest_match` at every position."""
-    context, known = _context(prompt, output)
-    found = np.empty((2, len(context) - known), np.int32)
-    _vllm_positions(context, known, min_n, max_n, found)
-    return found[0], found[1]
 
 
 def splice_matches(
@@ -79,13 +69,6 @@ def _match_positions(
             for taken in range(drafted):
                 take_back(text, known + drafted - taken)
         append(text, known, context[known])
-
-
-@compiled
-def _vllm_positions(context: Ints, prompt: int, min_n: int, max_n: int, found: Ints) -> None:
-    for known in range(prompt, len(context)):
-        start, length = earliest_match(context[:known], min_n, max_n)
-        found[0, known - prompt], found[1, known - prompt] = start, length
 
 
 @compiled

@@ -11,26 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.evaluate.hindsight import (
-    ADAPTIVE_BEST,
-    FIXED_BEST,
-    HYBRID_BEST,
-    STATIC_BEST,
-    STATIC_MEMORY,
-    STATIC_ONE,
-    VLLM_BEST,
-    Winner,
-)
+from adaspec.evaluate.hindsight import STATIC_BEST, VLLM_BEST
 from adaspec.evaluate.intervals import Interval, Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.closed_loop import Result
-from adaspec.replay.oracles import ORACLES, Oracle
+from adaspec.replay.oracles import Oracle
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
-MEMORY_ORACLES = ("combine", "plan-splice")
-"""The oracles that are also shown copying from earlier answers."""
+BOUNDS = ("combine", "plan-splice")
+"""The oracles that every report shows."""
+FORESIGHT = "oracle:plan-splice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,8 @@ def measure(runs: Sequence[Result]) -> Measure:
 class CellResult:
     """All contenders of one cell and their figures, by the name of their row in the report."""
 
-    winners: Mapping[str, Winner]
+    winners: Mapping[str, Contender]
+    """By row, the setting that was best in hindsight."""
     contenders: Mapping[str, Contender]
     measures: dict[str, Measure] = field(default_factory=dict)
     replicates: dict[str, Speeds] = field(default_factory=dict)
@@ -120,14 +113,14 @@ class CellResult:
         ends = None if other is None else self.ratio_interval(name, other)
         return None if ends is None else [ends[0] - 1, ends[1] - 1]
 
-    def gap_closed(self, name: str, oracle: str) -> float | None:
-        """(policy - vllm:best) / (oracle - vllm:best); None if there is hardly a gap to close.
+    def gap_closed(self, name: str) -> float | None:
+        """(policy - vllm:best) / (foresight - vllm:best); None if there is hardly a gap to close.
 
         The quotient is noise if the gap is below `MIN_GAP` of none's throughput: at concurrency
-        128 a greedy oracle may lie under vllm:best, or so little over it that any policy "closes"
+        128 greedy foresight may lie under vllm:best, or so little over it that any policy "closes"
         -300%.
         """
-        policy, bound, start = map(self.speed, (name, oracle, self.best_of_vllm))
+        policy, bound, start = map(self.speed, (name, FORESIGHT, self.best_of_vllm))
         plain = self.speed(NONE)
         if policy is None or bound is None or start is None or plain is None:
             return None
@@ -143,8 +136,7 @@ class CellResult:
                 "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
             }
             if name in self.winners:
-                detail["spec"] = self.winners[name].contender.name
-                detail["edge"] = list(self.winners[name].edge)
+                detail["spec"] = self.winners[name].name
             ends = self.ratio_interval(name, NONE)
             rows.append(
                 {
@@ -165,30 +157,17 @@ class CellResult:
     def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
         """A policy's headline; `workloads` has each workload's cell at the same concurrency."""
         known = [lift for each in workloads if (lift := each.lift(name, STATIC_BEST)) is not None]
-        opponents = {
-            STATIC_MEMORY: STATIC_MEMORY,
-            "suffix": self.best_suffix,
-            STATIC_ONE: STATIC_ONE,
-            ADAPTIVE_BEST: ADAPTIVE_BEST,
-            HYBRID_BEST: HYBRID_BEST,
-            FIXED_BEST: FIXED_BEST,
-            VLLM_BEST: self.best_of_vllm,
-        }
-        lifts: dict[str, Any] = {}
-        for opponent, row in opponents.items():
-            key = f"lift_over_{opponent.replace(':', '_')}"
-            lifts[key] = self.lift(name, row)
-            if opponent not in (STATIC_ONE, HYBRID_BEST):
-                lifts[f"{key}_ci95"] = self.lift_interval(name, row)
         return {
             "workload": cell[0] or ALL,
             "concurrency": cell[1],
             "policy": name,
             "lift_over_static_best": self.lift(name, STATIC_BEST),
             "lift_ci95": self.lift_interval(name, STATIC_BEST),
-            **lifts,
-            "gap_closed": self.gap_closed(name, "oracle:plan-splice"),
-            "gap_closed_combine": self.gap_closed(name, "oracle:combine"),
+            "lift_over_vllm_best": self.lift(name, self.best_of_vllm),
+            "lift_over_vllm_best_ci95": self.lift_interval(name, self.best_of_vllm),
+            "lift_over_suffix": self.lift(name, self.best_suffix),
+            "lift_over_suffix_ci95": self.lift_interval(name, self.best_suffix),
+            "gap_closed": self.gap_closed(name),
             "worst_workload_lift": min(known) if known else None,
             "decide_share_of_step": self.measures[name].decision_share,
         }
@@ -201,22 +180,12 @@ def _is_suffix(contender: Contender) -> bool:
 def new_results(
     player: Player,
     named: Sequence[Contender],
-    winners: Mapping[Cell, Mapping[str, Winner]],
+    winners: Mapping[Cell, Mapping[str, Contender]],
 ) -> dict[Cell, CellResult]:
     """A result per cell, with all contenders that get a row there; none of them has run yet."""
-    results = {}
-    for cell, best in winners.items():
-        contenders: dict[str, Contender] = {NONE: parse_policy(NONE)}
-        contenders |= {contender.name: contender for contender in named}
-        contenders |= {name: winner.contender for name, winner in best.items()}
-        oracles = [Oracle(kind) for kind in ORACLES]
-        if player.remembered is not None:
-            oracles += [Oracle(kind, memory=True) for kind in MEMORY_ORACLES]
-        for oracle in oracles:
-            if player.refusal(oracle) is None:
-                contenders.setdefault(oracle.name, oracle)
-        results[cell] = CellResult(best, contenders)
-    return results
+    bounds = [each for each in map(Oracle, BOUNDS) if player.refusal(each) is None]
+    shown = {each.name: each for each in (parse_policy(NONE), *named, *bounds)}
+    return {cell: CellResult(best, shown | dict(best)) for cell, best in winners.items()}
 
 
 def report_parts(

@@ -1,8 +1,8 @@
 """Evaluate policies: make the report's document from requests, policies and costs.
 
-In a closed loop a fixed number of requests runs at once, in shuffled orders. All static settings
-run in the orders of every cell; their winners, the named policies and the oracles then run once
-more for their rows, and over resampled requests for the intervals.
+In a closed loop a fixed number of requests runs at once, in shuffled orders. The best settings are
+searched for in the orders of every cell; they, the named policies and the bounds then run once more
+for their rows, and over resampled requests for the intervals.
 """
 
 from __future__ import annotations
@@ -13,14 +13,7 @@ from typing import Any
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
-from adaspec.evaluate.hindsight import (
-    FIXED_BEST,
-    STATIC_MEMORY,
-    memory_winners,
-    rival_winners,
-    search,
-    static_winners,
-)
+from adaspec.evaluate.hindsight import hindsight
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
 from adaspec.evaluate.options import ALL, REPORT_SCHEMA, Cell, Options, Progress, cells, silent
 from adaspec.evaluate.selection import Selection, content_hash
@@ -38,7 +31,7 @@ from adaspec.version import __version__
 _ASYNC_NOTE = (
     "as in an async engine: forwards and how much is verified are decided before the last outcomes "
     "are known; a static rule runs all its forwards and verifies its longest draft in every step; "
-    "adaptive baselines and oracles know all, as in a sync engine"
+    "budgets and oracles know all, as in a sync engine"
 )
 
 
@@ -131,23 +124,13 @@ def _memory_note(given: int, known: int) -> str:
 def evaluate_closed_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> dict[str, Any]:
-    """The report's `rows` and `headline`, and the number of settings tried."""
+    """The report's `rows` and `headline`, and how many settings were run to find the rivals."""
     recording = player.recording
     orders = {
         cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
         for cell in cells(recording.workloads, options)
     }
-    grid, speeds = search(player, orders, options, progress)
-    winners = static_winners(grid, speeds, list(orders), player.cap)
-    fixed = {cell: best[FIXED_BEST] for cell, best in winners.items()}
-    for cell, best in rival_winners(player, orders, fixed, progress).items():
-        winners[cell] |= best
-    tried = len(grid)
-    if player.remembered is not None:
-        with_memory, count = memory_winners(player, orders, options, progress)
-        tried += count
-        for cell, winner in with_memory.items():
-            winners[cell][STATIC_MEMORY] = winner
+    winners, tried = hindsight(player, orders, options, progress)
     results = new_results(player, named, winners)
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
@@ -169,25 +152,15 @@ def evaluate_closed_loop(
 def _add_replicates(
     player: Player, results: dict[Cell, CellResult], options: Options, progress: Progress
 ) -> None:
-    def key(contender: Contender) -> tuple[type, str]:
-        return type(contender), contender.name
-
-    # Each spec runs once per cell, although a named policy may also be a winner, or win twice.
-    distinct = {
-        cell: {key(contender): contender for contender in result.resampled().values()}
-        for cell, result in results.items()
-    }
+    """Replay all that get intervals over resampled requests."""
+    contenders = {cell: result.resampled() for cell, result in results.items()}
     replicates = replicate_speeds(
-        player, {cell: list(by.values()) for cell, by in distinct.items()}, options, progress
+        player, {cell: list(each.values()) for cell, each in contenders.items()}, options, progress
     )
     for cell, result in results.items():
         sizes = [len(pool) for pool in pools_of(player.recording, cell[0])]
         result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
-        column = {contender_key: index for index, contender_key in enumerate(distinct[cell])}
-        result.replicates = {
-            name: replicates[cell][:, column[key(contender)]]
-            for name, contender in result.resampled().items()
-        }
+        result.replicates = dict(zip(contenders[cell], replicates[cell].T, strict=True))
 
 
 def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:

@@ -16,7 +16,7 @@ _NAMED = ("#DE5A1E", "#B0599F", "#A07D16", "#4F8F3A")
 DRAWN = {
     "oracle:plan-splice": ("perfect foresight", GREY, "circle-open", "dot"),
     "vllm:best": ("best of vLLM", "#8A73C9", "diamond", "solid"),
-    "fixed:best": ("best single method", "#1F9086", "triangle-up", "solid"),
+    "trtllm:K": ("TensorRT-LLM's rule", "#1F9086", "triangle-up", "solid"),
     OPPONENT: ("best static rule", "#2D7FC1", "square", "solid"),
 }
 """The rows that are drawn beside the policies: meaning, colour, marker and line."""

@@ -92,8 +92,3 @@ def lift(value: float | None, interval: Sequence[float] | None = None) -> str:
 def percent(value: float | None, places: int = 0) -> str:
     """A share: `41%`."""
     return NULL if value is None else f"{100 * value:z.{places}f}%"
-
-
-def milliseconds(value_s: float | None) -> str:
-    """Seconds, written in milliseconds."""
-    return NULL if value_s is None else f"{1e3 * value_s:.2f}"

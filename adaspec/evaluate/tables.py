@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from adaspec.documents import json_types
@@ -15,15 +16,9 @@ OPPONENT = "static:best"
 MIX = "all workloads, mixed"
 SEEN = "†"
 """The mark of a policy that was trained on requests of this evaluation."""
-BASELINES = (
-    *("none", "fixed:best", "hybrid:best", "adaptive:best", "vllm:best", "static:one"),
-    *("static:memory", OPPONENT),
-)
-"""The rows that reports have besides policies and oracles, in the order of the tables."""
-OPPONENTS = (
-    *(OPPONENT, "vllm:best", "fixed:best", "adaptive:best", "suffix"),
-    *("static:memory", "static:one", "hybrid:best"),
-)
+BASELINES = ("none", "vllm:best", "trtllm:K", OPPONENT)
+"""The rows that reports have besides policies and bounds, in the order of the tables."""
+OPPONENTS = (OPPONENT, "vllm:best", "suffix")
 """Over whom policies are shown to lead, most important first."""
 _SOURCES = {"ngram": "n-gram", "neural": "neural"}
 
@@ -143,7 +138,6 @@ def headline(report: Report, workload: str, policy: str) -> Table:
         **{f"over {opponent}": lift_over(opponent) for opponent in OPPONENTS},
         **({f"worst workload, over its {OPPONENT}": worst} if workload == ALL else {}),
         "gap closed": lambda entry: percent(entry.get("gap_closed")),
-        "gap closed to oracle:combine": lambda entry: percent(entry.get("gap_closed_combine")),
         "deciding, of a step": lambda entry: percent(entry.get("decide_share_of_step"), 1),
     }
     title = f"{report.name(policy)} on {report.place(workload)}, by requests at once"
@@ -174,17 +168,16 @@ def lifts_alone(report: Report, policy: str) -> Table:
 
 
 def winners(report: Report, workload: str) -> Table:
-    """The settings that won on a workload, at which loads, and the edges that they lie on."""
+    """The settings that won on a workload, and at which loads."""
     rows = []
     for policy in report.baselines:
         won = [
-            (entry["detail"]["spec"], entry["detail"].get("edge") or [], load)
+            (_detail(entry, "spec"), load)
             for load, entry in zip(report.loads, report.across(workload, policy), strict=True)
             if _detail(entry, "spec") not in (None, policy)
         ]
-        for (spec, edge), same in groupby(won, key=lambda each: each[:2]):
-            at_edge = f" (at the edge of what was tried: {', '.join(edge)})" if edge else ""
-            rows.append((policy, ", ".join(str(load) for _, _, load in same), spec + at_edge))
+        for spec, same in groupby(won, key=itemgetter(0)):
+            rows.append((policy, ", ".join(str(load) for _, load in same), spec))
     title = f"The winning settings on {report.place(workload)}"
     return Table(title, ("best of", "at once", "setting"), rows, 3)
 

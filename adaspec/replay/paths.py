@@ -6,15 +6,14 @@ the closed loop then only adds up what each step costs in the company it runs in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, decoding_shape, step_s
+from adaspec.cost.model import Costs, decoding_shape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.static import NEURAL_LEN, StaticRule, least_log_odds
+from adaspec.policy.static import StaticRule
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     context_tokens,
@@ -25,7 +24,6 @@ from adaspec.replay.closed_loop import (
 )
 from adaspec.replay.recording import Columns, Recording
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Steps = NDArray[Any]
@@ -44,7 +42,7 @@ accepted and emitted tokens."""
 
 
 class Paths(NamedTuple):
-    """All requests' paths under one rule; those of request r are steps start[r] .. start[r + 1]."""
+    """Requests' paths under one rule; that of request r has steps start[r] .. start[r + 1]."""
 
     start: Longs
     steps: Steps
@@ -54,43 +52,35 @@ class Paths(NamedTuple):
 
 
 @compiled
-def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool) -> int:
-    """Fill in every request's path; how many steps there are.
+def _walk(
+    columns: Columns, rule: Longs, cap: int, requests: Ints, paths: Paths, is_async: bool
+) -> int:
+    """Fill in the path of each of these requests; how many steps there are.
 
     In an async engine nobody knows which rows will draft, or how much. So every step runs all
     forwards, and every row verifies the longest draft.
     """
-    min_match, ngram_len, neural_len, splice_min_match, splice_len, needs_matching, percent = rule
+    min_match, ngram_len, neural_len, splice_min_match, splice_len, always_drafts = rule
     paths.paid_drafts[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run = columns.match, columns.available, columns.run
-    matches_copy, splice_match_length = columns.matches_copy, columns.splice_match_length
+    splice_match_length = columns.splice_match_length
     splice_match_available = columns.splice_match_available
-    confidence, least_odds = columns.confidence, least_log_odds(percent)
     tokens_known = splice_match_length.shape[1] > 0
     start, steps = paths.start, paths.steps
     count = 0
-    for r in range(length.shape[0]):
+    for r in requests:
         start[r] = count
         p = 1
         while p < length[r]:
             i, left = offset[r] + p, length[r] - p
-            copied = neural = spliced = accepted = forwards = 0
-            takes_copy = ngram_len > 0 and match[i] >= min_match
-            if takes_copy and needs_matching:
-                forwards = 1
-                takes_copy = matches_copy[i] == 1
-            if takes_copy:
+            copied = neural = spliced = accepted = 0
+            if ngram_len > 0 and match[i] >= min_match:
                 copied = min(ngram_len, available[i], cap)
                 accepted = min(run[i], copied)
             else:
                 neural = min(neural_len, cap)
-                if percent > 0:
-                    most, neural = neural, min(neural, 1)
-                    while neural < most and confidence[i, neural - 1] >= least_odds:
-                        neural += 1
-                forwards = neural
                 room = min(splice_len, cap - neural)
                 if neural > 0:
                     accepted = min(neural_accepted[i], neural)
@@ -105,12 +95,12 @@ def _walk(columns: Columns, rule: Longs, cap: int, paths: Paths, is_async: bool)
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
             step.copied, step.drafted = copied, copied + neural + spliced
-            step.forwards = min(neural_len, cap) if is_async else forwards
+            step.forwards = min(neural_len, cap) if is_async or always_drafts else neural
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
             count += 1
             p += step.emitted
-    start[length.shape[0]] = count
+        start[r + 1] = count
     return count
 
 
@@ -177,67 +167,21 @@ def run_paths(
     return loop
 
 
-@compiled
-def _new_paths(columns: Columns) -> Paths:
-    """Room for the paths of any rule."""
-    requests, positions = columns.length.shape[0], columns.neural.shape[0]
-    return Paths(
-        np.empty(requests + 1, np.int64), np.empty(positions, STEP), np.zeros(requests, np.int64)
+def walk_rule(
+    recording: Recording,
+    rule: StaticRule,
+    cap: int,
+    is_async: bool = False,
+    requests: Ints | None = None,
+) -> Paths:
+    """The path of one rule through these requests, which ascend, or through all."""
+    columns = recording.columns
+    if requests is None:
+        requests = recording.members(None)
+    paths = Paths(
+        np.empty(len(recording) + 1, np.int64),
+        np.empty(len(columns.neural), STEP),
+        np.zeros(len(recording), np.int64),
     )
-
-
-@compiled
-def _grid(
-    columns: Columns,
-    rules: Longs,
-    cap: int,
-    orders: Ints,
-    order_start: Longs,
-    concurrency: Longs,
-    costs: Costs,
-    is_async: bool,
-) -> Array:
-    """Tokens per second of every rule in every order: walks each rule once, then loops."""
-    paths, speeds = _new_paths(columns), np.empty((rules.shape[0], concurrency.shape[0]))
-    for s in range(rules.shape[0]):
-        _walk(columns, rules[s], cap, paths, is_async)
-        for o in range(concurrency.shape[0]):
-            order = orders[order_start[o] : order_start[o + 1]]
-            loop = run_paths(columns, paths, order, concurrency[o], costs, rules[s, NEURAL_LEN] > 0)
-            speeds[s, o] = loop.totals[0].tokens / loop.totals[0].time_s
-    return speeds
-
-
-def walk_rule(recording: Recording, rule: StaticRule, cap: int, is_async: bool = False) -> Paths:
-    """The path of one rule through every request of the recording."""
-    columns = rule_columns(recording, rule)
-    paths = _new_paths(columns)
-    count = _walk(columns, rule.packed(), cap, paths, is_async)
+    count = _walk(columns, rule.packed(), cap, requests, paths, is_async)
     return paths._replace(steps=paths.steps[:count].copy())
-
-
-def rule_speeds(
-    columns: Columns,
-    rules: Sequence[StaticRule],
-    cap: int,
-    orders: list[Ints],
-    concurrency: list[int],
-    cost: CostModel,
-    is_async: bool,
-) -> Array:
-    """Tokens per second (rule, order); `orders[i]` runs at `concurrency[i]`. Releases the GIL."""
-    starts = np.cumsum([0, *map(len, orders)], dtype=np.int64)
-    flat = np.concatenate(orders).astype(np.int32)
-    loads = np.array(concurrency, np.int64)
-    packed, costs = np.stack([rule.packed() for rule in rules]), cost.without_deciding().constants()
-    return _grid(columns, packed, cap, flat, starts, loads, costs, is_async)
-
-
-def rule_columns(recording: Recording, rule: StaticRule) -> Columns:
-    """The recording's columns with the look-up that the rule copies from.
-
-    Splices always use the default look-up; a rule with vLLM's own never splices.
-    """
-    if rule.vllm_match is None:
-        return recording.columns
-    return recording.columns._replace(**recording.vllm_lookup(*rule.vllm_match)._asdict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.errors import EvaluationError
-from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.base import Needs, needs_of
+from adaspec.policy.budgeted import Budgeted
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.spec import Baseline
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.replay.adaptive import run_adaptive
+from adaspec.replay.budgeted import run_budgeted
 from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import GivenAnswers
@@ -28,7 +30,7 @@ from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_s
 Ints = NDArray[np.int32]
 
 
-Compiled: TypeAlias = StaticPolicy | LearnedPolicy | CrossfitPolicy | Adaptive | Oracle
+Compiled: TypeAlias = StaticPolicy | LearnedPolicy | CrossfitPolicy | Budgeted | Oracle
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
 
@@ -46,10 +48,6 @@ def missing(recording: Recording, needs: Needs) -> str | None:
             f"drafts {needs.neural_len} neural tokens, but the trace's accepted counts end at "
             f"{recording.neural_cap}: name a shorter draft"
         )
-    if needs.tokens and not recording.shows_tokens:
-        return "compares drafted tokens, but the trace holds none"
-    if needs.probabilities and not recording.shows_probabilities:
-        return "reads the probabilities of drafted tokens, but the trace holds none"
     return None
 
 
@@ -128,8 +126,8 @@ class Player:
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy | CrossfitPolicy):
             return run_learned(recording, contender, *run, engine=self.engine)
-        if isinstance(contender, Adaptive):
-            return run_adaptive(recording, contender, *run)
+        if isinstance(contender, Budgeted):
+            return run_budgeted(recording, contender, *run)
         if isinstance(contender, Oracle):
             return run_oracle(recording, contender, *run)
         if isinstance(contender, SuffixDecoding):
@@ -143,17 +141,38 @@ class Player:
         before = () if self.remembered is None else self.remembered.before
         return SuffixMemory(self._answers, new_cache(), before)
 
+    def mean_speed(self, policy: Baseline, orders: Sequence[Ints], concurrency: int) -> float:
+        """Tokens per second, as a mean over these orders; no path is kept of a rule."""
+        if not isinstance(policy, StaticPolicy):
+            runs = [self.play(policy, order, concurrency) for order in orders]
+        else:
+            asked = np.unique(np.concatenate(orders))
+            paths = walk_rule(self.recording, policy.rule, self.cap, self.is_async, asked)
+            runs = [
+                self._run(policy, paths, self.recording, order, concurrency) for order in orders
+            ]
+        return float(np.mean([run.tokens_per_s for run in runs]))
+
     def _play_rule(
         self, policy: StaticPolicy, recording: Recording, order: Ints, concurrency: int
     ) -> Result:
-        costs = self.cost.without_deciding().constants()
-        paths, holds = self._paths_of(policy.rule, recording), policy.needs.drafter
-        return result_of(run_paths(recording.columns, paths, order, concurrency, costs, holds))
+        """One run, whose path is kept where other orders have the same."""
+        if recording is self.recording and policy.rule in self._paths:
+            paths = self._paths[policy.rule]
+        else:
+            paths = walk_rule(recording, policy.rule, self.cap, self.is_async)
+            if recording is self.recording:
+                self._paths[policy.rule] = paths
+        return self._run(policy, paths, recording, order, concurrency)
 
-    def _paths_of(self, rule: StaticRule, recording: Recording) -> Paths:
-        """Every request's path, kept where other orders have the same."""
-        if recording is not self.recording:
-            return walk_rule(recording, rule, self.cap, self.is_async)
-        if rule not in self._paths:
-            self._paths[rule] = walk_rule(recording, rule, self.cap, self.is_async)
-        return self._paths[rule]
+    def _run(
+        self,
+        policy: StaticPolicy,
+        paths: Paths,
+        recording: Recording,
+        order: Ints,
+        concurrency: int,
+    ) -> Result:
+        costs = self.cost.without_deciding().constants()
+        loop = run_paths(recording.columns, paths, order, concurrency, costs, policy.needs.drafter)
+        return result_of(loop)

@@ -15,7 +15,6 @@ from adaspec.draft.positions import (
     accepted_runs,
     match_positions,
     splice_matches,
-    vllm_positions,
 )
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
@@ -50,10 +49,9 @@ class Columns(NamedTuple):
     match: Shorts
     available: Shorts
     run: Shorts
-    matches_copy: NDArray[np.int8]
-    """Whether the first drafted token is the candidate's; empty where tokens are not recorded."""
     splice_match_length: Ints
-    """(positions, draft cap) match behind the first drafted tokens; empty likewise."""
+    """(positions, draft cap) match behind the first drafted tokens; empty where tokens are not
+    recorded."""
     splice_match_available: Ints
     confidence: NDArray[np.float32]
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
@@ -116,12 +114,6 @@ class Recording:
         return self.arrays.columns
 
     @property
-    def shows_probabilities(self) -> bool:
-        """Whether the log-probabilities of drafted tokens were recorded, and not margins alone."""
-        logprob = self.arrays.confidences[..., CONFIDENCES.index("logprob")]
-        return self.shows_confidences and not np.isnan(logprob).all()
-
-    @property
     def knows_answers(self) -> bool:
         """Whether its look-ups know earlier answers."""
         return len(self.arrays.answers) > 0
@@ -137,16 +129,6 @@ class Recording:
         """The same recording, in which reading prompts takes time (see `closed_loop`)."""
         changed = self.columns._replace(charges_prompts=True)
         return replace(self, arrays=self.arrays._replace(columns=changed))
-
-    def vllm_lookup(self, min_match: int, max_match: int) -> Lookup:
-        """The answers of vLLM's own look-up: the longest allowed match, its earliest occurrence."""
-        found = [
-            vllm_positions(each.prompt_tokens, each.output_tokens, min_match, max_match)
-            for each in self.requests
-        ]
-        start, length = (np.concatenate(part) for part in zip(*found, strict=True))
-        known = [len(r.prompt_tokens) + np.arange(len(r.output_tokens)) for r in self.requests]
-        return _lookup(self.requests, start, length, np.concatenate(known) - start, NO_ANSWERS)
 
 
 def build_recording(
@@ -183,11 +165,6 @@ def build_recording(
     texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
     text, text_start = np.concatenate(texts).astype(np.int32), _starts([len(t) for t in texts])
     lengths = [len(r.output_tokens) for r in chosen]
-    flat_drafted = _stacked(drafted, np.int32)
-    matches_copy = np.empty(0, np.int8)
-    if drafted:
-        candidate = _candidates(facts, text, np.repeat(text_start[:-1], lengths), answers)
-        matches_copy = (candidate == flat_drafted[:, 0]).astype(np.int8)
     columns = Columns(
         offset=_starts(lengths),
         prompt=np.array([len(r.prompt_tokens) for r in chosen], np.int64),
@@ -196,7 +173,6 @@ def build_recording(
         match=lookup.match,
         available=lookup.available,
         run=lookup.run,
-        matches_copy=matches_copy,
         splice_match_length=splice_facts[LENGTH],
         splice_match_available=splice_facts[AVAILABLE],
         confidence=_stacked([ranking(each).astype(np.float32) for each in confidences], np.float32),
@@ -213,7 +189,7 @@ def build_recording(
             facts=facts,
             text=text,
             text_start=text_start,
-            drafted=flat_drafted,
+            drafted=_stacked(drafted, np.int32),
             confidences=np.concatenate(confidences) if confidences else none_shown,
             splice_matches=splice_facts,
             answers=answers.copy(),
@@ -277,19 +253,6 @@ def _facts(matches: Sequence[Matches]) -> Ints:
     """The facts of all matches, one request's behind another's."""
     names = [each.name for each in fields(Matches)]
     return np.stack([np.concatenate([getattr(each, name) for each in matches]) for name in names])
-
-
-def _candidates(facts: Ints, text: Ints, begin: NDArray[np.int64], answers: Ints) -> Ints:
-    """The first token that would be copied at each position, -2 where there is none.
-
-    `begin` is where the text of each position's request begins.
-    """
-    start = facts[START]
-    own, others = (start >= 0) & (start < IN_ANSWERS), start >= IN_ANSWERS
-    candidate = np.full(len(start), -2, np.int32)
-    candidate[own] = text[begin[own] + start[own]]
-    candidate[others] = answers[start[others] - IN_ANSWERS]
-    return candidate
 
 
 def _lookup(

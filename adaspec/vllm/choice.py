@@ -156,7 +156,7 @@ def named_policy(text: str) -> ServedPolicy:
     if not _is_spec(text):
         return load_policy(text)
     policy = None if text.startswith("python:") else parse_policy(text)
-    if not isinstance(policy, StaticPolicy) or policy.rule.vllm_match is not None:
+    if not isinstance(policy, StaticPolicy):
         raise ServingError(
             f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained "
             "policy's folder, a shipped name or a static rule such as hybrid:4:16:3"

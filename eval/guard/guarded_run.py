@@ -95,7 +95,6 @@ class GuardedRun:
 
 def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape, int]:
     """A step under a rule that copies or drafts and splices: its shape, and what was accepted."""
-    assert not rule.needs_matching_draft and not rule.least_percent and rule.vllm_match is None
     columns, holds = loop.columns, loop.holds_neural
     at, left = columns.offset[loop.request] + loop.position, columns.length[loop.request]
     left = left - loop.position

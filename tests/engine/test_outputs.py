@@ -13,8 +13,7 @@ POLICIES = [
     *((None, each) for each in ("general", "fixed:ngram:40:1", "hybrid:4:16:0")),
     *(("eagle", each) for each in ("general", "fixed:neural:4", "hybrid:4:16:3")),
     ("eagle", "hybrid-splice:4:20:3:2:5"),
-    ("eagle", "hybrid-agree:3:12:2:2:5"),
-    ("eagle", "hybrid-until:2:8:4:40:1:5"),
+    ("eagle", "trtllm:4"),
 ]
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import look_up_vllm
 
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import Matches, earliest_match
-from adaspec.draft.positions import match_positions, splice_matches, vllm_positions
+from adaspec.draft.match import Matches
+from adaspec.draft.positions import match_positions, splice_matches
 
 MOST_TOKENS, MAX_MATCH = 140, 32
 FACTS = ("length", "start", "votes", "occurrences", "available")
@@ -144,22 +141,6 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
         )
 
 
-@settings(max_examples=60, deadline=None)
-@given(contexts(), st.integers(1, 8), st.integers(0, 8), st.integers(1, 9))
-def test_vllms_own_function_gives_the_same_drafts(
-    context: Context, min_n: int, more: int, k: int
-) -> None:
-    try:
-        module = importlib.import_module("vllm.v1.spec_decode.ngram_proposer")
-    except Exception as error:  # a half-installed vLLM fails in many ways
-        pytest.skip(f"vLLM's NgramProposer cannot be imported: {error}")
-    theirs = module._find_longest_matched_ngram_and_propose_tokens(
-        np.array(context, np.int32), min_n, min_n + more, 10_000, k
-    )
-    start, _ = earliest_match(np.array(context, np.int32), min_n, min_n + more)
-    assert list(context[start : start + k] if start >= 0 else ()) == theirs.tolist()
-
-
 @settings(max_examples=40, deadline=None)
 @given(contexts(), st.data())
 def test_offline_rows_are_what_the_running_index_says(
@@ -167,23 +148,17 @@ def test_offline_rows_are_what_the_running_index_says(
 ) -> None:
     split = data.draw(st.integers(0, len(context)))
     prompt, output = context[:split], context[split:]
-    min_n = data.draw(st.integers(1, MAX_MATCH))
-    max_n = data.draw(st.integers(min_n, MAX_MATCH))
     drafted = np.full((len(output), 4), -1, np.int32)
     for position in range(len(output)):
         for step in range(data.draw(st.integers(0, 4))):
             drafted[position, step] = data.draw(st.sampled_from(context))
 
     rows = match_positions(prompt, output)
-    starts, lengths = vllm_positions(prompt, output, min_n, max_n)
     behind = splice_matches(prompt, output, drafted)
 
     for position in range(len(output)):
         known = context[: split + position]
         assert facts_of(rows, position) == look_up(known)
-        match = look_up_vllm(known, min_n, max_n)
-        start = len(known) - len(match.copy) if match.length else -1
-        assert (starts[position], lengths[position]) == (start, match.length)
         for step in range(4):
             tail = tuple(drafted[position, : step + 1].tolist())
             expected = (0, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)

@@ -9,6 +9,7 @@ from refusals import refusal
 from adaspec.cli.main import run
 from adaspec.errors import GONE, AdaspecError
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.replay.contender import parse_contender
 from adaspec.trace.importers.formats import import_trace
 from adaspec.trace.manifest import Manifest
 from adaspec.vllm.options import read_options
@@ -32,8 +33,10 @@ def format_to_import(word):
     import_trace(word, ["answers.jsonl"], "traces")
 
 
+SPECS = ("ema", "hybrid-agree", "hybrid-until", "fixed:neural-until", "fixed:ngram-vllm")
 WENT = [
     *((serving_key, word) for word in ("log_decisions_per_s",)),
+    *((parse_contender, word) for word in SPECS),
     *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
     (kind_of_trace, "logged"),
     (format_to_import, "vllm-responses"),
@@ -43,7 +46,13 @@ WENT = [
 
 @pytest.mark.parametrize(("place", "word"), WENT)
 def test_a_word_of_before_is_refused_with_what_to_use(place, word):
-    assert f"'{word}': it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
+    assert f": it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_spec_of_before_is_refused_with_its_values_too(spec):
+    said = refusal(AdaspecError, parse_contender, f"{spec}:3")
+    assert said == f"policy spec '{spec}:3': it went in 0.2; {GONE[spec]}"
 
 
 GIVEN = {

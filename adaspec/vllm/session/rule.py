@@ -7,7 +7,6 @@ as long as the rule's longest.
 
 from __future__ import annotations
 
-from math import log
 from typing import Any
 
 import torch
@@ -17,11 +16,8 @@ from adaspec.kernels.batch import Batch, Expected, Proposal, Step
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticRule
-from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import DraftedStep
 from adaspec.vllm.session.host import Host
-
-LOGPROB = CONFIDENCES.index("logprob")
 
 
 class RuleCurves:
@@ -38,8 +34,6 @@ class RuleCurves:
         self._ngram, self._neural, self._splice = map(torch.zeros_like, expected[-3:])
         copies = expected.match_length >= rule.min_match
         copies &= rule.ngram_len > 0
-        if rule.needs_matching_draft:  # that is known behind the first forward
-            copies.zero_()
         _certain(self._ngram, copies, rule.ngram_len)
         _certain(self._neural, step.holds & ~copies, self._neural_len)
         self._write(expected)
@@ -50,32 +44,19 @@ class RuleCurves:
         self._predictor.enter(slots, owners)
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
-        """Take in what the drafter drafted: which rows copy, and which are to be spliced."""
+        """Take in what the drafter drafted: which rows are to be spliced."""
         self._predictor.revise(step, tokens, confidences)
         expected = self._predictor.expected(len(step.holds))
-        for depth in range(1, tokens.shape[1] + 1):
-            self._revise(depth, expected, tokens[:, depth - 1], confidences[depth - 1])
+        last = self._neural_len
+        if 0 < last <= tokens.shape[1]:
+            rule, splice = self._rule, self._splice[:, last]
+            spliced = self._neural[:, last] > 0
+            spliced &= expected.splice_match_length[:, last - 1] >= rule.splice_min_match
+            _certain(splice, spliced, rule.splice_len)
+            column = torch.arange(splice.shape[1], device=tokens.device)
+            beyond = column > expected.splice_match_available[:, last - 1, None]
+            splice.masked_fill_(beyond, 0.0)
         self._write(expected)
-
-    def _revise(self, depth: int, expected: Expected, token: Tensor, confidence: Tensor) -> None:
-        rule = self._rule
-        drafts = self._neural[:, depth] > 0
-        if rule.needs_matching_draft and depth == 1:
-            matches_copy = drafts & (expected.match_length >= rule.min_match)
-            matches_copy &= expected.candidate[:, 0] == token
-            drafts &= ~matches_copy
-            _certain(self._ngram, matches_copy, rule.ngram_len)
-            _certain(self._neural, drafts, self._neural_len)
-        ends = drafts & (depth == self._neural_len)
-        if rule.least_percent:
-            unlikely = confidence[:, LOGPROB] < log(rule.least_percent / 100)
-            ends |= drafts & unlikely
-            self._neural[:, depth + 1 :].masked_fill_(unlikely[:, None], 0.0)
-        spliced = ends & (expected.splice_match_length[:, depth - 1] >= rule.splice_min_match)
-        _certain(self._splice[:, depth], spliced, rule.splice_len)
-        column = torch.arange(self._splice.shape[2], device=token.device)
-        beyond = column > expected.splice_match_available[:, depth - 1, None]
-        self._splice[:, depth].masked_fill_(beyond, 0.0)
 
     def _write(self, expected: Expected) -> None:
         """Expect this, whatever the predictor expects."""

@@ -23,7 +23,7 @@ SIX = (
     "hybrid-splice:14:48:4:10:15",
     "budget:3",
     "a|b_c[red]\x1b[31mb",
-    "ema:0.3:1-8=5|3|1",
+    "own:0.3:1-8=5|3|1",
     "very_long_policy_folder_name_of_somebody_2026",
 )
 PLANTED = "</script><script>window.planted=1</script><img src=x onerror=window.planted=2>"
@@ -82,10 +82,9 @@ def test_the_terminal_says_what_was_evaluated_and_what_it_came_to(report_of_name
     report = report_of_names() | {"engine": "async"}
     report["traces"]["left_out"] = {"talk": {"unpaired": 90, "of 2,048 output tokens or more": 0}}
     one, four = (row["detail"] for row in rows_of(report, "static:best"))
-    one |= {"spec": "hybrid-splice:4:48:2:2:5", "edge": ["KN"]}
-    four |= {"spec": "fixed:neural:3", "edge": []}
-    for row in rows_of(report, "fixed:best"):
-        row["detail"] |= {"spec": "fixed:neural:3", "edge": []}
+    one["spec"], four["spec"] = "hybrid-splice:4:48:2:2:5", "fixed:neural:3"
+    for row in rows_of(report, "vllm:best"):
+        row["detail"]["spec"] = "fixed:neural:3"
     text = printed(report, 300)
     for said in (
         "edits 6, talk 6",
@@ -106,8 +105,7 @@ def test_the_terminal_says_what_was_evaluated_and_what_it_came_to(report_of_name
     assert all(line_of(text, name) for name in ("edits", "talk"))
     won = text.split("The winning settings on all workloads, mixed")[1]
     assert line_of(won, "static:best").split()[:3] == ["static:best", "1", one["spec"]]
-    assert "(at the edge of what was tried: KN)" in won
-    assert line_of(won, "fixed:best").split()[1:3] == ["1,", "4"]
+    assert line_of(won, "vllm:best").split()[1:3] == ["1,", "4"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])

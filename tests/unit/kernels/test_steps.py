@@ -285,8 +285,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
         "fixed:neural:3",
         "hybrid:3:6:2",
         "hybrid-splice:3:8:2:1:5",
-        "hybrid-agree:1:8:2:1:4",
-        "hybrid-until:4:8:3:40:1:4",
+        "trtllm:3",
     ],
 )
 def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec: str) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from adaspec.errors import SpecError
-from adaspec.policy.adaptive import Adaptive
 from adaspec.policy.spec import FORMS, KINDS, parse_policy, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import parse_contender
@@ -22,12 +21,10 @@ RULES = {
     "fixed:ngram:5": StaticRule(min_match=3, ngram_len=5),
     "fixed:ngram:5:2": StaticRule(min_match=2, ngram_len=5),
     "fixed:neural:4": StaticRule(neural_len=4),
-    "fixed:ngram-vllm:6": StaticRule(min_match=3, ngram_len=6, vllm_match=(3, 7)),
-    "fixed:ngram-vllm:6:2:4": StaticRule(min_match=2, ngram_len=6, vllm_match=(2, 4)),
     "hybrid:5:12:0": StaticRule(min_match=5, ngram_len=12),
     "hybrid:4:16:3": StaticRule(min_match=4, ngram_len=16, neural_len=3),
     "hybrid-splice:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5),
-    "hybrid-agree:4:20:2:3:5": StaticRule(4, 20, 2, 3, 5, needs_matching_draft=True),
+    "trtllm:5": StaticRule(4, 5, 5, always_drafts=True),
 }
 
 MALFORMED = {
@@ -38,16 +35,9 @@ MALFORMED = {
     "fixed:neural:1001": "K=1001 is outside",
     "fixed:neural:\u0663": "not a whole number",
     "fixed:ngram:5:33": "MIN=33 is outside 1..32",
-    "fixed:ngram-vllm:5:4:3": "MIN=4 exceeds MAX=3",
     "hybrid:4:16:3:2": "4 values, at most 3",
     "hybrid-splice:4:20:0": "KE=0 is outside",
     "budget:9": "K=9 is outside 1..8",
-    "ema:3,1": "tiers must be positive and ascend",
-    "ema:0,1": "tiers must be positive and ascend",
-    "ema:1,x": "the tiers are '1,x'",
-    "ema:1,3:0": "ALPHA is '0'",
-    "ema:1,3:nan": "ALPHA is 'nan'",
-    "ema:1,3:0.5:1": "too many values",
     "fixed:neural:" + "9" * 5000: "printable characters",
     "fixed:neural:3\n": "printable characters",
     "suffix:25": "FACTOR is '25', not a number from 0 to 24",
@@ -75,12 +65,8 @@ def test_every_form_means_its_rule(spec: str) -> None:
 
 @pytest.mark.parametrize("head", KINDS)
 def test_a_bare_spec_means_its_default(head: str) -> None:
-    bare, full = parse_policy(head), parse_policy(KINDS[head].default)
-    assert bare.name == head
-    if isinstance(bare, StaticPolicy):
-        assert bare == replace(full, name=head)
-    else:
-        assert repr(bare.rival) == repr(full.rival)
+    defaults = (field.default for field in KINDS[head].fields)
+    assert parse_policy(head) == replace(parse_policy(rule_spec(head, *defaults)), name=head)
 
 
 @pytest.mark.parametrize("spec", REPLAYED)
@@ -99,20 +85,15 @@ def test_a_malformed_or_unknown_spec_is_refused_in_one_line(spec: str) -> None:
 @given(st.data(), st.sampled_from(sorted(FORMS)))
 def test_specs_survive_a_round_trip(data: st.DataObject, head: str) -> None:
     values = [data.draw(st.integers(f.low, f.high)) for f in FORMS[head].fields]
-    if head == "fixed:ngram-vllm":
-        values[1:] = sorted(values[1:])
     policy = parse_policy(rule_spec(head, *values))
     assert isinstance(policy, StaticPolicy)
     assert policy.rule == FORMS[head].build(*values)
-    ema = parse_policy("ema:1,4,7:0.25")
-    assert isinstance(ema, Adaptive)
-    assert (ema.rival.tiers.tolist(), ema.rival.alpha) == ([1, 4, 7], 0.25)
 
 
 SPEC_LIKE = st.lists(
     st.one_of(
-        st.sampled_from(["fixed", "ngram", "neural", "hybrid", "hybrid-splice", "oracle", "ema"]),
-        st.sampled_from(["budget", ",", "0.2", "plan", "none", ""]),
+        st.sampled_from(["fixed", "ngram", "neural", "hybrid", "hybrid-splice", "oracle"]),
+        st.sampled_from(["budget", "trtllm", ",", "0.2", "plan", "none", ""]),
         st.text("0123456789,-=.e\u0665\u00b2 ", max_size=8),
         st.text(max_size=6),
     ),

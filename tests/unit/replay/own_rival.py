@@ -2,30 +2,28 @@
 
 import numpy as np
 
-from adaspec.policy import adaptive
+from adaspec.cost.model import decoding_shape
+from adaspec.policy import budgeted
 from adaspec.policy.protocol import Batch, Proposal, Report
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import ranking
 
 
 class OwnRival:
-    """What `budget:K` or `ema` decides, asked step by step where deciding costs nothing."""
+    """What `budget:K` decides, asked step by step where deciding costs nothing."""
 
     def __init__(self, spec: str, cap: int) -> None:
-        self._rival, self._state = adaptive.begin(parse_policy(spec).rival, cap)
+        self._depth, self._state = min(parse_policy(spec).draft_len, cap), budgeted.begin()
         self._odds = np.empty((0, 0))
 
     def decide(self, batch: Batch) -> Proposal:
-        self._costs = batch.setup.cost.constants()
-        depth = int(adaptive.forwards_of(self._rival, self._state, len(batch)))
-        drafts = batch.draft(depth)
-        if batch.setup.shows_confidences and self._rival.is_budget:
+        drafts = batch.draft(self._depth)
+        if batch.setup.shows_confidences:
             self._odds = ranking(drafts.confidences).astype(np.float64)
         context = int((batch.prompt_tokens + batch.position).sum())
-        shape = adaptive.decoding_shape(len(batch), context, 0, depth, True)
-        lengths = adaptive.choose(self._rival, self._state, shape, self._odds, self._costs)
+        shape = decoding_shape(len(batch), context, 0, self._depth, True)
+        lengths = budgeted.choose(self._state, shape, self._odds, batch.setup.cost.constants())
         return Proposal(lengths, np.zeros_like(lengths))
 
     def learn(self, report: Report) -> None:
-        lengths, rows = report.proposal.neural_len, len(report.batch)
-        adaptive.learn(self._rival, self._state, rows, self._odds, lengths, report.accepted)
+        budgeted.learn(self._state, self._odds, report.proposal.neural_len, report.accepted)

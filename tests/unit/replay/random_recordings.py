@@ -129,23 +129,13 @@ _NEURAL = numbers(1, NEURAL_CAP)
 _HYBRID = (numbers(1, 6), numbers(1, 9), _NEURAL, numbers(1, 5), numbers(1, 6))
 
 
-_PERCENT = numbers(1, 99)
-
-
-def static_specs(*, tokens: bool) -> st.SearchStrategy[str]:
+def static_specs() -> st.SearchStrategy[str]:
     """Every kind of static rule."""
-    kinds = [
+    return st.one_of(
         st.just("none"),
         joined(st.just("fixed:ngram"), numbers(1, 9), numbers(1, 4)),
-        st.tuples(numbers(1, 9), st.integers(1, 3), st.integers(0, 4)).map(
-            lambda k: f"fixed:ngram-vllm:{k[0]}:{k[1]}:{k[1] + k[2]}"
-        ),
         joined(st.just("fixed:neural"), _NEURAL),
         joined(st.just("hybrid"), numbers(1, 6), numbers(1, 9), numbers(0, NEURAL_CAP)),
         joined(st.just("hybrid-splice"), *_HYBRID),
-    ]
-    if tokens:
-        kinds.append(joined(st.just("hybrid-agree"), *_HYBRID))
-        kinds.append(joined(st.just("fixed:neural-until"), _NEURAL, _PERCENT))
-        kinds.append(joined(st.just("hybrid-until"), *_HYBRID[:3], _PERCENT, *_HYBRID[3:]))
-    return st.one_of(kinds)
+        joined(st.just("trtllm"), _NEURAL),
+    )

@@ -37,22 +37,15 @@ class Match:
 NO_MATCH = Match(0, [])
 
 
-def look_up(
-    text: Sequence[int], low: int = 1, high: int = LONGEST_MATCH, latest: bool = True
-) -> Match:
-    """The longest match of `low` to `high` tokens, its most recent occurrence, what follows it."""
+def look_up(text: Sequence[int]) -> Match:
+    """The longest match, its most recent occurrence, and what follows it."""
     known = list(text)
-    for length in range(min(high, len(known) - 1), low - 1, -1):
+    for length in range(min(LONGEST_MATCH, len(known) - 1), 0, -1):
         tail = known[-length:]
         ends = [at for at in range(length, len(known)) if known[at - length : at] == tail]
         if ends:
-            return Match(length, known[ends[-1 if latest else 0] :])
+            return Match(length, known[ends[-1] :])
     return NO_MATCH
-
-
-def look_up_vllm(text: Sequence[int], low: int, high: int) -> Match:
-    """vLLM's own takes the earliest occurrence."""
-    return look_up(text, low, high, latest=False)
 
 
 @dataclass(frozen=True)
@@ -106,25 +99,12 @@ def verified(request: Request, position: int, neural: int, copied: Sequence[int]
 
 def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> Step:
     """One step of a static rule on one request."""
-    known = request.prompt + request.output[:position]
-    if rule.vllm_match is not None:
-        match = look_up_vllm(known, *rule.vllm_match)
-        copies = match.length > 0
-    else:
-        match = look_up(known)
-        copies = match.length >= rule.min_match
-    forwards = 0
-    if rule.needs_matching_draft and copies:
-        forwards = 1
-        copies = match.copy[0] == request.drafted[position][0]
-    if copies:
-        copied = match.copy[: min(rule.ngram_len, cap)]
-        return Step(0, len(copied), verified(request, position, 0, copied), forwards)
+    match = look_up(request.prompt + request.output[:position])
     neural = min(rule.neural_len, cap)
-    if rule.least_percent and neural:
-        said = request.probability[position]
-        unlikely = [j for j in range(neural) if said[j] < rule.least_percent / 100]
-        neural = min([neural, *(j + 1 for j in unlikely)])
+    if rule.ngram_len > 0 and match.length >= rule.min_match:
+        copied = match.copy[: min(rule.ngram_len, cap)]
+        forwards = neural if rule.always_drafts else 0
+        return Step(0, len(copied), verified(request, position, 0, copied), forwards)
     copied = []
     if neural > 0 and rule.splice_len > 0:
         behind = splice_match(request, position, neural)

@@ -191,10 +191,10 @@ def test_a_rule_copies_what_a_plain_search_finds(spec):
     assert from_answers > 5
 
 
-def test_a_report_holds_the_best_rule_and_the_bounds_with_memory():
+def test_a_report_says_what_was_known_and_who_leads_over_suffix_decoding():
     asked = tuple(requests_of(3, 8, alphabet=3, output_tokens=(16, 30)))
     chosen = Selection(asked, NEURAL_CAP, ("here",), None, None, False)
-    options = Options(concurrency=(1, 2), orders=1, resamples=3, jobs=1)
+    options = Options(concurrency=(1, 2), orders=1, resamples=3, engine="sync", jobs=1)
     warm = requests_of(4, 5, alphabet=3, output_tokens=(16, 30))
     specs = ("fixed:memory:4:2", *(() if why_not_here() else ("suffix:1", "suffix:4")))
     named = [parse_contender(spec) for spec in specs]
@@ -209,13 +209,7 @@ def test_a_report_holds_the_best_rule_and_the_bounds_with_memory():
     }
     suffixes = {name: speeds[name, 2] for name in specs[1:]}
     best = max(suffixes, key=suffixes.__getitem__, default=None)
-    for load in (1, 2):
-        assert speeds["static:memory", load] >= speeds["fixed:memory:4:2", load]
-        bounds = {name for name, at in speeds if at == load and name.endswith("-memory")}
-        assert bounds == {"oracle:combine-memory", "oracle:plan-splice-memory"}
     for each in report["headline"]:
-        low, high = each["lift_over_static_memory_ci95"]
-        assert low <= each["lift_over_static_memory"] <= high
         if best and (each["workload"], each["concurrency"]) == ("all", 2):
             lead = speeds[each["policy"], 2] / suffixes[best] - 1
             low, high = each["lift_over_suffix_ci95"]

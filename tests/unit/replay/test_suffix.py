@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import random_cost, random_requests, recording_of
-from reference import Request, look_up_vllm
+from reference import Request, look_up
 from test_loop_reference import assert_equal
 
 from adaspec.errors import EvaluationError
@@ -55,7 +55,7 @@ class LookUp:
     def speculate(self, number, pattern, *, max_spec_tokens, max_spec_factor, min_token_prob):
         text = self.text[number]
         assert text[-len(pattern) :] == pattern.tolist()
-        copy = look_up_vllm(text, self.low, self.high).copy
+        copy = look_up(text).copy
         return SimpleNamespace(token_ids=copy[: min(self.length, max_spec_tokens)])
 
 
@@ -72,7 +72,7 @@ def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, leng
     order = rng.integers(0, 6, 9).astype(np.int32)
     cost = random_cost(rng)
     cache = LookUp(length)
-    rule = parse_contender(f"fixed:ngram-vllm:{length}:1:3")
+    rule = parse_contender(f"fixed:ngram:{length}:1")
     expected = Player(recording, cost, CAP).play(rule, order, concurrency)
     found = played(recording, order, concurrency, cost, cache)
     assert_equal(found, expected)

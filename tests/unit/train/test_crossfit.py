@@ -46,7 +46,7 @@ def test_the_report_is_an_evaluations_and_says_what_it_is(seen):
     assert not any("seen_in_training" in row["detail"] for row in report["rows"])
     assert report["cross_fitted"]["folds"] == 2
     names = {row["policy"] for row in report["rows"]}
-    assert {"crossfit:2", "none", "static:best", "adaptive:best", "oracle:plan-splice"} <= names
+    assert {"crossfit:2", "none", "static:best", "trtllm:K", "oracle:plan-splice"} <= names
     for entry in report["headline"]:
         assert entry["policy"] == "crossfit:2"
         assert entry["lift_ci95"] is not None

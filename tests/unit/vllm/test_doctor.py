@@ -55,7 +55,7 @@ def test_an_adaspec_that_is_not_whole_is_named_and_nobody_else_is_blamed():
 
 def test_a_policy_that_cannot_be_read_is_named(no_vllm):
     assert "polcy" in found(policy="polcy")["policy"].found
-    assert "for replays alone" in found(policy="ema")["policy"].found
+    assert "for replays alone" in found(policy="budget")["policy"].found
     assert not found(policy="fixed:neurl:3")["policy"].ok
     assert found(policy="fixed:neural:3")["policy"].ok
 

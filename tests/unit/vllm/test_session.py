@@ -39,8 +39,7 @@ RULES = [
     "fixed:neural:3",
     "hybrid:3:6:2",
     "hybrid-splice:2:8:3:1:5",
-    "hybrid-until:2:8:4:40:1:5",
-    "hybrid-agree:2:8:3:1:5",
+    "trtllm:3",
 ]
 SPLICES = "hybrid-splice:2:4:2:1:4"
 
