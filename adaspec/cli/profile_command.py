@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,12 +19,10 @@ from adaspec.cli.options import (
     out_option,
 )
 from adaspec.cli.output import ProgressBar, cost_rows, print_json, remark, results, say
+from adaspec.cost.builtin import DEFAULT
 from adaspec.errors import CostError
 from adaspec.evaluate.plain_table import Table
 from adaspec.files import check_writable
-
-if TYPE_CHECKING:
-    from adaspec.vllm.profile import Profile
 
 
 @click.command("profile")
@@ -72,25 +70,22 @@ def command(
     check_writable(out, CostError)
     # Imported here because vLLM takes seconds to load, and --help should be quick.
     from adaspec.cost.load import save_cost
-    from adaspec.vllm.profile import Subject, profile_machine
+    from adaspec.vllm.profile import profile_machine
 
     with ProgressBar() as bar:
-        profile = profile_machine(Subject(model, draft, engine, draft_method), minutes, bar)
-    save_cost(profile.cost, out, profile.fit)
+        profile = profile_machine(model, draft, draft_method, engine, minutes, bar)
+    save_cost(profile.cost, out, profile.measured.fit)
     if as_json:
         document = profile.document()
         document["files"] = {"cost": str(out)}
         print_json(document)
     else:
-        _print(profile)
+        cost = profile.cost
+        title = f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"
+        say(f"{title}, model runner {profile.runner}")
+        rows = cost_rows(asdict(cost), asdict(profile.measured.fit))
+        Table("", [""] * 3, rows, 1).print(results())
     for complaint in profile.complaints:
         remark(f"warning: {complaint}")
+    remark(f"deciding was not measured: it takes what '{DEFAULT}' says of a GPU's kernels")
     remark(f"written: {out}")
-
-
-def _print(profile: Profile) -> None:
-    cost = profile.cost
-    title = f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"
-    say(f"{title}, model runner {profile.runner}")
-    rows = cost_rows(asdict(cost), asdict(profile.fit))
-    Table("", [""] * 3, rows, 1).print(results())

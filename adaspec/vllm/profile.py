@@ -7,12 +7,12 @@ replays and servers that are not to measure. Deciding is not measured: it is the
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import FitQuality, cost_document, load_cost
+from adaspec.cost.load import cost_document, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
@@ -25,19 +25,6 @@ from adaspec.vllm.workarounds import use_worker_threads
 SCHEMA = 2
 GOAL = 0.10
 """Mean error on held-out kinds of step that a profile should stay within."""
-MEASURED: dict[str, Any] = {"method": "adaspec", "guard": False, "cost": DEFAULT}
-"""The config of an engine that is profiled: with named costs, nothing is measured twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The subject of a profile: a target, its drafter, and how vLLM should run them."""
-
-    model: str
-    draft: str | None = None
-    engine: dict[str, Any] = field(default_factory=dict)
-    """vLLM's arguments for `LLM()`."""
-    draft_method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +39,14 @@ class Profile:
     """Version, arithmetic and drafter of the engine that was measured."""
 
     @property
-    def fit(self) -> FitQuality:
-        """How well the cost model fits what was measured."""
-        return self.measured.fit
-
-    @property
     def complaints(self) -> list[str]:
         """What speaks against using it."""
-        if self.fit.mean_error <= GOAL:
+        off = self.measured.fit.mean_error
+        if off <= GOAL:
             return []
         return [
-            f"the fit is off by {self.fit.mean_error:.1%} on held-out steps, the goal is "
-            f"{GOAL:.0%}: stop what else runs here, or give more --minutes"
+            f"the fit is off by {off:.1%} on held-out steps, the goal is {GOAL:.0%}: stop what "
+            "else runs here, or give more --minutes"
         ]
 
     def document(self) -> dict[str, Any]:
@@ -72,7 +55,7 @@ class Profile:
             "schema": SCHEMA,
             "runner": self.runner,
             "cost": cost_document(self.cost),
-            "fit": asdict(self.fit),
+            "fit": asdict(self.measured.fit),
             "complaints": self.complaints,
             "steps": [asdict(step) for step in self.measured.steps],
             "seconds": self.measured.took_s,
@@ -80,41 +63,47 @@ class Profile:
         }
 
 
-def profile_machine(subject: Subject, minutes: float, report: Report = untold) -> Profile:
-    """Start vLLM, measure and fit; an `AdaspecError` says what stands in the way."""
+def profile_machine(
+    model: str,
+    draft: str | None,
+    draft_method: str | None,
+    arguments: dict[str, Any],
+    minutes: float,
+    report: Report = untold,
+) -> Profile:
+    """Start vLLM's `LLM(arguments)` with a drafter, measure and fit.
+
+    An `AdaspecError` says what stands in the way.
+    """
     report("starting vLLM", 0, 1)
     # What is asked of the engine's workers are functions, which only this process can hand them.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     prepare_vllm("profiling")
     use_worker_threads()
-    config = dict(MEASURED)
-    if subject.draft is not None:
-        config |= {"model": subject.draft, "draft_method": subject.draft_method}
-    llm = open_engine(subject.model, config, {"disable_log_stats": True, **subject.engine})
+    # With named costs, nothing is measured twice.
+    config = {"method": "adaspec", "guard": False, "cost": DEFAULT}
+    if draft is not None:
+        config |= {"model": draft, "draft_method": draft_method}
+    llm = open_engine(model, config, {"disable_log_stats": True, **arguments})
     report("starting vLLM", 1, 1)
-    try:
-        return profile_engine(llm, subject, minutes, report)
-    finally:
-        llm.llm_engine.engine_core.shutdown()
-
-
-def profile_engine(llm: Any, subject: Subject, minutes: float, report: Report = untold) -> Profile:
-    """Measure an `LLM` of this process that serves by adaspec."""
     settings = llm.llm_engine.vllm_config
     options: Options = getattr(settings.speculative_config, OPTIONS_ATTRIBUTE)
     device = options.hardware or hardware()
-    measured = measure(
-        lambda called, *more: llm.collective_rpc(called, args=more)[0],
-        enough_s=60 * minutes,
-        most_s=max(60 * minutes, 60.0),
-        rounds=None,
-        report=report,
-    )
+    try:
+        measured = measure(
+            lambda called, *more: llm.collective_rpc(called, args=more)[0],
+            enough_s=60 * minutes,
+            most_s=max(60 * minutes, 60.0),
+            rounds=None,
+            report=report,
+        )
+    finally:
+        llm.llm_engine.engine_core.shutdown()
     default = load_cost(DEFAULT)
     cost = replace(
         measured.cost,
-        name=f"{Path(subject.model).name or subject.model} on {device}",
-        target=subject.model,
+        name=f"{Path(model).name or model} on {device}",
+        target=model,
         hardware=device,
         decide_s=default.decide_s,
         decide_per_row_s=default.decide_per_row_s,
@@ -122,7 +111,7 @@ def profile_engine(llm: Any, subject: Subject, minutes: float, report: Report = 
     facts = {
         "vllm": installed_version(),
         "dtype": str(settings.model_config.dtype).removeprefix("torch."),
-        "drafter": subject.draft,
-        "arguments": subject.engine,
+        "drafter": draft,
+        "arguments": arguments,
     }
     return Profile(cost, measured, options.runner, facts)

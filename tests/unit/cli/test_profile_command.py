@@ -20,8 +20,8 @@ def tasks(monkeypatch):
     """What an engine was to be measured for; the fit is far off."""
     tasks, fit = [], FitQuality(10, 2, 0.5, 0.01, 0.02, {})
 
-    def profile_machine(subject, minutes, report):
-        tasks.append((subject, minutes))
+    def profile_machine(*task):
+        tasks.append(task[:-1])
         return Profile(COST, Measured(COST, fit, [], 9.0), "V2", {})
 
     monkeypatch.setattr(profiling, "profile_machine", profile_machine)
@@ -39,9 +39,7 @@ def test_a_profile_is_written_and_printed(tasks, tmp_path, capsys):
     assert document["cost"]["context_s"] == COST.context_s
     assert load_cost(tmp_path / "c.json") == COST
     assert document["files"] == {"cost": f"{tmp_path}/c.json"}
-    [(subject, minutes)] = tasks
-    assert minutes == 3
-    assert (subject.draft, subject.draft_method) == ("H", "eagle")
+    assert tasks == [("M", "H", "eagle", {}, 3)]
 
 
 def test_a_fit_that_is_far_off_is_warned_of(tasks, tmp_path, capsys):
@@ -49,6 +47,7 @@ def test_a_fit_that_is_far_off_is_warned_of(tasks, tmp_path, capsys):
     said = capsys.readouterr()
     assert "warning: the fit is off by 50.0% on held-out steps" in said.err
     assert "model runner V2" in said.out
+    assert "deciding was not measured" in said.err
 
 
 @pytest.mark.parametrize(

@@ -130,15 +130,7 @@ def test_no_term_is_ever_negative():
     assert fit_cost(falling, "falling")[0].context_s == 0.0
 
 
-def test_an_impossible_measurement_is_refused_with_its_place_and_too_few_kinds_are():
-    for step, said in (
-        (MeasuredStep(1, 0, 10, 0, 0.01), "tokens=0"),
-        (MeasuredStep(1, 1, -1, 0, 0.01), "context_tokens=-1"),
-        (MeasuredStep(1, 1, 10, -1, 0.01), "forwards=-1"),
-        (MeasuredStep(1, 1, 10, 0, float("nan")), "step_s=nan"),
-    ):
-        with pytest.raises(CostError, match=f"step 240.*{said}"):
-            fit_cost([*measured(STRAIGHT), step], "broken")
+def test_too_few_kinds_are_refused():
     few = measured(STRAIGHT, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
     with pytest.raises(CostError, match="8 different steps"):
         fit_cost(few * 50, "few")
