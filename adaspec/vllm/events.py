@@ -17,6 +17,7 @@ from adaspec.vllm.timed_steps import GuardReport
 
 if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
     from adaspec.vllm.session.report import Outcome, StepReport
+    from adaspec.vllm.session.requests import RunningRequest
 
 Floats = NDArray[np.float64]
 log = logging.getLogger("vllm.adaspec")
@@ -167,9 +168,7 @@ class Observer:
     Events come in the engine's own thread, so an observer must be quick.
     """
 
-    def admitted(
-        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
-    ) -> None:
+    def admitted(self, request: RunningRequest) -> None:
         """Called when a request is seen for the first time; its prompt must be copied to keep."""
 
     def proposed(self, event: DraftedStep) -> None:

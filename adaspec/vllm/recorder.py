@@ -14,11 +14,9 @@ from functools import partial
 from multiprocessing.util import Finalize
 from queue import Empty, SimpleQueue
 
-import numpy as np
-
-from adaspec.policy.protocol import Ints
 from adaspec.vllm.events import DraftedStep, Observer
 from adaspec.vllm.request_record import SERVED, RequestRecord, trace_key
+from adaspec.vllm.session.requests import RunningRequest
 from adaspec.vllm.trace_output import TraceOutput
 
 log = logging.getLogger("vllm.adaspec")
@@ -48,27 +46,23 @@ class Recorder(Observer):
         # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
         self._finalizer = Finalize(self, self._close, exitpriority=10)
 
-    def admitted(
-        self, request: str, prompt_tokens: Ints, recorded: bool, max_tokens: int | None
-    ) -> None:
+    def admitted(self, request: RunningRequest) -> None:
         """Follow a request that is recorded."""
-        if not recorded:
+        if not request.recorded:
             return
-        workload, id = trace_key(request)
+        workload, id = trace_key(request.name)
         if workload != SERVED:  # an engine's own ids never repeat; samples of one prompt share one
             first_id, number = id, 1
             while (workload, id) in self._keys:
                 number += 1
                 id = f"{first_id}~{number}"
             self._keys.add((workload, id))
-        self._records[request] = RequestRecord(workload, id, prompt_tokens.copy(), max_tokens)
+        self._records[request.name] = RequestRecord(workload, id, request, request.prompt.copy())
 
     def proposed(self, event: DraftedStep) -> None:
         """Queue a step."""
         records = map(self._records.get, event.requests)
         followed = [(row, record) for row, record in enumerate(records) if record is not None]
-        for row, record in followed:
-            record.output = event.running[row].output
         if not followed:
             return
         if self._queue.qsize() < self._max_queued:
@@ -81,7 +75,10 @@ class Recorder(Observer):
         for name in requests:
             record = self._records.pop(name, None)
             if record is not None:
-                self._queue.put(partial(self._write, record, record.output.copy()))
+                request = record.request
+                self._queue.put(
+                    partial(self._write, record, request.output.copy(), request.is_whole)
+                )
 
     def close(self) -> None:
         """Write everything that is known, and finish the trace."""
@@ -119,11 +116,11 @@ class Recorder(Observer):
                 draft = event.drafts.drafted[row], event.drafts.confidences[row]
                 record.drafts[int(position[row])] = draft
 
-    def _write(self, record: RequestRecord, tokens: list[int]) -> None:
-        known = tokens[: tokens.index(-1)] if -1 in tokens else tokens
-        output = np.array(known, np.int32)
-        request = record.row(output, self.output.manifest.neural_cap or 0)
+    def _write(self, record: RequestRecord, output: list[int], is_whole: bool) -> None:
+        if -1 in output:  # a token that a fault has cost
+            output, is_whole = output[: output.index(-1)], False
+        request = record.row(output, is_whole, self.output.manifest.neural_cap or 0)
         if request is not None:
             self.output.add(request)
-        elif len(output):
+        elif output:
             self._lost("incomplete", 1)

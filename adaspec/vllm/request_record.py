@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import numpy as np
 
 from adaspec.policy.protocol import Floats, Ints
 from adaspec.trace.schema import CONFIDENCES, Request
+
+if TYPE_CHECKING:  # it needs PyTorch, and names of requests do not
+    from adaspec.vllm.session.requests import RunningRequest
 
 SERVED = "served"
 """The workload of requests that their clients did not name."""
@@ -35,25 +39,25 @@ def trace_key(request: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """The text and drafts of one request so far."""
+    """One request, by its name in a trace, and its drafts so far."""
 
     workload: str
     id: str
+    request: RunningRequest
     prompt: Ints
-    max_tokens: int | None = None
-    output: list[int] = field(default_factory=list)
-    """The session's own list, which grows; -1 for a token that a fault has cost."""
     drafts: dict[int, tuple[Ints, Floats]] = field(default_factory=dict)
     """The drafted tokens and confidences by position."""
 
-    def row(self, output: Ints, cap: int) -> Request | None:
-        """The request's row; None if drafts are missing.
+    def row(self, output: list[int], is_whole: bool, cap: int) -> Request | None:
+        """The request's row with this output; None if drafts are missing.
 
-        The `accepted` of a position is the length of the common prefix of its draft and the tokens
-        that follow.
+        Where the output is not whole, as the request was aborted, its own length was its limit:
+        nobody knows how the model would have gone on. The `accepted` of a position is the length
+        of the common prefix of its draft and the tokens that follow.
         """
-        length = len(output)
-        row = Request(self.workload, self.id, self.prompt, output, max_tokens=self.max_tokens)
+        length, text = len(output), np.array(output, np.int32)
+        limit = self.request.max_tokens if is_whole else length
+        row = Request(self.workload, self.id, self.prompt, text, max_tokens=limit)
         if not length or not cap:
             return row if length else None
         drafted = np.full((length, cap), -1, np.int32)

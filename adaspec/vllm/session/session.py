@@ -173,9 +173,7 @@ class Session:
             request.name, options.densely_recorded
         )
         self.requests.add(request)
-        self.observers.notify(
-            "admitted", request.name, request.prompt, request.recorded, request.max_tokens
-        )
+        self.observers.notify("admitted", request)
 
     def end(self, names: Sequence[str]) -> None:
         """These requests have ended, though reports of their last steps may still come."""

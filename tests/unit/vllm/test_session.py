@@ -169,7 +169,7 @@ def test_a_request_that_takes_anothers_id_is_a_new_one():
     engine.step()
     engine.session.end(["r0"])
     ScriptedEngine(requests[1:], engine.session).run()
-    assert [(name, prompt.tolist()) for name, prompt, *_ in engine.heard["admitted"]] == [
+    assert [(each.name, each.prompt.tolist()) for each in engine.heard["admitted"]] == [
         ("r0", requests[0].prompt),
         ("r0", requests[1].prompt),
     ]

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,11 +24,11 @@ from adaspec.vllm.tracing import check_can_continue
 MANIFEST = Manifest(target="models/target")
 CAP = 3
 PROMPT = np.array([1, 2], np.int32)
-OUTPUT = np.array([5, 6, 7, 8], np.int32)
+OUTPUT = [5, 6, 7, 8]
 
 
 def request_of(at, tokens=OUTPUT):
-    return Request("w", str(at), PROMPT, tokens)
+    return Request("w", str(at), PROMPT, np.array(tokens, np.int32))
 
 
 def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=MANIFEST, flush_s=60.0):
@@ -113,7 +114,7 @@ def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
 
 def drafted(*drafts):
     """The record of a request with these drafts at positions 1, 2, .."""
-    made = RequestRecord("w", "7", PROMPT, max_tokens=4)
+    made = RequestRecord("w", "7", SimpleNamespace(max_tokens=4), PROMPT)
     for position, draft in enumerate(drafts, 1):
         tokens = np.array(draft, np.int32)
         made.drafts[position] = tokens, np.zeros((len(tokens), 3), np.float32)
@@ -122,9 +123,9 @@ def drafted(*drafts):
 
 def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
     drafts = [[6, 7, 8], [7, 9, 8], [9, 9, 9], [1, 2, 3]]
-    made = drafted(*drafts).row(OUTPUT, CAP)
+    made = drafted(*drafts).row(OUTPUT, True, CAP)
     assert made.neural_accepted.tolist() == [-1, 3, 1, 0]
-    assert made.output_tokens.tolist() == OUTPUT.tolist()
+    assert made.output_tokens.tolist() == OUTPUT
     assert made.drafted_tokens[1:].tolist() == drafts[:3]
     assert made.is_cut_off
     manifest = Manifest(neural_cap=CAP, draft_cap=CAP, confidences=CONFIDENCES)
@@ -133,7 +134,7 @@ def test_accepted_is_the_common_prefix_of_the_draft_and_what_came():
 
 @pytest.mark.parametrize("drafts", [[[6, 7, 8]] * 2, [[6, 7, 8], [7], [8, 9, 9]]])
 def test_a_missed_position_or_a_draft_that_ended_early_makes_no_row(drafts):
-    assert drafted(*drafts).row(OUTPUT, CAP) is None
+    assert drafted(*drafts).row(OUTPUT, True, CAP) is None
 
 
 @pytest.mark.parametrize(
