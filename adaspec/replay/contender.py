@@ -82,7 +82,7 @@ _REPLAYED_ONLY: dict[str, Callable[[str], Contender]] = {
     HEAD: parse_suffix,
 }
 """How the specs are parsed that only replays know, by what they begin with."""
-_RESERVED = FIRST_WORDS | set(_REPLAYED_ONLY) | {"static", "adaptive", "crossfit"}
+_RESERVED = FIRST_WORDS | set(_REPLAYED_ONLY) | {"static", "vllm", "crossfit"}
 """What the rows of a report begin with that are no trained policy's."""
 
 
