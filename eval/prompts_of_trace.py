@@ -1,4 +1,4 @@
-"""The prompts of a dense trace, for `eval/servers` or to record them again.
+"""The prompts of a trace, for `eval/servers` or to record them again.
 
     python eval/prompts_of_trace.py eval/traces/reference-pair -o prompts.jsonl
 

@@ -22,7 +22,7 @@ COMMANDS = {
     "inspect": "Say what a trace, policy or cost file is.",
     "train": "Train a policy on recorded traces.",
     "eval": "Compare policies with every baseline and bound.",
-    "record": "Record a dense trace by shadow drafting in vLLM.",
+    "record": "Record what a drafter would have done with your prompts in vLLM.",
     "profile": "Measure this machine's step times: a cost model.",
     "doctor": "Say whether serving will work here, and if not why.",
 }

@@ -1,4 +1,4 @@
-"""`adaspec record`: run prompts and record a dense trace."""
+"""`adaspec record`: run prompts and record a trace."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def command(as_json: bool, **options: Any) -> None:
         print_json(asdict(report))
         return
     remark(
-        f"{options['out']}: a dense trace of {report.requests:,} requests, {report.recorded:,} of "
+        f"{options['out']}: a trace of {report.requests:,} requests, {report.recorded:,} of "
         f"them recorded now, {report.found:,} found there"
     )
     for line in report.refused:

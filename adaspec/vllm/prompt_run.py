@@ -1,4 +1,4 @@
-"""Implements `adaspec record`, which runs prompts in vLLM and writes a dense trace.
+"""Implements `adaspec record`, which runs prompts in vLLM and writes a trace.
 
 After a killed run, the same call records the missing prompts.
 """

@@ -82,7 +82,7 @@ def along(counts: Sequence[NDArray[Any]]) -> Iterator[tuple[str, int, int, NDArr
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", type=Path, help="a dense trace")
+    parser.add_argument("trace", type=Path, help="a trace")
     arguments = parser.parse_args()
     workloads: dict[str, list[Request]] = {}
     try:

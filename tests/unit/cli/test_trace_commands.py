@@ -23,7 +23,7 @@ def test_import_prints_json_to_standard_output_alone(tmp_path):
     assert (manifest.target, manifest.vocabulary_hash) == ("a/target", "128256")
     told = CliRunner().invoke(import_command, [*arguments, "--force"])
     assert told.stdout == ""
-    assert "a dense trace of 1 requests" in told.stderr
+    assert "a trace of 1 requests" in told.stderr
 
 
 def test_import_says_what_neural_counts_are_good_for(tmp_path):

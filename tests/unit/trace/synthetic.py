@@ -1,4 +1,4 @@
-"""Synthetic dense traces with known truth, to test evaluators against.
+"""Synthetic traces with known truth, to test evaluators against.
 
 Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
 with spans copied from earlier text (so a look-up really helps there). The neural drafter is right

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 def rewritten(source, path, change=lambda request: request, **manifest):
-    """A copy of a dense trace, its manifest and every request changed."""
+    """A copy of a trace, its manifest and every request changed."""
     reader = TraceReader(source)
     changed = replace(reader.manifest, **manifest)
     write_trace(path, map(change, reader.requests()), manifest=changed)
