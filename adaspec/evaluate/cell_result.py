@@ -6,7 +6,7 @@ A cell is a workload, or the mix of all workloads, at one concurrency.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,8 @@ def measure(runs: Sequence[Result]) -> Measure:
 class CellResult:
     """All contenders of one cell and their figures, by the name of their row in the report."""
 
-    winners: Mapping[str, Contender]
-    """By row, the setting that was best in hindsight."""
+    winners: Mapping[str, str]
+    """By row, the spec of the setting that was best in hindsight."""
     contenders: Mapping[str, Contender]
     measures: dict[str, Measure] = field(default_factory=dict)
     replicates: dict[str, Speeds] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class CellResult:
                 "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
             }
             if name in self.winners:
-                detail["spec"] = self.winners[name].name
+                detail["spec"] = self.winners[name]
             ends = self.ratio_interval(name, NONE)
             rows.append(
                 {
@@ -185,7 +185,33 @@ def new_results(
     """A result per cell, with all contenders that get a row there; none of them has run yet."""
     bounds = [each for each in map(Oracle, BOUNDS) if player.refusal(each) is None]
     shown = {each.name: each for each in (parse_policy(NONE), *named, *bounds)}
-    return {cell: CellResult(best, shown | dict(best)) for cell, best in winners.items()}
+    return {
+        cell: CellResult({row: each.name for row, each in best.items()}, shown | dict(best))
+        for cell, best in winners.items()
+    }
+
+
+def average(folds: Sequence[CellResult]) -> CellResult:
+    """The mean of one cell over folds, each replayed by itself: speedups are ratios of means."""
+    first = folds[0]
+    rows = [name for name in first.measures if all(name in each.measures for each in folds)]
+    paired = [name for name in rows if all(name in each.replicates for each in folds)]
+    return CellResult(
+        {
+            row: ", ".join(dict.fromkeys(each.winners[row] for each in folds))
+            for row in first.winners
+            if row in rows
+        },
+        first.contenders,
+        {
+            name: Measure(
+                *np.mean([astuple(each.measures[name]) for each in folds], axis=0).tolist()
+            )
+            for name in rows
+        },
+        {name: np.mean([each.replicates[name] for each in folds], axis=0) for name in paired},
+        max(each.variance_ratio for each in folds),
+    )
 
 
 def report_parts(

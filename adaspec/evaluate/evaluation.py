@@ -8,14 +8,25 @@ for their rows, and over resampled requests for the intervals.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.cell_result import CellResult, measure, new_results, report_parts
+from adaspec.evaluate.cell_result import CellResult, average, measure, new_results, report_parts
 from adaspec.evaluate.hindsight import hindsight
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
-from adaspec.evaluate.options import ALL, REPORT_SCHEMA, Cell, Options, Progress, cells, silent
+from adaspec.evaluate.options import (
+    ALL,
+    MAX_SEED,
+    REPORT_SCHEMA,
+    Cell,
+    Options,
+    Progress,
+    cells,
+    silent,
+)
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
@@ -48,23 +59,52 @@ def evaluate(
     `warm` are requests that had been answered before, for what copies from earlier answers.
     """
     player = _player(selection, named, cost, options, progress, warm)
-    parts = evaluate_closed_loop(player, named, options, progress)
+    results, tried = evaluate_closed_loop(player, named, options, progress)
+    parts = report_parts(results, named, player.recording.workloads)
     _mark_seen(parts["rows"], selection, named)
     remembered = player.remembered
-    document = document_of(selection, named, options, cost.name) | {
-        "orders": options.orders,
-        "resamples": options.resamples,
-        "cap": options.cap,
-        "prefill": options.prefill,
-        "charge_decisions": cost.charges_deciding and not options.free_decisions,
-        "engine": options.engine,
+    document = document_of(selection, named, cost, options) | {
         "warm": None if remembered is None else len(remembered.before),
+        "settings": tried,
     }
     if remembered is not None:
         known = len(remembered.before)
         document["notes"].append(_memory_note(remembered.left_out + known, known))
     document["notes"] += _few_notes(selection, options)
     return document | parts
+
+
+def evaluate_folds(
+    selection: Selection,
+    folds: Sequence[tuple[Selection, Contender]],
+    cost: CostModel,
+    options: Options,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """The document of a cross-fit: the mean over folds, each replayed alone with its own policy.
+
+    `folds` has the requests of each and the policy for them; all policies go by one name. Rivals
+    have the best setting of each fold, too.
+    """
+    found: dict[Cell, list[CellResult]] = {}
+    tried = 0
+    for number, (part, policy) in enumerate(folds):
+        told = partial(_tell_of_fold, progress, f"fold {number + 1} of {len(folds)}")
+        own = replace(options, seed=(options.seed + number) % MAX_SEED)
+        player = _player(part, [policy], cost, own, told, ())
+        results, count = evaluate_closed_loop(player, [policy], own, told)
+        tried += count
+        for cell, result in results.items():
+            found.setdefault(cell, []).append(result)
+    named = [folds[0][1]]
+    results = {cell: average(each) for cell, each in found.items()}
+    document = document_of(selection, named, cost, options) | {"warm": None, "settings": tried}
+    document["notes"] += (f"in a fold, {note}" for note in _few_notes(folds[-1][0], options))
+    return document | report_parts(results, named, tuple(selection.counts))
+
+
+def _tell_of_fold(progress: Progress, fold: str, stage: str, done: float, total: float) -> None:
+    progress(f"{fold}: {stage}", done, total)
 
 
 def _few_notes(selection: Selection, options: Options) -> Iterator[str]:
@@ -123,8 +163,8 @@ def _memory_note(given: int, known: int) -> str:
 
 def evaluate_closed_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
-) -> dict[str, Any]:
-    """The report's `rows` and `headline`, and how many settings were run to find the rivals."""
+) -> tuple[dict[Cell, CellResult], int]:
+    """What each cell's replays come to, and how many settings were run to find the rivals."""
     recording = player.recording
     orders = {
         cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
@@ -146,7 +186,7 @@ def evaluate_closed_loop(
     if len(recording.workloads) == 1:
         (alone,) = recording.workloads
         results |= {(alone, load): result for (_, load), result in results.items()}
-    return report_parts(results, named, recording.workloads) | {"settings": tried}
+    return results, tried
 
 
 def _add_replicates(
@@ -191,14 +231,14 @@ def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
 def document_of(
     selection: Selection,
     named: Sequence[Contender],
+    cost: CostModel,
     options: Options,
-    cost: str,
 ) -> dict[str, Any]:
-    """What all documents say: of which traces, policies and costs they are."""
+    """What all documents say: of which traces, policies, costs and replays they are."""
     return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,
-        "cost": cost,
+        "cost": cost.name,
         "traces": {
             "sources": list(selection.sources),
             "target": selection.target,
@@ -209,6 +249,12 @@ def document_of(
         },
         "policies": [contender.name for contender in named],
         "seed": options.seed,
+        "orders": options.orders,
+        "resamples": options.resamples,
+        "cap": options.cap,
+        "prefill": options.prefill,
+        "charge_decisions": cost.charges_deciding and not options.free_decisions,
+        "engine": options.engine,
         "notes": list(_notes(selection, named, options)),
     }
 

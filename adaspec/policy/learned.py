@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,9 +14,9 @@ from adaspec.policy.artifact import Artifact, load_artifact
 from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned, pinned_planner
+from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.forwards import forwards_table
-from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
+from adaspec.policy.planner.state import LONGEST_NEURAL, Planner, new_planner
 from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import find_policy
 from adaspec.policy.static import StaticPolicy
@@ -56,35 +56,34 @@ class LearnedPolicy:
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
-        self._pinned = planner_for((self,), setup)
+        self._pinned = planner_for(self, setup)
         self.address = self._pinned.address
         """Where the planner lies, for its compiled stages."""
 
     @property
     def planner(self) -> Planner:
         """What the compiled stages work on."""
-        planner: Planner = self._pinned.value
-        return planner
+        return self._pinned.value
 
     def holds_drafter(self, running: int) -> bool:
         """Whether the drafter runs where so many requests do."""
         return bool(stages.holds_drafter(self.address, running))
 
 
-def planner_for(policies: Sequence[LearnedPolicy], setup: Setup) -> Pinned:
-    """A planner of these policies' models, in whose caps and tables of forwards they are alike."""
-    first = policies[0]
-    cap = min(first.cap, setup.cap)
-    return pinned_planner(
-        [each.model for each in policies],
+def planner_for(policy: LearnedPolicy, setup: Setup) -> Pinned:
+    """The policy's planner for a run, which has seen nothing yet."""
+    cap = min(policy.cap, setup.cap)
+    planner = new_planner(
+        policy.model,
         setup.cost.constants(),
         setup.slots,
         cap,
-        min(first.neural_cap, setup.neural_cap, cap),
-        reads_drafts=first.model.reads_evidence and setup.shows_tokens,
+        min(policy.neural_cap, setup.neural_cap, cap),
+        reads_drafts=policy.model.reads_evidence and setup.shows_tokens,
         is_async=setup.engine == ASYNC,
-        forwards=first.forwards_by_load,
+        forwards=policy.forwards_by_load,
     )
+    return Pinned(planner)
 
 
 ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy

@@ -105,17 +105,10 @@ class SpliceMatches(NamedTuple):
 
 
 @compiled
-def fill_features(
-    rows: RowFacts,
-    speaks_for: Ints,
-    tables: Tables,
-    keys: NDArray[np.uint64],
-    out: Floats,
-) -> None:
-    """Fill `out` with the features of the rows in `speaks_for`, in their order."""
-    for place in range(speaks_for.shape[0]):
-        row = speaks_for[place]
-        x = out[place]
+def fill_features(rows: RowFacts, tables: Tables, keys: NDArray[np.uint64], out: Floats) -> None:
+    """Fill `out` with the features of all rows."""
+    for row in range(rows.slots.shape[0]):
+        x = out[row]
         context = rows.prompt_tokens[row] + rows.position[row]
         if rows.length[row] > 0:
             x[MATCH_LENGTH] = rows.length[row]

@@ -39,7 +39,6 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
-from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 
 Ints = NDArray[np.int32]
@@ -73,9 +72,7 @@ class Decided(NamedTuple):
 
 
 @compiled
-def decide_step(
-    arrays: RecordedArrays, loop: ClosedLoop, address: int, model_of_request: Ints, cap: int
-) -> Decided:
+def decide_step(arrays: RecordedArrays, loop: ClosedLoop, address: int, cap: int) -> Decided:
     """Take all running requests through a step of the planner at this address, and have it learn.
 
     `loop.emitted` is filled in. `cap` is the run's own, to which look-ups on the true path are cut.
@@ -89,7 +86,7 @@ def decide_step(
     loop.state[0].gives_drafter = holds
     if not holds:
         loop.holds_neural[:] = False
-    _take_in(arrays, loop, planner, model_of_request)
+    _take_in(arrays, loop, planner)
     rows = rows_of(planner)
     run.prompt_tokens = read_beside(loop)
     forwards = stages.plan(address)
@@ -119,13 +116,12 @@ def _run(
     order: Ints,
     concurrency: int,
     address: int,
-    model_of_request: Ints,
     cap: int,
 ) -> ClosedLoop:
     """The closed loop, run to its end, under the planner at this address."""
     loop = start(arrays.columns, order, concurrency, stages.holds_drafter(address, concurrency))
     while goes_on(loop):
-        decided = decide_step(arrays, loop, address, model_of_request, cap)
+        decided = decide_step(arrays, loop, address, cap)
         finish_step(loop, planner_at(address).costs, decided.shape, decided.accepted)
     return loop
 
@@ -147,14 +143,13 @@ def _survey(
     planner = planner_at(address)
     run, state = planner.run[0], planner.state
     reads_drafts = run.reads_drafts > 0
-    model_of_request = np.zeros(arrays.columns.length.shape[0], np.int32)
     spliced = drafted = 0
     for first in range(0, position.shape[0], loop.request.shape[0]):
         count = min(position.shape[0] - first, loop.request.shape[0])
         run.rows = count
         loop.request[:count] = request[first : first + count]
         loop.position[:count] = position[first : first + count]
-        _take_in(arrays, loop, planner, model_of_request)
+        _take_in(arrays, loop, planner)
         stages.plan(address)
         if surveyed.before.shape[0] > 0:
             surveyed.before[first : first + count] = state.features[:count]
@@ -182,16 +177,13 @@ def _survey(
 
 
 @compiled
-def _take_in(
-    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, model_of_request: Ints
-) -> None:
+def _take_in(arrays: RecordedArrays, loop: ClosedLoop, planner: Planner) -> None:
     """Show the planner as many rows as its `run` says, as they are before drafting."""
     columns, rows, facts = arrays.columns, planner.rows, arrays.facts
     for row in range(planner.run[0].rows):
         r, p = loop.request[row], loop.position[row]
         i, base = columns.offset[r] + p, arrays.text_start[r]
         known = columns.prompt[r] + p
-        planner.model_of_row[row] = model_of_request[r]
         rows.slots[row] = loop.slot[row]
         rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
         rows.holds_neural[row] = loop.holds_neural[row]
@@ -286,7 +278,7 @@ def _verify(
 
 def run_learned(
     recording: Recording,
-    policy: LearnedPolicy | CrossfitPolicy,
+    policy: LearnedPolicy,
     order: Ints,
     concurrency: int,
     cost: CostModel,
@@ -294,12 +286,8 @@ def run_learned(
     engine: str = SYNC,
 ) -> Result:
     """One run of the closed loop, decided by the compiled stages."""
-    if isinstance(policy, CrossfitPolicy):
-        policies, model_of_request = policy.policies, policy.policy_of_request
-    else:
-        policies, model_of_request = (policy,), np.zeros(len(recording), np.int32)
-    kept = planner_for(policies, setup_for(recording, cost, concurrency, cap, engine))
-    loop = _run(recording.arrays, order, concurrency, kept.address, model_of_request, cap)
+    kept = planner_for(policy, setup_for(recording, cost, concurrency, cap, engine))
+    loop = _run(recording.arrays, order, concurrency, kept.address, cap)
     del kept  # the compiled loop knows an address only: what lies there must outlive it
     return result_of(loop)
 
@@ -312,7 +300,7 @@ def survey(
     That is before drafting or, with `drafts`, behind drafts of all lengths there.
     """
     columns, cost = recording.columns, line("none", 1.0, 0.0)
-    kept = planner_for((policy,), setup_for(recording, cost, together, policy.cap))
+    kept = planner_for(policy, setup_for(recording, cost, together, policy.cap))
     run = kept.value.run[0]
     # The first token of an output is there before anything is decided.
     counts = columns.length[requests] - 1

@@ -18,7 +18,6 @@ from adaspec.policy.spec import Baseline
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.budgeted import run_budgeted
 from adaspec.replay.closed_loop import Result, result_of
-from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import GivenAnswers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.oracles import Oracle, run_oracle
@@ -30,7 +29,7 @@ from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_s
 Ints = NDArray[np.int32]
 
 
-Compiled: TypeAlias = StaticPolicy | LearnedPolicy | CrossfitPolicy | Budgeted | Oracle
+Compiled: TypeAlias = StaticPolicy | LearnedPolicy | Budgeted | Oracle
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
 
@@ -117,14 +116,11 @@ class Player:
         if needs_of(contender).memory:
             assert self.remembered is not None  # `refusal` says so
             recording = self.remembered.at(order, concurrency) if known is None else known
-            # There an order's entries are requests of their own.
-            if isinstance(contender, CrossfitPolicy):
-                contender = contender.of_entries(order)
             order = np.arange(len(order), dtype=np.int32)
         if isinstance(contender, StaticPolicy):
             return self._play_rule(contender, recording, order, concurrency)
         run = order, concurrency, self.cost, self.cap
-        if isinstance(contender, LearnedPolicy | CrossfitPolicy):
+        if isinstance(contender, LearnedPolicy):
             return run_learned(recording, contender, *run, engine=self.engine)
         if isinstance(contender, Budgeted):
             return run_budgeted(recording, contender, *run)

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
-from adaspec.evaluate.evaluation import evaluate
+from adaspec.evaluate.evaluation import evaluate_folds
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.features import FEATURES_VERSION
-from adaspec.replay.crossfit import CrossfitPolicy
 from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
@@ -53,10 +52,10 @@ def cross_fit(
 ) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
-    All models share every batch, as if one policy served it. The report is that of an evaluation,
-    with the models' calibration, and the facts of the cross-fit under `cross_fitted`. With
-    `memory`, the models copy from earlier answers as well; while one is trained, only those of its
-    own training requests are known.
+    Each fold is replayed by itself, and figures are means over folds. The report is that of an
+    evaluation, with the models' calibration, and the facts of the cross-fit under `cross_fitted`.
+    With `memory`, the models copy from earlier answers as well; while one is trained, only those of
+    its own training requests are known.
     """
     progress("reading", 0, 1)
     readers = open_traces(traces)
@@ -99,8 +98,11 @@ def cross_fit(
         policies.append(policy)
         progress("folds", len(policies), folds)
 
-    panel = CrossfitPolicy(f"crossfit:{folds}", tuple(policies), member)
-    report = evaluate(selection, [panel], cost, options, progress=progress)
+    for policy in policies:
+        policy.name = f"crossfit:{folds}"
+    parts = [_part(selection, member == fold) for fold in range(folds)]
+    judged_by = list(zip(parts, policies, strict=True))
+    report = evaluate_folds(selection, judged_by, cost, options, progress)
     progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
     judging = remembering(selection, options.seed) if memory else recording
@@ -115,9 +117,16 @@ def cross_fit(
     if memory:
         report["cross_fitted"]["memory"] = True
     report["notes"].append(
-        f"cross-fitted in {folds} folds: every request is decided by a model that never saw it"
+        f"cross-fitted in {folds} folds: every request is decided by a model that never saw it; "
+        "each fold is replayed by itself, with hindsight of its own; figures are means over folds"
     )
     return report
+
+
+def _part(selection: Selection, members: Members) -> Selection:
+    """The marked requests of a selection."""
+    chosen = zip(selection.requests, members.tolist(), strict=True)
+    return replace(selection, requests=tuple(each for each, is_member in chosen if is_member))
 
 
 def _train(trainer: Trainer, members: Members) -> LearnedPolicy:

@@ -46,7 +46,7 @@ class GuardedRun:
         self.costs = true_cost.constants() if learned else self.plain_costs
         self.recording, self.policy, self.cap, self.guard = recording, policy, cap, guard
         if learned:
-            self.planner = planner_for((policy,), setup_for(recording, cost, concurrency, cap))
+            self.planner = planner_for(policy, setup_for(recording, cost, concurrency, cap))
             self.holds = bool(stages.holds_drafter(self.planner.address, concurrency))
         else:
             self.holds = policy.rule.neural_len > 0
@@ -83,10 +83,8 @@ class GuardedRun:
 
     def _speculate(self) -> None:
         if isinstance(self.policy, LearnedPolicy):
-            model_of_request = np.zeros(len(self.recording), np.int32)
-            decided = decide_step(
-                self.recording.arrays, self.loop, self.planner.address, model_of_request, self.cap
-            )
+            arrays, address = self.recording.arrays, self.planner.address
+            decided = decide_step(arrays, self.loop, address, self.cap)
             finish_step(self.loop, self.costs, decided.shape, decided.accepted)
         else:
             shape, accepted = _rule_step(self.loop, self.policy.rule, self.cap)

@@ -36,7 +36,7 @@ def test_every_feature_is_filled_in() -> None:
     rows.tail[:], rows.candidate[:] = 3, 4
     keys = np.zeros(tables.LEVELS, np.uint64)
     before = np.full((2, features.FEATURES), UNSET)
-    features.fill_features(rows, rows.slots, some_tables(), keys, before)
+    features.fill_features(rows, some_tables(), keys, before)
     assert before.shape[1] == len(features.PRE_DRAFT_FEATURES)
     assert not (before == UNSET).any()
     least = np.zeros(2, np.float32)

@@ -1,13 +1,13 @@
-"""A planner or a model behind one address, for compiled code that is called from Python.
+"""A planner behind one address, for compiled code that is called from Python.
 
 To hand a compiled function some seventy arrays takes longer than most decisions. So they are
 handed over once: a `Pinned` notes where each of them lies, and compiled code that is given the
-address of that note reads from it what it needs, by way of `planner_at` or `model_at`.
+address of that note reads from it what it needs, by way of `planner_at`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +26,7 @@ from adaspec.policy.planner.state import (
     Planner,
     new_planner,
 )
-from adaspec.predict.model import HEADS, CompiledModel, Model, no_curves
+from adaspec.predict.model import HEADS, Model, no_curves
 from adaspec.predict.network import constant_network
 from adaspec.predict.tables import no_tables
 
@@ -34,31 +34,17 @@ _typeof: Any = numba.typeof
 
 
 class Pinned:
-    """Keeps a planner's or a model's arrays alive, and knows the address of their note."""
+    """Keeps a planner's arrays alive, and knows the address of their note."""
 
-    models: Sequence[Pinned] = ()
-    """A planner's, which must outlive it."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = _writable(value)
-        expected = _planner_type() if isinstance(value, Planner) else _model_type()
-        if _typeof(self.value) != expected:
+    def __init__(self, value: Planner) -> None:
+        self.value: Planner = _writable(value)
+        if _typeof(self.value) != _planner_type():
             raise TypeError(
-                f"{type(value).__name__} is laid out as {_typeof(self.value)}, not as compiled "
-                "code is"
+                f"a planner is laid out as {_typeof(self.value)}, not as compiled code is"
             )
         self._note = np.zeros(_words_of(self.value), np.int64)
         self.address = self._note.ctypes.data
         _write(self.value, self.address)
-
-
-def pinned_planner(models: Sequence[Model], *settings: Any, **more: Any) -> Pinned:
-    """A planner that has seen nothing yet, pinned with its models; see `new_planner`."""
-    kept = [Pinned(model.compiled()) for model in models]
-    addresses = np.array([each.address for each in kept])
-    pinned = Pinned(new_planner(models, addresses, *settings, **more))
-    pinned.models = kept
-    return pinned
 
 
 def _writable(value: Any) -> Any:
@@ -71,29 +57,16 @@ def _writable(value: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _empty_model() -> Model:
-    """A model that knows nothing."""
+def _planner_type() -> Any:
+    """The numba type of every planner, by one whose model knows nothing."""
     longest = {"ngram": LONGEST_NGRAM, "neural": LONGEST_NEURAL, "splice": LONGEST_SPLICE}
-    return Model(
+    model = Model(
         networks={group: constant_network([0.0] * len(heads)) for group, heads in HEADS.items()},
         curves={name: no_curves(most) for name, most in longest.items()},
         tables=no_tables(),
     )
-
-
-@lru_cache(maxsize=1)
-def _model_type() -> Any:
-    """The numba type of every model."""
-    return _typeof(_writable(_empty_model().compiled()))
-
-
-@lru_cache(maxsize=1)
-def _planner_type() -> Any:
-    """The numba type of every planner."""
-    model = _empty_model()
     costs = line("none", 1.0, 0.0).constants()
-    addresses = np.zeros(1, np.int64)
-    return _typeof(new_planner([model], addresses, costs, 1, 1, 1, reads_drafts=False))
+    return _typeof(_writable(new_planner(model, costs, 1, 1, 1, reads_drafts=False)))
 
 
 def _unowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -133,7 +106,7 @@ def _size(typingctx: Any, value: Any) -> Any:
 
 
 class _PinnedTuple(types.Type):  # numba has no types
-    """The numba type of what `planner_at` and `model_at` return: the address of a named tuple.
+    """The numba type of what `planner_at` returns: the address of a named tuple.
 
     Its members are loaded one by one, as they are read: a planner handed over by value is a
     thousand machine words, and every function that takes it would copy them all.
@@ -192,8 +165,6 @@ _sized: Callable[[Any], int] = _intrinsic(_size)
 
 planner_at: Callable[[int], Planner] = _intrinsic(_pinned_at(_planner_type))
 """planner_at(address): the planner that is pinned there; only in compiled code."""
-model_at: Callable[[int], CompiledModel] = _intrinsic(_pinned_at(_model_type))
-"""model_at(address): the model that is pinned there; only in compiled code."""
 
 
 @compiled

@@ -1,8 +1,6 @@
 """Survival curves: P(the first j tokens of a draft are accepted), per row and source.
 
-They are predicted before drafting, and revised by every token that the neural drafter shows. A
-model predicts for its own rows: in serving for all of them, in a cross-fitted evaluation for the
-requests that it was not trained on.
+They are predicted before drafting, and revised by every token that the neural drafter shows.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.policy.planner.address import model_at
 from adaspec.policy.planner.learning import recalibrated
 from adaspec.policy.planner.state import (
     IMPOSSIBLE,
@@ -27,7 +24,6 @@ from adaspec.policy.planner.state import (
     Planner,
     State,
     rows_of,
-    rows_of_model,
 )
 from adaspec.predict.features import (
     CANDIDATE,
@@ -58,23 +54,21 @@ Floats = NDArray[np.float32]
 
 
 @compiled
-def predict_before_drafting(planner: Planner, number: int) -> None:
-    """Fill the curves of a model's rows by what is known before drafting.
+def predict_before_drafting(planner: Planner) -> None:
+    """Fill the curves of all rows by what is known before drafting.
 
-    The record has the factors by which it is recalibrated. The splice that may follow a neural
+    The record has the factors by which they are recalibrated. The splice that may follow a neural
     draft costs the step's price per token.
     """
-    model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.batch_state.step[0].price
-    fill_features(rows, chosen, model.tables, state.keys, state.features)
-    count = chosen.shape[0]
+    model, state, rows = planner.model, planner.state, rows_of(planner)
+    count, price = rows.slots.shape[0], planner.batch_state.step[0].price
+    fill_features(rows, model.tables, state.keys, state.features)
     predict_rows(model.before, state.features, count, state.scratch, state.predictions)
     ngram_factor, neural_factor = state.record[NGRAM].factor, state.record[NEURAL].factor
     weight = SPLICE_WEIGHT * state.record[SPLICE].factor
     charge = SPLICE_TOKENS * price
-    for place in range(count):
-        row = chosen[place]
-        predicted = state.predictions[place]
+    for row in range(count):
+        predicted = state.predictions[row]
         first = recalibrated(predicted[NGRAM_FIRST], NGRAM_EXPONENT, ngram_factor)
         if rows.length[row] == 0:
             first = 0.0
@@ -97,21 +91,16 @@ def predict_before_drafting(planner: Planner, number: int) -> None:
 
 @compiled
 def revise_by_draft(
-    planner: Planner,
-    number: int,
-    tokens: Ints,
-    confidences: Floats,
-    depth: int,
-    matches: SpliceMatches,
+    planner: Planner, tokens: Ints, confidences: Floats, depth: int, matches: SpliceMatches
 ) -> None:
-    """Revise the curves of a model's rows that hold the drafter by its token at this depth.
+    """Revise the curves of the rows that hold the drafter by its token at this depth.
 
     `matches` are those behind that token: they tell whether the draft was seen before, and what
     could be spliced on. Where the drafter gave no token (-1), nothing survives from here on.
     """
-    model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.batch_state.step[0].price
-    chosen = chosen[rows.holds_neural[chosen]]
+    model, state, rows = planner.model, planner.state, rows_of(planner)
+    price = planner.batch_state.step[0].price
+    chosen = np.flatnonzero(rows.holds_neural).astype(np.int32)
     _observe_draft(state, rows, chosen, tokens, confidences, depth, matches)
     features, predictions = state.evidence_features, state.evidence_predictions
     predict_rows(model.evidence, features, chosen.shape[0], state.scratch, predictions)
@@ -143,7 +132,7 @@ def revise_by_draft(
             first = recalibrated(predicted[NGRAM_AFTER], NGRAM_EXPONENT, ngram_factor)
             _revise_ngram(state, row, depth, first)
     depths = np.full(rows.slots.shape[0], depth, np.int32)
-    predict_splices(planner, number, depths, tokens, matches)
+    predict_splices(planner, depths, tokens, matches)
 
 
 @compiled
@@ -221,16 +210,14 @@ def _revise_ngram(state: State, row: int, depth: int, first: float) -> None:
 
 
 @compiled
-def predict_splices(
-    planner: Planner, number: int, depths: Ints, tokens: Ints, matches: SpliceMatches
-) -> None:
+def predict_splices(planner: Planner, depths: Ints, tokens: Ints, matches: SpliceMatches) -> None:
     """Fill the curves and values of splices behind `depths` neural tokens, by the match there."""
-    model, state, rows = model_at(planner.models[number]), planner.state, rows_of(planner)
-    chosen, price = rows_of_model(planner, number), planner.batch_state.step[0].price
+    model, state, rows = planner.model, planner.state, rows_of(planner)
+    price = planner.batch_state.step[0].price
     # Taken out of their tuples once: handing those to a function row by row costs more than all.
     holds, neural, length = rows.holds_neural, state.neural, matches.length
-    found, count = np.empty(chosen.shape[0], np.int32), 0
-    for row in chosen:
+    found, count = np.empty(holds.shape[0], np.int32), 0
+    for row in range(holds.shape[0]):
         depth = depths[row]
         if depth > 0:
             # Nothing survives: what lies behind in the curve is never read.

@@ -100,9 +100,7 @@ def plan(address: int) -> int:
 @compiled
 def expect(address: int) -> None:
     """Predict the curves of the rows that were taken in, by the price and factors that are set."""
-    planner = planner_at(address)
-    for number in range(planner.models.shape[0]):
-        predict_before_drafting(planner, number)
+    predict_before_drafting(planner_at(address))
 
 
 @compiled
@@ -110,9 +108,7 @@ def revise(
     address: int, depth: int, tokens: Ints, confidences: Floats, matches: SpliceMatches
 ) -> None:
     """Revise what is expected of every row by its token at this depth, and the match behind it."""
-    planner = planner_at(address)
-    for number in range(planner.models.shape[0]):
-        revise_by_draft(planner, number, tokens, confidences, depth, matches)
+    revise_by_draft(planner_at(address), tokens, confidences, depth, matches)
 
 
 @compiled
@@ -173,8 +169,7 @@ def wanted_splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_
     """Fill in how many copied tokens behind the neural ones are worth verifying."""
     planner = planner_at(address)
     state, unread = planner.state, np.empty((0, 0), np.int32)
-    for number in range(planner.models.shape[0]):
-        predict_splices(planner, number, neural_len, unread, matches)
+    predict_splices(planner, neural_len, unread, matches)
     for row in range(neural_len.shape[0]):
         if neural_len[row] > 0:
             ngram_len[row] = state.splice_len[row, neural_len[row]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +19,13 @@ from adaspec.predict.features import (
     TAIL,
     RowFacts,
 )
-from adaspec.predict.model import HEADS, Model
+from adaspec.predict.model import HEADS, CompiledModel, Model
 from adaspec.predict.network import Scratch, new_scratch
 from adaspec.predict.tables import LEVELS
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
-Longs = NDArray[np.int64]
 Record = NDArray[Any]
 """An array of records; compiled code reads and writes their fields by name."""
 
@@ -101,8 +99,8 @@ class State(NamedTuple):
     scratch: Scratch
 
 
-def new_state(models: Sequence[Model], slots: int) -> State:
-    """Fresh state for so many slots, with room for whichever of the models predicts."""
+def new_state(model: Model, slots: int) -> State:
+    """Fresh state for so many slots, with room for what the model predicts."""
     neural, ngram, splice = LONGEST_NEURAL + 1, LONGEST_NGRAM + 1, LONGEST_SPLICE + 1
     return State(
         features=np.zeros((slots, FEATURES), np.float32),
@@ -126,7 +124,7 @@ def new_state(models: Sequence[Model], slots: int) -> State:
         recent_steps=np.zeros((RATE_STEPS, 2)),
         throughput=np.zeros(1, THROUGHPUT),
         keys=np.zeros(LEVELS, np.uint64),
-        scratch=new_scratch([each for model in models for each in model.networks.values()]),
+        scratch=new_scratch(list(model.networks.values())),
     )
 
 
@@ -146,12 +144,9 @@ this step reads besides."""
 
 
 class Planner(NamedTuple):
-    """All that one policy works on, or several that share a batch."""
+    """All that a policy works on."""
 
-    models: Longs
-    """The address of each model (see `address`)."""
-    model_of_row: Ints
-    """Which of the models predicts for each running row."""
+    model: CompiledModel
     state: State
     costs: Costs
     rows: RowFacts
@@ -163,8 +158,7 @@ class Planner(NamedTuple):
 
 
 def new_planner(
-    models: Sequence[Model],
-    model_addresses: Longs,
+    model: Model,
     costs: Costs,
     slots: int,
     cap: int,
@@ -178,9 +172,8 @@ def new_planner(
     run = np.zeros(1, RUN)
     run[0] = (cap, neural_cap, 0, reads_drafts, is_async, 0)
     return Planner(
-        models=model_addresses,
-        model_of_row=np.zeros(slots, np.int32),
-        state=new_state(models, slots),
+        model=model.compiled(),
+        state=new_state(model, slots),
         costs=costs,
         rows=new_rows(slots),
         run=run,
@@ -214,10 +207,3 @@ def rows_of(planner: Planner) -> RowFacts:
         rows.tail[:count],
         rows.candidate[:count],
     )
-
-
-@compiled
-def rows_of_model(planner: Planner, model: int) -> Ints:
-    """The rows that a model predicts for."""
-    model_of_row = planner.model_of_row[: planner.run[0].rows]
-    return np.flatnonzero(model_of_row == model).astype(np.int32)

@@ -22,8 +22,8 @@ from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, OCCURRENCES, ST
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import pinned_planner
-from adaspec.policy.planner.state import LONGEST_NEURAL, Planner
+from adaspec.policy.planner.address import Pinned
+from adaspec.policy.planner.state import LONGEST_NEURAL, Planner, new_planner
 from adaspec.predict.features import CANDIDATE, TAIL, SpliceMatches
 from adaspec.predict.model import Model
 from adaspec.trace.schema import CONFIDENCES
@@ -48,14 +48,10 @@ class HostPredictor:
         self._cap = cap
         # What is decided for the batch is decided elsewhere, where costs are known.
         costs = line("none", 1.0, 0.0).constants()
-        self._pinned = pinned_planner(
-            [model],
-            costs,
-            slots,
-            cap,
-            LONGEST_NEURAL,
-            reads_drafts=self.reads_drafts,
+        planner = new_planner(
+            model, costs, slots, cap, LONGEST_NEURAL, reads_drafts=self.reads_drafts
         )
+        self._pinned = Pinned(planner)
         self._index = NgramIndex(answers)
         self._places = np.full(slots, -1, np.int64)
         """By slot, where its text is in the index; -1: nowhere."""
@@ -80,8 +76,7 @@ class HostPredictor:
     @property
     def planner(self) -> Planner:
         """What is known of the rows, and expected of their drafts."""
-        planner: Planner = self._pinned.value
-        return planner
+        return self._pinned.value
 
     def expected(self, count: int) -> Expected:
         """What is known and expected of so many rows."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adaspec.evaluate.cell_result import CellResult, Measure, measure
+from adaspec.evaluate.cell_result import CellResult, Measure, average, measure
 from adaspec.replay.closed_loop import Result
 
 SPEEDS = {
@@ -78,3 +78,20 @@ def test_throughput_is_the_mean_over_runs_and_shares_are_over_all_of_them():
     assert found.neural_steps_share == pytest.approx(20 / 100)
     assert (found.token_s_median, found.token_s_p95) == (50.0, 95.0)
     assert found.decision_share == 5 / 100
+
+
+def test_over_folds_throughputs_and_replicates_are_averaged_and_winners_listed():
+    folds = []
+    for speed, spec in ((100.0, "hybrid:4"), (200.0, "fixed:neural:3"), (300.0, "hybrid:4")):
+        measures = {"none": Measure(speed, *[0.5] * 6), "static:best": Measure(2.0, *[0.1] * 6)}
+        replicates = {"none": np.array([speed - 10.0, speed + 10.0])}
+        folds.append(CellResult({"static:best": spec}, {}, measures, replicates, speed))
+    folds[2].measures["mine"] = folds[2].measures["none"]
+    found = average(folds)
+    assert found.measures == {
+        "none": Measure(200.0, *[0.5] * 6),
+        "static:best": Measure(2.0, *[pytest.approx(0.1)] * 6),
+    }
+    assert found.winners == {"static:best": "hybrid:4, fixed:neural:3"}
+    assert found.replicates["none"].tolist() == [190.0, 210.0]
+    assert found.variance_ratio == 300.0

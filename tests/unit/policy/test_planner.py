@@ -17,7 +17,7 @@ from random_models import random_model
 from random_recordings import random_cost
 
 from adaspec.cost.model import CostModel, line, target_s
-from adaspec.policy.planner.address import Pinned, pinned_planner
+from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.budget import (
     best_budget,
     decide_budget,
@@ -48,6 +48,7 @@ from adaspec.policy.planner.state import (
     NEURAL,
     NGRAM,
     State,
+    new_planner,
     new_state,
 )
 
@@ -66,7 +67,7 @@ def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
 def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, State]:
     """A planner of rows with curves of every shape, as predictions and matches leave them."""
     costs = line("any", 1.0, 0.1).constants()
-    pinned = pinned_planner([MODEL], costs, count, CAP, LONGEST_NEURAL, reads_drafts=True)
+    pinned = Pinned(new_planner(MODEL, costs, count, CAP, LONGEST_NEURAL, reads_drafts=True))
     planner, state = pinned.value, pinned.value.state
     planner.run["rows"], planner.batch_state.step["price"] = count, price
     planner.rows.available[:] = rng.integers(0, CAP + 2, count)
@@ -202,7 +203,7 @@ def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
 
 @pytest.fixture
 def state() -> State:
-    made = new_state([MODEL], 4)
+    made = new_state(MODEL, 4)
     made.record["factor"] = 1.0
     return made
 

@@ -102,7 +102,7 @@ def test_features_are_what_their_definitions_say() -> None:
         packed_table, table = random_table(rng)
         rows = random_rows(rng, 5)
         out = np.full((5, FEATURES), 99, np.float32)
-        fill_features(rows, np.arange(5, dtype=np.int32), packed_table, keys, out)
+        fill_features(rows, packed_table, keys, out)
         for row in range(5):
             said = expected_features(rows, row, table)
             np.testing.assert_allclose(
@@ -129,7 +129,7 @@ def on_a_probe() -> dict[str, Any]:
     keys = np.zeros(LEVELS, np.uint64)
     rows = random_rows(rng, 8)
     before = np.empty((8, FEATURES), np.float32)
-    fill_features(rows, rows.slots, table, keys, before)
+    fill_features(rows, table, keys, before)
     splice = np.empty((8, len(features.SPLICE_FEATURES)), np.float32)
     evidence = np.empty((8, len(features.EVIDENCE_FEATURES)), np.float32)
     for row in range(8):

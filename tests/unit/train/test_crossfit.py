@@ -1,6 +1,7 @@
 """Cross-fitting end to end: who decides for whom, what the report says, and what a card takes."""
 
 import json
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -11,6 +12,7 @@ from tiny_training import OPTIONS, TINY, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
+from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.report import EvaluationReport
 from adaspec.evaluate.tables import calibration as calibration_tables
 from adaspec.train import crossfit
@@ -22,22 +24,47 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def seen(trace):
-    """A cross-fit's report, its panel, and by whom each of its models was trained."""
+    """A cross-fit's report, what its models decided for, and on what each was trained."""
     with (
-        patch.object(crossfit, "evaluate", wraps=crossfit.evaluate) as evaluated,
+        patch.object(crossfit, "evaluate_folds", wraps=crossfit.evaluate_folds) as evaluated,
         patch.object(Trainer, "train", autospec=True, side_effect=Trainer.train) as trained,
     ):
         report = cross_fit([trace], 2, H100_LLAMA_3_1_8B, OPTIONS)
-    (panel,) = evaluated.call_args.args[1]
-    return report, panel, [call.args[1] for call in trained.call_args_list]
+    trained_on = [call.args[1] for call in trained.call_args_list]
+    return report, *evaluated.call_args.args[:2], trained_on
 
 
 def test_every_request_is_decided_by_a_model_that_never_saw_it(seen):
-    _, panel, trained_on = seen
-    assert len(trained_on) == len(panel.policies) == 2
-    assert len(panel.policy_of_request) == 48
-    for fold, members in enumerate(trained_on):
-        np.testing.assert_array_equal(members, panel.policy_of_request != fold)
+    _, selection, folds, trained_on = seen
+    assert len(trained_on) == len(folds) == 2
+    judged = [request.id for part, _ in folds for request in part.requests]
+    assert sorted(judged) == sorted(request.id for request in selection.requests)
+    for (part, _), members in zip(folds, trained_on, strict=True):
+        chosen = zip(selection.requests, members, strict=True)
+        assert list(part.requests) == [each for each, was_seen in chosen if not was_seen]
+
+
+def test_figures_are_means_over_folds_that_are_evaluated_by_themselves(seen):
+    report, _, folds, _ = seen
+    alone = [
+        evaluate(part, [policy], H100_LLAMA_3_1_8B, replace(OPTIONS, seed=OPTIONS.seed + number))
+        for number, (part, policy) in enumerate(folds)
+    ]
+    rows = [{place_of(row): row for row in each["rows"]} for each in alone]
+    assert rows[0].keys() == rows[1].keys() == {place_of(row) for row in report["rows"]}
+    for row in report["rows"]:
+        both = [each[place_of(row)] for each in rows]
+        speeds = [each["tokens_per_s"] for each in both]
+        plain = [each[*place_of(row)[:2], "none"]["tokens_per_s"] for each in rows]
+        assert row["tokens_per_s"] == pytest.approx(np.mean(speeds))
+        assert row["speedup"] == pytest.approx(np.mean(speeds) / np.mean(plain))
+        if "spec" in row["detail"]:
+            won = [each["detail"]["spec"] for each in both]
+            assert row["detail"]["spec"] == ", ".join(dict.fromkeys(won))
+
+
+def place_of(row):
+    return row["workload"], row["concurrency"], row["policy"]
 
 
 def test_the_report_is_an_evaluations_and_says_what_it_is(seen):

@@ -65,11 +65,11 @@ def replayed_rule(recording, rule):
 def replayed_policy(recording, policy):
     """What a learned policy decides step by step, until the first request ends."""
     costs = COST.constants()
-    planner = planner_for((policy,), setup_for(recording, COST, 5, CAP))
-    none, decisions = np.zeros(5, np.int32), []
+    planner = planner_for(policy, setup_for(recording, COST, 5, CAP))
+    decisions = []
     loop = start(recording.columns, np.arange(5, dtype=np.int32), 5, True)
     while goes_on(loop):
-        step = decide_step(recording.arrays, loop, planner.address, none, CAP)
+        step = decide_step(recording.arrays, loop, planner.address, CAP)
         decisions.append(lengths(step.neural_len, step.ngram_len))
         finish_step(loop, costs, step.shape, step.accepted)
     return decisions
