@@ -66,6 +66,10 @@ GONE: dict[str, str] = {
     "logged": "record requests as they are served, by trace_dir and record_fraction",
     "vllm-responses": "record requests as they are served, by trace_dir and record_fraction",
     "bench": "use python eval/decide.py in a checkout",
+    "shadow": "judge a policy on recorded requests: adaspec eval TRACES --policy DIR",
+    "max_context_tokens": "decisions weigh what long contexts take: leave it out",
+    "adaspec_cap": "the policy says how long drafts are; give 'adaspec': 'off' for none",
+    "adaspec_source": "the policy says who drafts; give 'adaspec': 'off' for no drafts",
 }
 """Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
 

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 from vllm_server import DIRECT, SERVED_NAME, Server, ServerError, ended_by_signals, flags
 
-from adaspec.vllm.doctor import plugin_finding
+from adaspec.vllm.doctor import plugin_problem
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RECIPE = CHECKOUT / "training" / "reference_pair"
@@ -91,9 +91,9 @@ def check_engine(said: str) -> None:
             or "vLLM is not installed: install it into this environment, by "
             f"{sys.executable} -m pip install vllm"
         )
-    plugin = plugin_finding()
-    if not plugin.ok:
-        raise Lacking(f"{plugin.found}: {plugin.advice}")
+    problem = plugin_problem()
+    if problem:
+        raise Lacking(problem)
 
 
 def check_room(target: Path) -> None:

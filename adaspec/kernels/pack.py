@@ -56,9 +56,7 @@ def pack(
     length = tl.min(tl.where(sound, lanes, column), 0)
     neural = tl.load(chosen.neural + row)
     if is_limited:
-        most, copies = tl.load(allowed + row * 2), tl.load(allowed + row * 2 + 1)
-        most = tl.where(copies > 0, most, tl.minimum(most, neural))
-        length = tl.minimum(length, most).to(tl.int32)
+        length = tl.minimum(length, tl.load(allowed + row)).to(tl.int32)
     length = tl.where(tl.load(chosen.decides + row), length, 0)
     kept = column < length
     token = tl.where(kept, token, 0)

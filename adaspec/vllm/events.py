@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.jit import compiled
-from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.timed_steps import GuardReport
 
@@ -45,7 +43,6 @@ class DraftedStep:
     slots: Ints
     prompt_tokens: Ints
     holds_neural: Bools
-    number: int = 0
     running: NDArray[Any] = field(default_factory=lambda: np.zeros(0, object))
     """The `RunningRequest` of each row."""
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -69,10 +66,6 @@ class DraftedStep:
     """The rows whose request had ended before: an async engine learns of that a step late."""
     lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     """How many tokens of each draft fit the budget."""
-    proposes: bool = False
-    """Whether these are sent to the target."""
-    step_s: float = 0.0
-    """The seconds of the step that verified them, by the cost model."""
     decision_s: float = 0.0
     """The seconds that deciding took on this machine."""
 
@@ -103,15 +96,10 @@ class DraftedStep:
         return self.lengths - self.neural_len
 
     @cached_property
-    def chosen(self) -> list[list[int]]:
-        """The tokens that are sent to the target in mode 'serve'."""
+    def proposed(self) -> list[list[int]]:
+        """The tokens that are sent to the target."""
         rows = zip(self.drafts.tokens.tolist(), self.lengths.tolist(), strict=True)
         return [tokens[:length] for tokens, length in rows]
-
-    @property
-    def proposed(self) -> list[list[int]]:
-        """The tokens sent to the target."""
-        return self.chosen if self.proposes else [[] for _ in self.chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,39 +117,6 @@ class VerifiedStep:
     emitted_tokens: Ints
 
 
-@compiled
-def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
-    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
-
-    Those of a splice are what is expected once all `neural` tokens before it are accepted.
-    """
-    expected = np.zeros((len(drafted), 3))
-    for row in range(len(drafted)):
-        by_head, copied = 0.0, 0.0
-        for at in range(min(drafted[row], survival.shape[1])):
-            if at < neural[row]:
-                by_head += survival[row, at]
-            else:
-                copied += survival[row, at]
-        if neural[row] == 0:
-            expected[row, NGRAM] = copied
-            continue
-        last = survival[row, neural[row] - 1]
-        expected[row, NEURAL] = by_head
-        expected[row, SPLICE] = copied / last if last > 0 else 0.0
-    return expected
-
-
-SOURCES = ("none", "ngram", "neural", "splice")
-DRAFT_SOURCES = SOURCES[1:]
-"""Those of drafts that are not empty."""
-
-
-def source_of(neural_len: int, ngram_len: int) -> str:
-    """Which of `SOURCES` a draft is from, given how many tokens each drafter gave."""
-    return SOURCES[2 * (neural_len > 0) + (ngram_len > 0)]
-
-
 class Observer:
     """Ignores every event: inherit from it and override the methods for the events that matter.
 
@@ -177,7 +132,7 @@ class Observer:
     def verified(self, event: VerifiedStep) -> None:
         """Called when the target has verified the last step's proposal."""
 
-    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+    def forwards(self, drafting: int, keep_alive: int) -> None:
         """Called when the drafter ran; a draft's first forward also keeps its KV complete."""
 
     def left(self, requests: list[str]) -> None:

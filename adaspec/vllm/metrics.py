@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from adaspec.policy.guard import STATES
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
-from adaspec.vllm.events import DRAFT_SOURCES, DraftedStep, Fault, Observer, VerifiedStep
+from adaspec.vllm.events import DraftedStep, Fault, Observer, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.timed_steps import GuardReport
 
@@ -33,6 +33,7 @@ LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 """Upper bounds of the buckets for draft lengths."""
 TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0)
 """Upper bounds of the buckets for decision times."""
+DRAFT_SOURCES = ("ngram", "neural", "splice")
 FORWARDS = ("draft", "keep_alive")
 STAGES = ("plan", "settle", "batch", "time", "memory", "request", "guard", "mode_file")
 SPECULATION = ("with", "without")
@@ -208,15 +209,15 @@ class MetricsObserver(Observer):
     def verified(self, event: VerifiedStep) -> None:
         """Count the tokens that were verified, accepted and expected to be accepted."""
         drafted, expected = event.drafted, expected_of(event)
-        sources = (event.neural_drafted > 0) * 2 + (drafted > event.neural_drafted)
-        for at, source in enumerate(DRAFT_SOURCES, 1):
-            rows = sources == at
+        neural, copied = event.neural_drafted > 0, drafted > event.neural_drafted
+        of_source = copied & ~neural, neural & ~copied, neural & copied
+        for source, rows in zip(DRAFT_SOURCES, of_source, strict=True):
             if rows.any():
                 self.counters.add(f"drafted_tokens/{source}", float(drafted[rows].sum()))
                 self.counters.add(f"accepted_tokens/{source}", float(event.accepted[rows].sum()))
                 self.counters.add(f"expected_tokens/{source}", float(expected[rows].sum()))
 
-    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+    def forwards(self, drafting: int, keep_alive: int) -> None:
         """Count forwards of the drafter."""
         self.counters.add("drafter_forwards/draft", drafting)
         self.counters.add("drafter_forwards/keep_alive", keep_alive)

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from adaspec.errors import shown
+from adaspec.errors import nearest, shown
 
 log = logging.getLogger("vllm.adaspec")
 
-WORDS = ("serve", "shadow", "off")
+WORDS = ("serve", "off")
 """The modes that the file may name; for what they are, see `options.MODES`."""
 MODE_ATTRIBUTE = "adaspec_mode"
 """The attribute of a scheduled step that says in which mode it is served."""
@@ -56,7 +56,8 @@ class ModeFile:
             return Told(self.mode, "")
         self._seen = word
         if word not in WORDS:
-            problem = f"mode_file '{self.path}' says {shown(word)}: write {', '.join(WORDS)}"
+            close, words = nearest(word, WORDS), " or ".join(WORDS)
+            problem = f"mode_file '{self.path}' says {shown(word)}{close}: write {words}"
             log.warning("adaspec: %s; mode %s stays", problem, self.mode)
             return Told(self.mode, problem)
         if word != self.mode:

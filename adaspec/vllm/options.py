@@ -9,9 +9,9 @@ from typing import Any
 from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
 from adaspec.errors import ServingError, check_word, nearest, shown
 
-MODES = ("serve", "record", "shadow", "off")
-"""serve: decide and propose. shadow: decide, propose nothing. record: draft to the cap at every
-position, propose nothing. off: vLLM without speculation."""
+MODES = ("serve", "record", "off")
+"""serve: decide and propose. record: draft to the cap at every position, propose nothing. off: vLLM
+without speculation."""
 
 DRAFT_METHODS = ("eagle", "eagle3", "mtp", "draft_model")
 """vLLM's names for the ways in which a neural drafter drafts."""
@@ -66,11 +66,9 @@ class Options:
     mode_file: str | None = None
     """A file that says in which of `mode_file.WORDS` to serve, now and whenever it changes."""
     serve_fraction: float = 1.0
-    """The fraction of requests drafted for, of those that do not say whether they shall be."""
+    """The fraction of requests drafted for."""
     guard: bool = True
     """Whether speculation is held off where it is measured to be slower than none."""
-    max_context_tokens: int | None = None
-    """Nothing more is drafted for a request of which more tokens are known."""
     max_drafted_tokens: int | None = None
     """The most drafted tokens of one step, those of all requests together."""
     cost: str | None = None
@@ -163,7 +161,6 @@ RULES = {
     ),
     "guard": Rule(lambda value: isinstance(value, bool), "true or false"),
     "serve_fraction": number(0, 1, "a number from 0 to 1"),
-    "max_context_tokens": or_null(whole(1, 1 << 30)),
     "max_drafted_tokens": or_null(whole(1, 1 << 30)),
     "record_fraction": or_null(number(0, 1, "a number from 0 to 1")),
     "sampling": Rule(

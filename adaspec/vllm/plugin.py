@@ -132,10 +132,10 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
     extra_args = getattr(params, "extra_args", None)
     if extra_args and any(hasattr(each, OPTIONS_ATTRIBUTE) for each in (*configs, *named.values())):
         from adaspec.errors import ServingError
-        from adaspec.vllm.client_arguments import asked_of
+        from adaspec.vllm.client_arguments import is_off
 
         try:
-            asked_of(extra_args)
+            is_off(extra_args)
         except ServingError as error:
             from vllm.exceptions import VLLMValidationError
 

@@ -134,12 +134,12 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
     prepare_vllm("recording")
     from vllm import SamplingParams
 
-    from adaspec.vllm.doctor import plugin_finding
+    from adaspec.vllm.doctor import plugin_problem
 
     # A worker without the plug-in would speculate like stock vLLM and record nothing.
-    plugin = plugin_finding()
-    if not plugin.ok:
-        raise ServingError(f"{plugin.found}: {plugin.advice}")
+    problem = plugin_problem()
+    if problem:
+        raise ServingError(problem)
     config: dict[str, Any] = {
         "method": "adaspec",
         "mode": "record",

@@ -92,7 +92,7 @@ class Steps(Observer):
         elif hasattr(runner.speculator, "propose"):
             self._watch_forwards(runner.speculator)
 
-    def forwards(self, step: int, drafting: int, keep_alive: int, rows: int) -> None:
+    def forwards(self, drafting: int, keep_alive: int) -> None:
         """adaspec's drafter ran."""
         self._current["forwards"] = drafting
 

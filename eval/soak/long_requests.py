@@ -100,9 +100,8 @@ class Draw:
             kinds.append("logprobs")
             params["logprobs"] = 2
         if self.chance(0.1):
-            kinds.append("limited")
-            limits = ("adaspec", "off"), ("adaspec_cap", 2), ("adaspec_source", "ngram")
-            params["extra_args"] = dict([limits[self.some(0, 2)]])
+            kinds.append("off")
+            params["extra_args"] = {"adaspec": "off"}
         if "sampled" not in kinds:
             kinds.append("greedy")
         return params

@@ -133,8 +133,6 @@ class Run:
         }
         if fault in LOSSES or (has_head and fault is None and rng.random() < 0.25):
             changes["record_fraction"] = 0.4
-        elif fault is None and rng.random() < 0.1:
-            changes["mode"] = "shadow"
         served, policy = self.runner.serve_by(engine, rng, has_head, fault, **changes)
         counters = Counters(None, {})
         recorder = recorder_of(served.serving, counters)

@@ -203,7 +203,7 @@ class Soak:
         from long_faults import injected
 
         at_once = int(self.rng.choice(LOADS))
-        mode = str(self.rng.choice(["serve", "serve", "serve", "shadow", "off"]))
+        mode = str(self.rng.choice(["serve", "serve", "serve", "off"]))
         fault = str(self.rng.choice(list(self.places))) if self.rng.random() < 0.4 else None
         self.counts["mode switches"] += self.mode_file.read_text() != mode
         self.mode_file.write_text(mode)

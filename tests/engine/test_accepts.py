@@ -66,7 +66,7 @@ def check_forwards(engine, session, act):
     engine.judged.clear()
     with forwards_of(engine) as noted:
         act()
-    ran = [(drafting, alive) for _, drafting, alive, _ in heard["forwards"]]
+    ran = heard["forwards"]
     assert len(noted) == sum(map(sum, ran)) > 0
     assert sum(drafting for drafting, _ in ran) == sum(
         event.drafts.drafted.shape[1] for event in heard["proposed"]

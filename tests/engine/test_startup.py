@@ -13,6 +13,7 @@ from wandering import CAP, written_policy
 from adaspec.cost.load import check_cost
 from adaspec.errors import AdaspecError
 from adaspec.vllm import measuring
+from adaspec.vllm.doctor import examine
 
 HEAD = {"method": "adaspec", "model": "eagle"}
 BARE = {"method": "adaspec"}
@@ -54,6 +55,13 @@ def refusal(models, config, **arguments):
 )
 def test_a_wrong_word_is_named(models, config, says):
     assert says in refusal(models, config)
+
+
+def test_the_doctor_finds_all_well_and_names_what_would_serve(models):
+    findings = examine(model=str(models / "target"), draft=str(models / "eagle"))
+    assert [each.part for each in findings] == ["adaspec", "vllm", "plug-in", "runner", "model"]
+    assert all(each.ok for each in findings), findings
+    assert "eagle' as eagle is served by policy 'general'" in findings[-1].found
 
 
 def test_a_head_of_another_width_or_vocabulary_or_a_strange_config_is_refused(models, tmp_path):

@@ -28,7 +28,7 @@ from adaspec.vllm.workarounds import shield_llvmlite  # noqa: E402
 shield_llvmlite()  # which ranks without adaspec have imported, too
 
 TOKENS = 32
-WORDS = ("serve", "off", "serve", "shadow", "sevre", "serve")
+WORDS = ("serve", "off", "serve", "sevre", "serve")
 IN_RANKS = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 
 

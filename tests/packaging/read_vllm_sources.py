@@ -9,10 +9,13 @@ name makes the exit code 1. Needs the network, and some 500 MB at a time.
 
 from __future__ import annotations
 
+import ast
+import functools
 import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from adaspec.vllm.compatibility import (
@@ -21,7 +24,6 @@ from adaspec.vllm.compatibility import (
     FUNCTIONS_V2,
     signature_problems,
 )
-from adaspec.vllm.source import parameters_in_source
 
 VERSIONS = ("0.32.0", "0.33.0")
 FETCH = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
@@ -38,15 +40,85 @@ def main(versions: list[str]) -> int:
             with zipfile.ZipFile(path) as wheel:
                 sources = [name for name in wheel.namelist() if name.endswith(".py")]
                 wheel.extractall(folder, sources)
-            sys.path.insert(0, folder)
             lists = {"V1": FUNCTIONS_V1 | FUNCTIONS_OF_SERVERS, "V2": FUNCTIONS_V2}
             for runner, functions in lists.items():
-                names = list(signature_problems(functions, parameters_in_source))
+                read = functools.partial(parameters_in, Path(folder))
+                names = list(signature_problems(functions, read))
                 failed |= bool(names)
                 said = "; ".join(names) or "as adaspec expects"
                 print(f"vLLM {version}, model runner {runner}: {said}", flush=True)
-            sys.path.remove(folder)
     return int(failed)
+
+
+def parameters_in(folder: Path, path: str) -> frozenset[str]:
+    """The parameters of a function, as `module:class.name`; of a class that has fields, these."""
+    module, _, names = path.partition(":")
+    owner, _, name = names.rpartition(".")
+    classes = list(lineage(folder, module, owner)) if owner else []
+    members = [member for each in classes for member in each.body]
+    if name == "__init__" and not any(name in names_of(member) for member in members):
+        fields = [member for member in members if isinstance(member, ast.AnnAssign)]
+        return frozenset(name for field in fields for name in names_of(field))
+    if owner:
+        found = next((member for member in members if name in names_of(member)), None)
+    else:
+        _, found = defined(folder, module, name)
+    if found is None:
+        raise AttributeError(path)
+    if not isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
+        return frozenset()
+    taken = found.args
+    return frozenset(each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs))
+
+
+def lineage(folder: Path, module: str, name: str) -> Iterator[ast.ClassDef]:
+    """A class and those that it inherits from, as far as their source is there."""
+    module, found = defined(folder, module, name)
+    if isinstance(found, ast.ClassDef):
+        yield found
+        for base in found.bases:
+            if isinstance(base, ast.Name):
+                try:
+                    yield from lineage(folder, module, base.id)
+                except (ImportError, AttributeError):
+                    continue
+
+
+def defined(folder: Path, module: str, name: str) -> tuple[str, ast.stmt]:
+    """The statement that defines a name, and its module: another where this one imports it."""
+    place = folder.joinpath(*module.split("."))
+    files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    if not files:
+        raise ImportError(module)
+    statement = statements(files[0]).get(name)
+    if statement is None:
+        raise AttributeError(f"{module}.{name}")
+    if not isinstance(statement, ast.ImportFrom):
+        return module, statement
+    original = next(each.name for each in statement.names if name == (each.asname or each.name))
+    above = module.split(".")[: -(statement.level - (files[0].name == "__init__.py")) or None]
+    origin = [*(above if statement.level else []), *filter(None, [statement.module])]
+    return defined(folder, ".".join(origin), original)
+
+
+@functools.cache
+def statements(file: Path) -> dict[str, ast.stmt]:
+    """What a module defines or imports, be it under an `if` or `try`, by the names it gives."""
+    top = [*ast.parse(file.read_text("utf-8")).body]
+    for each in top:  # grows
+        if isinstance(each, ast.If | ast.Try):
+            top += [*each.body, *each.orelse]
+    return {name: each for each in top for name in names_of(each)}
+
+
+def names_of(statement: ast.stmt) -> list[str]:
+    """The names that a statement defines or imports."""
+    if isinstance(statement, ast.ImportFrom):
+        return [each.asname or each.name for each in statement.names]
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return [each.id for each in targets if isinstance(each, ast.Name)]
+    return [name] if isinstance(name := getattr(statement, "name", None), str) else []
 
 
 if __name__ == "__main__":

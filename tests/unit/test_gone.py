@@ -12,6 +12,7 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import parse_contender
 from adaspec.trace.importers.formats import import_trace
 from adaspec.trace.manifest import Manifest
+from adaspec.vllm.client_arguments import is_off
 from adaspec.vllm.options import read_options
 
 
@@ -33,9 +34,19 @@ def format_to_import(word):
     import_trace(word, ["answers.jsonl"], "traces")
 
 
+def mode(word):
+    read_options({"method": "adaspec", "mode": word})
+
+
+def argument(word):
+    is_off({word: 1})
+
+
 SPECS = ("ema", "hybrid-agree", "hybrid-until", "fixed:neural-until", "fixed:ngram-vllm")
 WENT = [
-    *((serving_key, word) for word in ("log_decisions_per_s",)),
+    *((serving_key, word) for word in ("log_decisions_per_s", "max_context_tokens")),
+    (mode, "shadow"),
+    *((argument, word) for word in ("adaspec_cap", "adaspec_source")),
     *((parse_contender, word) for word in SPECS),
     *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
     (kind_of_trace, "logged"),

@@ -64,7 +64,7 @@ class Drafting:
         for forwards in (0, 1):
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
-            for allowed in (None, none.new_zeros((0, 2), dtype=torch.int32)):
+            for allowed in (None, none.new_zeros(0, dtype=torch.int32)):
                 self.enter(*np.zeros((2, 0), np.int32))
                 step = self.begin(empty, settings)
                 self.revise(step, drafted, confidences)
@@ -91,7 +91,7 @@ class Drafting:
     ) -> Drafts:
         """Choose every row's source, and draft by it as far as it goes.
 
-        `allowed` are (rows, 2) int32: the most tokens of a row's draft, and whether it may copy.
+        `allowed` are (rows,) int32: the most tokens of a row's draft.
         """
         proposal = self.predictor.propose(step)
         chosen = Chosen(

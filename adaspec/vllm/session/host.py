@@ -32,8 +32,8 @@ from adaspec.policy.planner.budget import (
 from adaspec.policy.planner.forwards import forwards_to_run, most_forwards
 from adaspec.policy.planner.learning import factor_of, rate_of
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
-from adaspec.policy.protocol import Setup
-from adaspec.vllm.events import DraftedStep, VerifiedStep, expected_tokens
+from adaspec.policy.protocol import Ints, Setup
+from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.report import Layout
 
 Floats = NDArray[np.float64]
@@ -164,7 +164,6 @@ class Host:
             bool(step.holds_neural.any()),
             step.budget if self._pads else 0,
         )
-        step.step_s = float(step_s(planner.costs, shape))
         if known.any():
             stages.learn(
                 self._policy.address,
@@ -173,8 +172,31 @@ class Host:
                 verified.neural_drafted,
                 verified.accepted,
                 step.forwards,
-                step.step_s,
+                float(step_s(planner.costs, shape)),
             )
+
+
+@compiled
+def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
+    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
+
+    Those of a splice are what is expected once all `neural` tokens before it are accepted.
+    """
+    expected = np.zeros((len(drafted), 3))
+    for row in range(len(drafted)):
+        by_head, copied = 0.0, 0.0
+        for at in range(min(drafted[row], survival.shape[1])):
+            if at < neural[row]:
+                by_head += survival[row, at]
+            else:
+                copied += survival[row, at]
+        if neural[row] == 0:
+            expected[row, NGRAM] = copied
+            continue
+        last = survival[row, neural[row] - 1]
+        expected[row, NEURAL] = by_head
+        expected[row, SPLICE] = copied / last if last > 0 else 0.0
+    return expected
 
 
 @compiled

@@ -16,7 +16,7 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
-NO_LIMITS = np.zeros((0, 2), np.int32)
+NO_LIMITS = np.zeros(0, np.int32)
 
 
 class Drafts(NamedTuple):
@@ -55,13 +55,13 @@ class Chosen(NamedTuple):
 def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabulary: int) -> Drafts:
     """The drafts, up to the first token that is none and within each row's `allowed`.
 
-    They are (rows, 2) int32: the most tokens of a draft, and whether tokens may be copied.
-    How much of a draft is verified is settled when the step's budget is known.
+    These are (rows,) int32: the most tokens of a draft. How much of a draft is verified is settled
+    when the step's budget is known.
     """
     host: Any = Chosen(*(each.numpy() for each in chosen))  # type: ignore[arg-type]
     bounds = NO_LIMITS if allowed is None else allowed.numpy()
     tokens, survival, length = _verifiable(
-        host.tokens, host.survival, host.decides, host.neural, bounds, vocabulary
+        host.tokens, host.survival, host.decides, bounds, vocabulary
     )
     report = StepReport(
         context=host.context,
@@ -82,7 +82,7 @@ def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabul
 
 @compiled
 def _verifiable(
-    tokens: Longs, survival: Floats, decides: Bools, neural: Longs, allowed: Ints, vocabulary: int
+    tokens: Longs, survival: Floats, decides: Bools, allowed: Ints, vocabulary: int
 ) -> tuple[Longs, Floats, Ints]:
     """What of each row's draft may be verified, 0 behind it, and how many tokens that are."""
     # What a budget cannot fill it verifies all the same: nothing that a row was not to draft.
@@ -91,9 +91,7 @@ def _verifiable(
     for row in range(len(tokens)):
         most = tokens.shape[1] if decides[row] else 0
         if len(allowed):
-            most = min(most, allowed[row, 0])
-            if allowed[row, 1] == 0:
-                most = min(most, neural[row])
+            most = min(most, allowed[row])
         for at in range(most):
             if not 0 <= tokens[row, at] < vocabulary:
                 break

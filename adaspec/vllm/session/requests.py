@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, Limits
 from adaspec.vllm.patching import SALT_ATTRIBUTE
 from adaspec.vllm.session.report import Outcome, StepReport
 
@@ -40,11 +39,11 @@ class Rows:
 
 
 REQUEST_FACTS = np.dtype(
-    [(name, "?") for name in ("holds_neural", "recorded", "copies", "whole")]
-    + [(name, "i8") for name in ("most_tokens", "known_tokens", "end")]
+    [(name, "?") for name in ("holds_neural", "recorded", "drafts", "whole")]
+    + [(name, "i8") for name in ("known_tokens", "end")]
 )
-"""What every step asks of its rows' requests, by slot: also whether nothing follows the output, the
-most tokens of a draft, and how many tokens are known, by what was reported, and at most."""
+"""What every step asks of its rows' requests, by slot: also whether they may have drafts, whether
+nothing follows the output, and how many tokens are known, by what was reported, and at most."""
 _NO_END = 1 << 40
 
 
@@ -71,7 +70,8 @@ class RunningRequest:
     """The number that the memory gives the key."""
     slot: int = -1
     """Its place in the engine; -1 until it is in a batch."""
-    limits: Limits = UNLIMITED
+    is_served: bool = True
+    """Whether it may be drafted for."""
     recorded: bool = False
     drafter_has_holes: bool = False
     """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
@@ -94,9 +94,9 @@ class RunningRequest:
         """Its `REQUEST_FACTS` as it enters, without the drafter."""
         prompt, count = len(self.prompt), len(self.output)
         whole = self._ends(count, self.output[-1] if count else -1)
-        most = 0 if self.recorded else self.limits.most_tokens
+        drafts = self.is_served and not self.recorded
         end = _NO_END if self.max_tokens is None else prompt + self.max_tokens
-        return False, self.recorded, self.limits.copies, whole, most, prompt + count, end
+        return False, self.recorded, drafts, whole, prompt + count, end
 
     def emits(self, count: int, tokens: Sequence[int]) -> tuple[int, bool]:
         """How many of the tokens follow its first `count`, up to its end, and whether that came."""
@@ -214,30 +214,17 @@ class Requests:
             request = self._by_name[name]
             request.drafter_has_holes, request.recorded = True, False
 
-    def limit_context(self, rows: Rows, most: int) -> bool:
-        """Draft no more for requests of which too many tokens are known; whether one held it."""
-        slots = rows.slots[rows.context_tokens > most]
-        slots = slots[~self.facts["recorded"][slots]]
-        changed = bool(self.facts["holds_neural"][slots].any())
-        for slot in slots.tolist():
-            self.in_slot[slot].limits = NOTHING
-        for name in ("holds_neural", "copies", "most_tokens"):
-            self.facts[name][slots] = 0
-        return changed
-
     def allowed(self, rows: Rows, longest: int) -> Ints | None:
-        """Each row's most drafted tokens, and whether it copies; None where no row is limited.
+        """The most drafted tokens of each row; None where no row is limited.
 
         The target's own token follows a draft.
         """
         facts = self.facts[rows.slots]
         left = facts["end"] - facts["known_tokens"] - 1
-        room = np.maximum(np.minimum(left, facts["most_tokens"]), 0).astype(np.int32)
+        room = np.where(facts["drafts"], np.maximum(left, 0), 0)
         if rows.room is not None:
             room = np.minimum(room, rows.room)
-        if facts["copies"].all() and room.min(initial=longest) >= longest:
-            return None
-        return np.stack((room, facts["copies"]), 1).astype(np.int32)
+        return np.minimum(room, longest).astype(np.int32) if (room < longest).any() else None
 
     def count_tokens(
         self, slots: Ints, requests: NDArray[Any], outcome: Outcome | StepReport

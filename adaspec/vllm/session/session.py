@@ -39,7 +39,7 @@ from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.client_arguments import NOTHING, is_chosen, limits_of
+from adaspec.vllm.client_arguments import is_chosen, is_served
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.session.drafting import Drafting
@@ -72,7 +72,6 @@ class Session:
         self.serving = serving
         self.observers = Observers()
         self.breaker = CircuitBreaker(serving.name, self.observers)
-        self.step = 0
         warm_up(learned, setup)
         self._policy = learned
         self.host = self._host_of(setup)
@@ -108,7 +107,7 @@ class Session:
         way until the next step, and how often the drafter ran."""
         self._awaiting_verdict: DraftedStep | None = None
         """A step whose report has come and whose drafts are being verified."""
-        self._budget, self._budget_limited, self._proposes = 0, False, False
+        self._budget, self._budget_limited = 0, False
         self._allowed: Tensor | None = None
         self._rows = 0
 
@@ -165,13 +164,12 @@ class Session:
             return
         options = self.serving.options
         try:
-            request.limits = limits_of(request.name, request.params, options.serve_fraction)
+            request.is_served = is_served(request.name, request.params, options.serve_fraction)
         except Exception as error:
             # The API server refuses such arguments, but not every request comes through it.
             self.breaker.note("request", error)
-        request.recorded = request.limits is not NOTHING and is_chosen(
-            request.name, options.densely_recorded
-        )
+        chosen = is_chosen(request.name, options.densely_recorded)
+        request.recorded = request.is_served and chosen
         self.requests.add(request)
         self.observers.notify("admitted", request)
 
@@ -184,24 +182,21 @@ class Session:
 
         It runs so many rows with drafts, and on `reading` tokens besides.
         """
-        self._budget, self._budget_limited, self._proposes = 0, False, False
+        self._budget, self._budget_limited = 0, False
         if self._decides and self._awaiting_report is not None and running:
             limit = self.serving.options.max_drafted_tokens
             try:
                 wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most if limit is None else min(most, limit))
                 self._budget_limited = self._budget < wanted
-                self._proposes = self.mode == "serve"
             except Exception as error:
                 self.breaker.fault("plan", error)
-        return self._budget if self._proposes else 0
+        return self._budget
 
     @property
     def _decides(self) -> bool:
-        """Whether it is decided what is verified, be it only to say so."""
-        return (
-            self.mode in ("serve", "shadow") and self.guard_state == PLAN and not self.breaker.off
-        )
+        """Whether it is decided what is verified."""
+        return self.mode == "serve" and self.guard_state == PLAN and not self.breaker.off
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
         """How often the drafter is to run for drafts of these rows; None: nothing is drafted.
@@ -211,7 +206,7 @@ class Session:
         began_s = perf_counter()
         self._open(len(rows.requests))
         if not self.follows_budget:
-            self._budget, self._proposes = int(rows.verified.sum()), self.mode == "serve"
+            self._budget = int(rows.verified.sum())
         reported, self._awaiting_report = self._awaiting_report, None
         if self.breaker.off:
             self._forget_ended()
@@ -246,7 +241,6 @@ class Session:
         self._fault("batch", error)
 
     def _open(self, rows: int) -> None:
-        self.step += 1
         self._current, self._rows = None, rows
 
     def finish(self, drafted: Tensor, confidences: Tensor) -> Drafts | None:
@@ -288,7 +282,6 @@ class Session:
                 self.host.take_likeliest(pending, self.serving.options.max_drafted_tokens, reading)
             else:
                 pending.lengths = np.zeros_like(pending.drafts.length)
-            pending.proposes = self._decides and self.mode == "serve"
             for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):
                 proposed[at] = list(tokens)  # vLLM's own, while others read these
         except Exception as error:
@@ -326,7 +319,7 @@ class Session:
 
     def _close(self, pending: DraftedStep, runs: int, keep_alive: int) -> None:
         """Tell of the drafter, and count the step as one that succeeded or was slow."""
-        self.observers.notify("forwards", pending.number, runs, keep_alive, self._rows)
+        self.observers.notify("forwards", runs, keep_alive)
         if pending.decision_s > SLOW_S:
             slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
             if self.stop_if_slow:
@@ -337,11 +330,9 @@ class Session:
 
     def _decide(self, rows: Rows) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
-        requests, options = self.requests, self.serving.options
+        requests = self.requests
         changed = requests.drop_drafter_where_read(rows) if self.guard_state != PLAN else False
         changed |= self._enter(rows)
-        if options.max_context_tokens is not None:
-            changed |= requests.limit_context(rows, options.max_context_tokens)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
         facts = requests.facts[slots]
@@ -350,7 +341,6 @@ class Session:
             slots=slots,
             prompt_tokens=rows.prompt_tokens[chosen],
             holds_neural=holds,
-            number=self.step,
             running=requests.in_slot[slots],
             rows=chosen,
             recorded=recorded,
@@ -381,7 +371,7 @@ class Session:
                     key = object() if request.key is None else request.key
                     request.owner = self.memory.index.owner(key)
                 holds = self.host.holds_drafter(running)
-                holds &= request.limits.drafter and not request.drafter_has_holes
+                holds &= request.is_served and not request.drafter_has_holes
                 holds |= request.recorded and self.serving.record_cap > 0
                 self.requests.facts["holds_neural"][request.slot] = holds
                 placed += 1
@@ -435,11 +425,8 @@ class Session:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
         self._read_report(pending, report, runs)
         pending.budget, pending.budget_limited = self._budget, self._budget_limited
-        pending.proposes = self._proposes or self.mode == "serve"
         self.host.note(pending, self.follows_budget)
         self._budget = 0
-        if not pending.proposes:
-            pending.budget = 0
         self._take_outcome(pending, pending.drafts)
         self._awaiting_verdict = pending
         self._untold.append(partial(self.observers.notify, "proposed", pending))

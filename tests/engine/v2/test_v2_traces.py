@@ -1,6 +1,5 @@
 """What is counted and written down on V2 is what the engine did."""
 
-import pytest
 from heard import Heard
 from recorded import Recording, check_a_share
 from wandering import CAP, Wanderer, breaking, check_sound, random_policy
@@ -40,19 +39,6 @@ def test_a_request_that_lost_a_step_is_written_no_further(
         assert row.output_tokens.tolist() == said[:length]
         assert length < TOKENS // 2
     assert session.breaker.counts == {"plan": len(lost)}
-
-
-@pytest.mark.parametrize("trims", [True, False])
-def test_shadow_mode_decides_and_verifies_nothing(served, prompts, truth, mode_path, trims):
-    engine = served("eagle3", trims=trims)
-    mode_path.write_text("shadow")
-    session = engine.put(random_policy(2, True))
-    engine.greedy([[5, 6, 7]], 12)  # where drafts are not trimmed, the scheduler hears of it late
-    heard = Heard(session)
-    assert engine.greedy(prompts, 24) == truth(24)
-    assert heard.total("drafted") == 0
-    assert heard.total("emitted_tokens") > 6 * 20
-    check_sound(session)
 
 
 def test_a_share_of_requests_is_recorded_while_others_are_served(served, prompts, truth, tmp_path):

@@ -83,7 +83,7 @@ class Server:
         slots = torch.arange(rows, device=self.text.device)
         batch = self._batch(slots, slots.int())
         settings = torch.ones(4, dtype=torch.float64, device=slots.device)
-        allowed = slots.new_zeros((rows, 2), dtype=torch.int32) if limited else None
+        allowed = slots.new_zeros(rows, dtype=torch.int32) if limited else None
         drafted = self.drafted[:rows, :forwards].clone()
         step = self.drafting.begin(batch, settings)
         self.drafting.revise(step, drafted, self.confidences[:forwards, :rows])

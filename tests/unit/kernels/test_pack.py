@@ -41,8 +41,7 @@ def chosen_of(seed, rows, cap, forwards):
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],
     )
-    allowed = torch.stack([whole(0, cap + 2, rows), whole(0, 2, rows)], 1).int()
-    return chosen, allowed
+    return chosen, whole(0, cap + 2, rows).int()
 
 
 @pytest.mark.parametrize("limited", [False, True])

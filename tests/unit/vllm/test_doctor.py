@@ -1,178 +1,132 @@
 """Whatever is missing is said with what to do, and hides nothing else."""
 
-import dataclasses
 import importlib.metadata
 import json
-import subprocess
 import sys
 
 import pytest
 
 from adaspec.cli.main import run
-from adaspec.vllm import doctor
-from adaspec.vllm.compatibility import signature_problems
-from adaspec.vllm.source import parameters_in_source
+from adaspec.errors import ServingError
+from adaspec.vllm import compatibility, doctor
+
+GIVEN = ["--model", "M", "--draft", "HEAD"]
+PYTHON = sys.executable
+
+
+def looked_at(capsys, **asked):
+    """The findings of this process, by part."""
+    doctor.look(asked)
+    lines = capsys.readouterr().out.splitlines()
+    findings = [doctor.Finding(**json.loads(line.removeprefix(doctor.MARK))) for line in lines]
+    return {each.part: each for each in findings}
 
 
 @pytest.fixture
-def no_vllm(monkeypatch):
-    """An environment without vLLM; transformers, once it has seen torch, cannot do without it."""
-    monkeypatch.setitem(sys.modules, "vllm", None)
+def parts(monkeypatch):
+    """The parts of which the process says something; a test may put others in."""
+    there = {"vllm": lambda: (True, "is there", ""), "model": lambda: (True, "fits", "")}
+    monkeypatch.setattr(doctor, "parts_of", lambda **_: there)
+    return there
 
 
-def found(**asked):
-    return {each.part: each for each in doctor.examine(**asked)}
+def test_whatever_fails_is_said_in_one_line_with_what_to_do_and_hides_nothing(parts, capsys):
+    def raising(error):
+        def check():
+            raise error
 
+        return check
 
-def test_without_vllm_the_exit_code_is_2_and_every_part_says_what_to_do(
-    no_vllm, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert run(["doctor", "--json"]) == 2
-    document = json.loads(capsys.readouterr().out)
-    assert document["ok"] is False
-    parts = {each["part"]: each for each in document["findings"]}
-    assert parts["python"]["ok"] and parts["adaspec"]["ok"] and parts["policy"]["ok"]
-    for name in ("torch", "vllm", "patches"):
-        assert not parts[name]["ok"]
-    assert all(each["advice"] for each in parts.values() if not each["ok"])
-    assert "pip install" in parts["vllm"]["advice"]
-
-
-def test_an_adaspec_that_is_not_whole_is_named_and_nobody_else_is_blamed():
-    code = (
-        "import json, sys\n"
-        "sys.modules.update(dict.fromkeys(('numba', 'torch', 'vllm')))\n"
-        "from adaspec.vllm import doctor\n"
-        "print(json.dumps([[each.part, each.ok, each.advice] for each in doctor.examine()]))"
+    parts["vllm"] = raising(ImportError("No module\nnamed 'vllm'"))
+    parts["adaspec"] = raising(RuntimeError("half of it"))
+    parts["policy"] = raising(ServingError("policy 'p' is not there: give one that is"))
+    found = looked_at(capsys)
+    assert found["vllm"] == doctor.Finding(
+        "vllm", False, "ImportError: No module named 'vllm'", doctor.OTHER_VLLM
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    parts = {part: (ok, advice) for part, ok, advice in json.loads(done.stdout.splitlines()[-1])}
-    assert "install adaspec again" in parts["adaspec"][1]
-    # The others are looked at without adaspec's own parts.
-    assert parts["policy"] == (False, "not looked at: mend 'adaspec' first")
+    assert found["adaspec"].advice == doctor.AGAIN
+    assert found["policy"].found == "policy 'p' is not there: give one that is"
+    assert found["model"].ok
 
 
-def test_a_policy_that_cannot_be_read_is_named(no_vllm):
-    assert "polcy" in found(policy="polcy")["policy"].found
-    assert "for replays alone" in found(policy="budget")["policy"].found
-    assert not found(policy="fixed:neurl:3")["policy"].ok
-    assert found(policy="fixed:neural:3")["policy"].ok
+@pytest.fixture
+def process(monkeypatch, tmp_path):
+    """Has the process that looks be this program."""
+
+    def be(program):
+        path = tmp_path / "python"
+        path.write_text(f"#!{PYTHON}\n{program}")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return be
 
 
-def test_the_runner_is_named_with_the_reason(no_vllm, monkeypatch):
+def saying(**finding):
+    return f"print({doctor.MARK + json.dumps({'part': 'adaspec', 'ok': True, **finding})!r})\n"
+
+
+def test_the_exit_code_says_whether_all_will_work_and_a_doubt_is_a_warning(process, capsys):
+    for advice, ok, mark in (
+        ("", True, "ok  "),
+        ("compare", True, "warn"),
+        ("mend", False, "not "),
+    ):
+        process("print('vLLM says hello')\n" + saying(found="whole", advice=advice, ok=ok))
+        assert run(["doctor", *GIVEN]) == (0 if ok else 2)
+        assert capsys.readouterr().out.startswith(f"{mark} adaspec: whole\n")
+        assert run(["doctor", "--json"]) == (0 if ok else 2)
+        assert json.loads(capsys.readouterr().out)["findings"][0]["advice"] == advice
+
+
+def test_what_ends_the_process_is_said_of_the_part_that_it_looked_at(process, capsys):
+    process(saying(found="whole") + "import os; os.write(2, b'Illegal\\n'); os.abort()")
+    assert run(["doctor"]) == 2
+    whole, broken, _ = capsys.readouterr().out.splitlines()
+    assert whole == "ok   adaspec: whole"
+    assert broken.startswith("not  vllm: the process that looked at it ended with status -6")
+    assert broken.endswith("saying: Illegal")
+
+
+def test_a_policy_that_cannot_be_read_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "_runner", doctor._adaspec)
+    monkeypatch.setattr(doctor, "_vllm", doctor._adaspec)
+    for policy, says in (("polcy", "polcy"), ("budget:3", "for replays alone")):
+        finding = looked_at(capsys, policy=policy)["policy"]
+        assert not finding.ok
+        assert says in finding.found
+    assert looked_at(capsys, policy="fixed:neural:3")["policy"].ok
+    assert "general" in looked_at(capsys)["policy"].found
+
+
+def test_the_runner_is_named_with_the_reason(monkeypatch):
+    pytest.importorskip("torch", reason="torch is not installed")
     lacks = []
-    problems = "adaspec.vllm.compatibility.signature_problems"
-    monkeypatch.setattr(problems, lambda *_, **__: iter(lacks))
-    monkeypatch.setattr(doctor, "_on_cpu", lambda: False)
+    monkeypatch.setattr(compatibility, "signature_problems", lambda *_: iter(lacks))
+    monkeypatch.setattr("adaspec.vllm.configuration.on_cpu", lambda: False)
     monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
-    assert found()["runner"].found.startswith("V2, asynchronous")
+    assert doctor._runner()[1].startswith("V2, asynchronous")
     lacks.append("propose is missing")
-    finding = found()["runner"]
-    assert "propose is missing" in finding.found
-    assert "VLLM_USE_V2_MODEL_RUNNER=0" in finding.advice
+    ok, found, advice = doctor._runner()
+    assert not ok
+    assert "propose is missing" in found
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in advice
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    assert found()["runner"].found == "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"
+    lacks.clear()
+    assert doctor._runner()[1] == "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "no")
-    assert not found()["runner"].ok
+    with pytest.raises(ServingError):
+        doctor._runner()
 
 
-def test_plugins_that_leave_adaspec_out_are_named(no_vllm, monkeypatch):
+def test_plugins_that_leave_adaspec_out_are_named(monkeypatch):
     point = importlib.metadata.EntryPoint(
         "adaspec", "adaspec.vllm.plugin:register", "vllm.general_plugins"
     )
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [point])
-    assert found()["plug-in"].ok
+    assert not doctor.plugin_problem()
     monkeypatch.setenv("VLLM_PLUGINS", "other")
-    assert "VLLM_PLUGINS=other" in found()["plug-in"].found
+    assert "VLLM_PLUGINS=other" in doctor.plugin_problem()
+    monkeypatch.delenv("VLLM_PLUGINS")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
-    assert "pip install" in found()["plug-in"].advice
-
-
-@pytest.fixture
-def model(tmp_path):
-    """A small Llama's config and tokenizer, in a folder called for the shipped policy's target."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
-    folder = tmp_path / "SmolLM2-135M-Instruct"
-    transformers.LlamaConfig(
-        vocab_size=128, hidden_size=64, architectures=["LlamaForCausalLM"]
-    ).save_pretrained(folder)
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<s>": 0, "a": 1}, "<s>"))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(folder)
-    return folder
-
-
-def test_a_model_is_looked_at_and_the_policy_that_would_serve_it_is_named(no_vllm, model):
-    assert "--model" in found(draft="x")["head"].advice
-    parts = found(model=str(model))
-    assert parts["model"].ok
-    assert "head" not in parts
-    assert "LlamaForCausalLM with 128 tokens" in parts["model"].found
-    assert "without a head it is served by 'general' (for any model" in parts["model"].found
-
-
-def test_a_model_that_cannot_be_served_is_named(no_vllm, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "empty").mkdir()
-
-    def said(of):
-        finding = found(model=str(of))["model"]
-        assert not finding.ok
-        assert finding.advice
-        return finding.found
-
-    for missing in (tmp_path / "nowhere", tmp_path / "empty"):
-        assert str(missing) in said(missing)
-    config = json.loads((model / "config.json").read_text())
-    other = {"is_encoder_decoder": True, "architectures": ["T5ForConditionalGeneration"]}
-    (model / "config.json").write_text(json.dumps(config | other))
-    assert "T5ForConditionalGeneration" in said(model)
-    (model / "config.json").write_text(json.dumps(config))
-    for file in model.glob("tokenizer*"):
-        file.write_text("{")
-    assert f"tokenizer '{model}' cannot be read" in said(model)
-
-
-def test_a_policy_whose_vocabulary_has_only_the_models_size_is_a_warning(
-    no_vllm, model, monkeypatch, capsys
-):
-    from adaspec.vllm import choice
-
-    loaded = choice.load_policy("reference-pair-cpu")
-    for known, warns in (("2", True), ("128256", False)):
-        manifest = dataclasses.replace(loaded.manifest, tokenizer="other", vocabulary_hash=known)
-        monkeypatch.setattr(loaded, "manifest", manifest)
-        monkeypatch.setattr(choice, "load_policy", lambda _: loaded)
-        finding = found(model=str(model), policy="reference-pair-cpu")["model"]
-        assert (finding.ok, finding.warn) == (warns, warns)
-        assert ("size alone" if warns else "another vocabulary") in finding.found
-        assert finding.advice
-        run(["doctor", "--model", str(model), "--policy", "reference-pair-cpu"])
-        assert f"{'warn' if warns else 'not '} model: " in capsys.readouterr().out
-
-
-def test_a_package_is_read_and_not_imported(tmp_path, monkeypatch):
-    (tmp_path / "read_pack" / "deep").mkdir(parents=True)
-    for name, source in {
-        "__init__": "raise SystemExit('imported')",
-        "deep/__init__": "from ..base import Base as Base\n",
-        "base": "class Base:\n    one: int\n    def run(self, batch, *, warm=True): ...\n",
-        "mine": "try:\n    from read_pack.deep import Base\nexcept ImportError:\n    pass\n"
-        "class Mine(Base):\n    two: int = 0\n",
-    }.items():
-        (tmp_path / "read_pack" / f"{name}.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    needed = {
-        "read_pack.mine:Mine.__init__": ("one", "two", "three"),
-        "read_pack.mine:Mine.run": ("batch", "warm", "cold"),
-        "read_pack.mine:Mine.two": (),
-        "read_pack.mine:Mine.gone": (),
-        "read_pack.gone:Mine.run": (),
-    }
-    assert list(signature_problems(needed, parameters_in_source)) == [
-        "read_pack.mine.Mine.__init__ lacks the parameter three",
-        "read_pack.mine.Mine.run lacks the parameter cold",
-        "read_pack.mine.Mine.gone is missing",
-        "read_pack.gone.Mine.run is missing",
-    ]
+    assert "pip install" in doctor.plugin_problem()

@@ -15,7 +15,7 @@ from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
 from adaspec.vllm.choice import named_policy
-from adaspec.vllm.client_arguments import NOTHING, UNLIMITED, limits_of
+from adaspec.vllm.client_arguments import is_served
 from adaspec.vllm.options import REFUSED, read_options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, SAMPLING_PARAMS
 
@@ -93,25 +93,21 @@ def asking(**extra_args):
 @pytest.mark.parametrize(
     ("extra_args", "says"),
     [
-        ({"adaspec": "of"}, "adaspec is 'of': give one of serve, off"),
-        ({"adaspec": ["off"]}, "give one of serve, off"),
-        ({"adaspec_cap": -1}, "give a whole number from 0 to 128"),
-        ({"adaspec_cap": 4.0}, "whole number"),
-        ({"adaspec_source": "splice"}, "give one of ngram, neural"),
-        ({"adaspec_soruce": "ngram"}, "did you mean 'adaspec_source'"),
+        ({"adaspec": "of"}, "adaspec is 'of': give 'off', or leave it out"),
+        ({"adaspec": ["off"]}, "give 'off'"),
+        ({"adaspec_of": "off"}, "unknown argument 'adaspec_of'; did you mean 'adaspec'"),
     ],
 )
 def test_what_a_request_asks_for_wrongly_is_said_in_one_line(extra_args, says):
-    assert says in refusal(ServingError, limits_of, "r", asking(**extra_args), 1.0)
+    assert says in refusal(ServingError, is_served, "r", asking(**extra_args), 1.0)
 
 
-def test_a_fraction_of_the_requests_that_do_not_say_is_served():
-    served = [limits_of(f"r{at}", None, 0.25) is UNLIMITED for at in range(4000)]
-    assert served == [limits_of(f"r{at}", None, 0.25) is UNLIMITED for at in range(4000)]
+def test_a_fraction_of_the_requests_that_do_not_say_off_is_served():
+    served = [is_served(f"r{at}", None, 0.25) for at in range(4000)]
+    assert served == [is_served(f"r{at}", None, 0.25) for at in range(4000)]
     assert 900 < sum(served) < 1100
-    assert limits_of("r", None, 0.0) is NOTHING
-    assert limits_of("r", asking(adaspec="serve"), 0.0) is UNLIMITED
-    assert limits_of("r", asking(adaspec="off"), 1.0) is NOTHING
+    assert not is_served("r", None, 0.0)
+    assert not is_served("r", asking(adaspec="off"), 1.0)
 
 
 def test_wrong_arguments_are_refused_where_adaspec_serves_and_there_alone():

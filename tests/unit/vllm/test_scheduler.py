@@ -202,29 +202,30 @@ def path(tmp_path, monkeypatch):
 
 def test_what_the_file_says_holds_from_the_next_look_on(path, monkeypatch):
     assert set(WORDS) < set(MODES)
-    path.write_text("shadow\n")
+    path.write_text("off\n")
     file = ModeFile(str(path), "serve")
-    assert file.read() == Told("shadow", "")
-    for word in ("off", " serve ", "shadow"):
+    assert file.read() == Told("off", "")
+    for word in ("serve", " off ", "serve"):
         path.write_text(word)
         assert file.read() == Told(word.strip(), "")
         assert file.read() == Told(word.strip(), "")
     monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
     file.read()
     path.write_text("off")
-    assert file.read().mode == "shadow"
+    assert file.read().mode == "serve"
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        *((word, "write serve, shadow, off") for word in ("", "sha", "SERVE", "record", "\0")),
-        *((word, "write serve, shadow, off") for word in ("serve\noff", "x" * 5000)),
+        *((word, "write serve or off") for word in ("", "sha", "SERVE", "record", "\0")),
+        *((word, "write serve or off") for word in ("serve\noff", "x" * 5000)),
+        ("shadow", "it went in 0.2"),
         (None, "No such file"),
     ],
 )
 def test_what_says_no_mode_keeps_the_mode_and_is_told_once(path, caplog, content, says):
-    path.write_text("shadow")
+    path.write_text("off")
     file = ModeFile(str(path), "serve")
     file.read()
     if content is None:
@@ -232,10 +233,10 @@ def test_what_says_no_mode_keeps_the_mode_and_is_told_once(path, caplog, content
     else:
         path.write_text(content)
     told = file.read()
-    assert told.mode == "shadow"
+    assert told.mode == "off"
     assert told.problem.isprintable()
     assert says in told.problem
-    assert file.read() == Told("shadow", "")
-    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
-    path.write_text("off")
     assert file.read() == Told("off", "")
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
+    path.write_text("serve")
+    assert file.read() == Told("serve", "")
