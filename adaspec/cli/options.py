@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from adaspec.cost.engine import ASYNC, ENGINES
-from adaspec.documents import parse_json
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.options import ORDERS, RESAMPLES
+from adaspec.records import parse_json
 from adaspec.vllm.options import DRAFT_METHODS
 
 Option = Callable[[Any], Any]

@@ -15,8 +15,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from adaspec.documents import json_types
 from adaspec.errors import printable
+from adaspec.records import json_types
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import structs
 
 from adaspec.cli.options import (
     check_drafter,
@@ -83,7 +84,7 @@ def command(
         cost = profile.cost
         title = f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"
         say(f"{title}, model runner {profile.runner}")
-        rows = cost_rows(asdict(cost), asdict(profile.measured.fit))
+        rows = cost_rows(asdict(cost), structs.asdict(profile.measured.fit))
         Table("", [""] * 3, rows, 1).print(results())
     for complaint in profile.complaints:
         remark(f"warning: {complaint}")

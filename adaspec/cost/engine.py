@@ -4,5 +4,9 @@ In a `SYNC` engine a step is decided when the outcome of the last one is known, 
 waits. An `ASYNC` one prepares the next step while the last one runs, which hides the host's work.
 """
 
-SYNC, ASYNC = "sync", "async"
+from typing import Final, Literal
+
+Engine = Literal["sync", "async"]
+SYNC: Final = "sync"
+ASYNC: Final = "async"
 ENGINES = (SYNC, ASYNC)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled, inlined
+from adaspec.records import Text
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -87,31 +89,39 @@ class Costs(NamedTuple):
     """The tokens outside the graphs at which another line begins, ascending."""
 
 
+Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
+Seconds = Annotated[
+    float,
+    Meta(ge=0, le=100, description="seconds from 0 to 100 (is it in another unit?)"),
+]
+"""Above any real step's; a larger number is in another unit."""
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """What steps of one machine take, in seconds; see the module for how it is read."""
 
-    name: str
-    tokens: tuple[int, ...]
+    name: Text
+    tokens: tuple[Tokens, ...]
     """Verified tokens of the steps in the table, ascending: captured sizes up to the largest, one
     more token than that, and more."""
-    seconds: tuple[float, ...]
+    seconds: tuple[Seconds, ...]
     """What each takes: the target alone, without context."""
-    largest_graph: int = 0
+    largest_graph: Tokens = 0
     """The largest captured size; 0 where steps run in no graphs."""
-    context_s: float = 0.0
+    context_s: Seconds = 0.0
     """Seconds of each token of context."""
-    forward_s: float = 0.0
+    forward_s: Seconds = 0.0
     """Seconds of a forward of the neural drafter, and of each row and context token in it."""
-    forward_per_row_s: float = 0.0
-    forward_context_s: float = 0.0
-    outside_graphs_s: float = 0.0
+    forward_per_row_s: Seconds = 0.0
+    forward_context_s: Seconds = 0.0
+    outside_graphs_s: Seconds = 0.0
     """What the drafter takes more in a step that runs outside all graphs."""
-    draft_prompt_s: float = 0.0
+    draft_prompt_s: Seconds = 0.0
     """Seconds of each prompt token that the drafter reads."""
-    decide_s: float = 0.0
+    decide_s: Seconds = 0.0
     """Seconds of deciding a step, and each of its rows, as a learned policy does."""
-    decide_per_row_s: float = 0.0
+    decide_per_row_s: Seconds = 0.0
     target: str | None = None
     hardware: str | None = None
 

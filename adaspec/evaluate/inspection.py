@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from adaspec.cost.builtin import BUILTIN
@@ -52,7 +52,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         )
     if path.is_file():
         model, fit = read_cost(path)
-        of_fit = None if fit is None else dataclasses.asdict(fit)
+        of_fit = None if fit is None else structs.asdict(fit)
         known = {"cost": cost_document(model), "fit": of_fit}
         return _document("cost", path, path.stat().st_size, known)
     if any((path / name).exists() for name in (CHECKSUMS, NETWORK)):  # a trace has neither file

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from adaspec.cost.engine import ASYNC, ENGINES
-from adaspec.documents import TRUTH, Rule, Rules, check_values, one_of, whole
+from msgspec import Meta
+
+from adaspec.cost.engine import ASYNC, Engine
 from adaspec.errors import EvaluationError
+from adaspec.records import check
 
 CONCURRENCY = (1, 8, 32, 128)
 LOADS = ",".join(map(str, CONCURRENCY))
@@ -46,18 +48,24 @@ def silent(stage: str, done: float, total: float) -> None:
 class Options:
     """How to evaluate: concurrencies, orders, intervals, and what steps are charged for."""
 
-    concurrency: tuple[int, ...] = CONCURRENCY
-    orders: int = ORDERS
-    resamples: int = RESAMPLES
-    seed: int = 0
-    cap: int = CAP
+    concurrency: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)], ...],
+        Meta(
+            min_length=1,
+            description=f"at least one number, each a whole number from 1 to {MAX_CONCURRENCY}",
+        ),
+    ] = CONCURRENCY
+    orders: Annotated[int, Meta(ge=1, le=1000)] = ORDERS
+    resamples: Annotated[int, Meta(ge=0, le=10_000)] = RESAMPLES
+    seed: Annotated[int, Meta(ge=0, le=MAX_SEED)] = 0
+    cap: Annotated[int, Meta(ge=1, le=1000)] = CAP
     prefill: bool = True
     """Whether reading prompts takes time, by the target and by the neural drafter."""
     free_decisions: bool = False
     """Whether deciding takes no time."""
-    engine: str = ASYNC
-    """The engine whose order of events is replayed: one of `cost.engine.ENGINES`."""
-    jobs: int = 0
+    engine: Engine = ASYNC
+    """The engine whose order of events is replayed: in `cost.engine`."""
+    jobs: Annotated[int, Meta(ge=0, le=4096)] = 0
     """The number of worker threads or processes; 0 means one per core."""
 
     def __post_init__(self) -> None:
@@ -65,29 +73,13 @@ class Options:
         loads = self.concurrency
         loads = tuple(loads) if isinstance(loads, Iterable) else (loads,)
         object.__setattr__(self, "concurrency", loads)
-        check_values(self, _RULES, "evaluation", EvaluationError)
+        check(self, "evaluation", EvaluationError)
         object.__setattr__(self, "concurrency", tuple(sorted(set(loads))))
 
     @property
     def workers(self) -> int:
         """The number of workers to use."""
         return self.jobs if self.jobs > 0 else os.cpu_count() or 1
-
-
-_LOAD = whole(1, MAX_CONCURRENCY)
-_RULES: Rules = {
-    "concurrency": Rule(
-        lambda loads: loads and all(map(_LOAD.holds, loads)),
-        f"at least one number, each {_LOAD.expected}",
-    ),
-    "orders": whole(1, 1000),
-    "resamples": whole(0, 10_000),
-    "seed": whole(0, MAX_SEED),
-    "cap": whole(1, 1000),
-    **dict.fromkeys(("prefill", "free_decisions"), TRUTH),
-    "engine": one_of(ENGINES),
-    "jobs": whole(0, 4096),
-}
 
 
 def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:

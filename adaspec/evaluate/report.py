@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
-from adaspec.documents import json_types, read_json
 from adaspec.errors import EvaluationError
 from adaspec.evaluate import tables
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.plain_table import Section
 from adaspec.files import AnyPath, Kind, check_folder, new_folder
+from adaspec.records import json_types, read_json
 
 REPORT, PAGE = "report.json", "report.html"
 

@@ -7,10 +7,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from adaspec.documents import json_types
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.options import ALL, MIN_GAP, REPORT_SCHEMA
 from adaspec.evaluate.plain_table import NULL, Table, decimal, lift, percent, times
+from adaspec.records import json_types
 
 OPPONENT = "static:best"
 MIX = "all workloads, mixed"

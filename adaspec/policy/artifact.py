@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.documents import read_file
 from adaspec.errors import PolicyError, nearest
 from adaspec.files import Kind, check_folder, new_folder
 from adaspec.policy.manifest import PolicyManifest
+from adaspec.records import read_file
 
 CHECKSUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"

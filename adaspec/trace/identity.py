@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import ArrayLike
-
-from adaspec.documents import matching
 
 HASH_DIGITS = 16
 
@@ -27,10 +27,14 @@ def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
 
 
-VOCABULARY_HASH = matching(
-    r"[1-9][0-9]{0,8}(-[0-9a-f]{16})?", "a count, alone or with '-' and 16 hex digits"
-)
-"""The rule for what `vocabulary_hash` returns; the count alone where no tokenizer was at hand."""
+VocabularyHash = Annotated[
+    str,
+    Meta(
+        pattern=r"^[1-9][0-9]{0,8}(-[0-9a-f]{16})?\Z",
+        description="a count, alone or with '-' and 16 hex digits",
+    ),
+]
+"""What `vocabulary_hash` returns; the count alone where no tokenizer was at hand."""
 
 
 def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, fields
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, Struct, structs
 
-from adaspec.documents import (
-    TEXT,
-    TRUTH,
-    Rule,
-    Rules,
-    check_keys,
-    check_values,
-    is_json,
-    or_null,
-    some_of,
-    upgraded,
-    whole,
-)
-from adaspec.errors import TraceError, check_word
-from adaspec.trace.identity import VOCABULARY_HASH
+from adaspec.errors import TraceError, check_word, shown
+from adaspec.records import check, convert, fits, is_json, upgraded
+from adaspec.trace.identity import VocabularyHash
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.version import __version__
 
@@ -32,63 +20,67 @@ SCHEMA = 4
 
 MAX_DRAFTED = 128
 """The largest draft cap; a reader allocates a trace's draft cap at every position."""
+TokenLimit = Annotated[
+    int, Meta(ge=1, lt=1 << 31, description="a whole number from 1 to 2147483647")
+]
+"""The limit of a request's output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The facts of a trace as a whole; unknown ones are None."""
 
     target: str | None = None
     drafter: str | None = None
     """Name of the neural drafter; None if none ran."""
     tokenizer: str | None = None
-    vocabulary_hash: str | None = None
+    vocabulary_hash: VocabularyHash | None = None
     """Hash of the tokenizer's tokens and ids, made by `identity.vocabulary_hash`, or its size."""
-    neural_cap: int | None = None
+    neural_cap: Annotated[int, Meta(ge=1, le=32767)] | None = None
     """Count at which neural accepted counts are censored; longer drafts cannot be replayed."""
-    draft_cap: int | None = None
+    draft_cap: Annotated[int, Meta(ge=1, le=MAX_DRAFTED)] | None = None
     """Drafted tokens stored per position; None if they were not recorded."""
     confidences: tuple[str, ...] = ()
+    """Those of `CONFIDENCES` that are recorded, in their order."""
     engine: str | None = None
     engine_version: str | None = None
     hardware: str | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: dict[str, Any] = {}
     synthetic: bool = False
     source: str | None = None
     """Program that made the trace, and from what."""
     adaspec_version: str = __version__
     schema: int = SCHEMA
 
-    where: InitVar[str] = "manifest of a trace"
-    """Beginning of errors about these fields."""
-
-    def __post_init__(self, where: str) -> None:
-        """Refuse fields that contradict each other, since all later checks rely on them."""
-        check_values(self, _RULES, where, TraceError)
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together, since all later checks rely on these fields."""
+        check(self, "manifest of a trace", TraceError)
+        if self.confidences != tuple(each for each in CONFIDENCES if each in self.confidences):
+            raise TraceError(
+                f"confidences is {shown(self.confidences)}: expected some of "
+                f"{', '.join(CONFIDENCES)}, in this order"
+            )
         if self.draft_cap is not None and self.neural_cap is None:
-            raise TraceError(f"{where}: draft_cap is given but neural_cap is null")
+            raise TraceError("draft_cap is given but neural_cap is null")
         if self.confidences and self.draft_cap is None:
             raise TraceError(
-                f"{where}: confidences are given but draft_cap is null: they belong to drafted "
-                "tokens"
+                "confidences are given but draft_cap is null: they belong to drafted tokens"
             )
-        object.__setattr__(self, "confidences", tuple(self.confidences))
-        object.__setattr__(self, "sampling", dict(self.sampling))
+        if not is_json(structs.asdict(self)):
+            raise TraceError("the manifest of a trace holds what JSON cannot, as NaN")
 
     @property
     def max_tokens(self) -> int | None:
         """The most output tokens of requests that do not say their own; None if not known."""
         limit = self.sampling.get("max_tokens")
-        return limit if MAX_TOKENS.holds(limit) else None
+        return limit if fits(limit, TokenLimit) else None
 
     def to_json(self) -> str:
         """The text of `manifest.json`; keys are sorted, so equal manifests give equal bytes."""
-        record = {item.name: getattr(self, item.name) for item in fields(self)}
-        return json.dumps(record, indent=2, sort_keys=True) + "\n"
+        return json.dumps(structs.asdict(self), indent=2, sort_keys=True) + "\n"
 
     @classmethod
     def from_record(cls, record: object, where: str) -> Manifest:
-        """The manifest in a JSON object, which must have all of its keys and no others."""
+        """The manifest in a JSON object; raises a `TraceError` that starts with `where`."""
         values = upgraded(record, "a trace's manifest", SCHEMA, where, TraceError)
         if "draft_cap" not in values:
             raise TraceError(f"{where}: not a trace's manifest: it has no 'draft_cap'")
@@ -100,37 +92,19 @@ class Manifest:
                 f"{where}: its token ids went through a secret permutation, so that they mean "
                 "nothing to a policy: record the trace again"
             )
-        check_keys(values, [item.name for item in fields(cls)], where, TraceError)
-        return cls(**values, where=where)
+        return convert(values, cls, where, TraceError)
 
     def difference(self, other: Manifest) -> str | None:
         """The first difference by which rows of the two traces would not mean the same, or None."""
-        for item in fields(self):
-            if item.name in ("adaspec_version", "source"):
+        for name in self.__struct_fields__:
+            if name in ("adaspec_version", "source"):
                 continue
-            present, past = getattr(self, item.name), getattr(other, item.name)
-            if item.name == "vocabulary_hash" and None in (present, past):
+            present, past = getattr(self, name), getattr(other, name)
+            if name == "vocabulary_hash" and None in (present, past):
                 continue  # nothing is known to differ
             if present != past:
-                return f"{item.name} is {past!r} there and {present!r} here"
+                return f"{name} is {past!r} there and {present!r} here"
         return None
-
-
-MAX_TOKENS = whole(1, (1 << 31) - 1)
-"""The limit of a request's output."""
-_TEXT = or_null(TEXT)
-_RULES: Rules = {
-    **dict.fromkeys(("target", "drafter", "tokenizer", "engine", "engine_version"), _TEXT),
-    **dict.fromkeys(("hardware", "source"), _TEXT),
-    "vocabulary_hash": or_null(VOCABULARY_HASH),
-    "neural_cap": or_null(whole(1, 32767)),
-    "draft_cap": or_null(whole(1, MAX_DRAFTED)),
-    "synthetic": TRUTH,
-    "sampling": Rule(
-        lambda value: isinstance(value, Mapping) and is_json(dict(value)), "an object"
-    ),
-    "confidences": some_of(CONFIDENCES),
-}
 
 
 def manifest_for(

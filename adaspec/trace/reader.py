@@ -13,9 +13,9 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adaspec.documents import read_json
 from adaspec.errors import TraceError
 from adaspec.files import UNFINISHED, AnyPath
+from adaspec.records import read_json
 from adaspec.trace.columns import LATER_COLUMN, batch_rows, row_schema
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request

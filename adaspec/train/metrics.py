@@ -8,12 +8,12 @@ from typing import Any
 
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
-from adaspec.documents import json_types
 from adaspec.errors import TrainingError
 from adaspec.evaluate.hindsight import STATIC_BEST
 from adaspec.evaluate.options import ALL, Options
 from adaspec.evaluate.report import read_report
 from adaspec.predict.features import FEATURES_VERSION
+from adaspec.records import json_types
 
 FEW = 30
 """A policy that was judged on fewer requests may be anything."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
@@ -18,7 +18,7 @@ from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
-from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.manifest import Evidence, PolicyManifest, Source
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.history import History
 from adaspec.replay.recording import Recording, build_recording
@@ -142,7 +142,7 @@ def train_policy(
     metrics["held_out"] = metrics_of(report)
     count = sum(corpus.held_out.counts.values())
     judged[f"This very model, on the {count:,} requests kept back"] = report
-    manifest = dataclasses.replace(manifest, metrics=metrics)
+    manifest = structs.replace(manifest, metrics=metrics)
     card = card_of(manifest, corpus, options, len(tables["keys"]), judged)
     write_artifact(folder, manifest, networks, tables, model_text(boosters), card, force)
     return Product(folder, policy, manifest, corpus, report)
@@ -191,8 +191,10 @@ def manifest_of(
     options: Options,
 ) -> PolicyManifest:
     """The manifest of a policy."""
-    sources = ("ngram", "neural", "splice") if policy.neural_cap else ("ngram",)
-    evidence: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ("ngram",)
+    if policy.neural_cap:
+        sources = ("ngram", "neural", "splice")
+    evidence: tuple[Evidence, ...] = ()
     if policy.model.reads_evidence:
         evidence = ("tokens", "confidences") if recording.shows_confidences else ("tokens",)
     return PolicyManifest(
@@ -210,5 +212,5 @@ def manifest_of(
         vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter if policy.neural_cap else None,
         engine=options.engine,
-        forwards=forwards,
+        forwards=dict(forwards),
     )

@@ -6,9 +6,11 @@ import hashlib
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import cost_document, load_cost
@@ -96,7 +98,7 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
             f"num_speculative_tokens={cap} limits copies as well, of which the policy drafts up to "
             f"{default} tokens: leave it out, unless you mean that"
         )
-    return replace(
+    return structs.replace(
         options,
         policy=spec,
         policy_why=why,

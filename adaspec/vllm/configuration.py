@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from adaspec.errors import ServingError
 from adaspec.policy.shipped import GENERAL
@@ -53,7 +54,7 @@ def speculative_config(
         raise ServingError(problem)
     release_runner()
     operator_config = args.speculative_config
-    options = dataclasses.replace(
+    options = structs.replace(
         asked_for(args),
         replicas=target_parallel_config.data_parallel_size,
         vocabulary_hash=vocabulary_of(target_model_config),
@@ -256,7 +257,7 @@ def translated(
     assert cap is not None
     if runner == "V2" and asked_cap is None and largest_graph:
         cap = max(min(cap, largest_graph - 1), 1)
-    options = dataclasses.replace(
+    options = structs.replace(
         options,
         num_speculative_tokens=cap,
         hardware=hardware(),

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitQuality, cost_document, cost_from_document
@@ -102,7 +103,7 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     )
     document = cost_document(cost)
     executor.collective_rpc(take_costs, args=(document,))
-    object.__setattr__(speculative, OPTIONS_ATTRIBUTE, dataclasses.replace(options, costs=document))
+    object.__setattr__(speculative, OPTIONS_ATTRIBUTE, structs.replace(options, costs=document))
 
 
 def measure(

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from adaspec.documents import Rule, check_values, is_json, matching, number, or_null, whole
-from adaspec.errors import ServingError, check_word, nearest, shown
+from msgspec import Meta, Struct, structs
 
-MODES = ("serve", "record", "off")
+from adaspec.errors import ServingError, shown
+from adaspec.records import Text, convert, is_json
+
+Mode = Literal["serve", "record", "off"]
 """serve: decide and propose. record: draft to the cap at every position, propose nothing. off: vLLM
 without speculation."""
+MODES = get_args(Mode)
 
-DRAFT_METHODS = ("eagle", "eagle3", "mtp", "draft_model")
+DraftMethod = Literal["eagle", "eagle3", "mtp", "draft_model"]
 """vLLM's names for the ways in which a neural drafter drafts."""
-
-PASSED = (
-    "attention_backend",
-    "code_revision",
-    "draft_load_config",
-    "draft_tensor_parallel_size",
-    "enforce_eager",
-    "kv_cache_dtype",
-    "max_model_len",
-    "moe_backend",
-    "quantization",
-    "revision",
-)
-"""vLLM's keys about loading the drafter, which are handed on unchanged."""
+DRAFT_METHODS = get_args(DraftMethod)
 
 REFUSED = {
     "disable_padded_drafter_batch": "adaspec sets it",
@@ -49,43 +38,62 @@ LEAST_MEMORY = 1 << 16
 """The smallest memory of earlier answers, in bytes: it holds some 1,500 tokens."""
 MOST_MEMORY = 1 << 32
 """The largest: some 98 million tokens."""
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """adaspec's part of the speculative config; None stands for what the operator left open."""
+class Passed(Struct, frozen=True, kw_only=True):
+    """vLLM's keys about loading the drafter, which are handed on unchanged."""
 
-    model: str | None = None
+    attention_backend: Any = None
+    code_revision: Any = None
+    draft_load_config: Any = None
+    draft_tensor_parallel_size: Any = None
+    enforce_eager: Any = None
+    kv_cache_dtype: Any = None
+    max_model_len: Any = None
+    moe_backend: Any = None
+    quantization: Any = None
+    revision: Any = None
+
+
+class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What operators write; None stands for what they left open."""
+
+    model: Text | None = None
     """The neural drafter, a folder or a hub id; None for n-gram drafts alone."""
-    draft_method: str | None = None
+    draft_method: DraftMethod | None = None
     """One of `DRAFT_METHODS`, for a drafter whose config does not say which it is."""
-    num_speculative_tokens: int | None = None
-    """CAP, the maximum length of one draft."""
-    policy: str | None = None
-    mode: str = "serve"
-    mode_file: str | None = None
+    num_speculative_tokens: Annotated[int, Meta(ge=1, le=MAX_VERIFIED)] | None = None
+    """CAP, the maximum length of one draft; no speculation at all is mode 'off'."""
+    policy: Text | None = None
+    mode: Mode = "serve"
+    mode_file: Text | None = None
     """A file that says in which of `mode_file.WORDS` to serve, now and whenever it changes."""
-    serve_fraction: float = 1.0
+    serve_fraction: Share = 1.0
     """The fraction of requests drafted for."""
     guard: bool = True
     """Whether speculation is held off where it is measured to be slower than none."""
-    max_drafted_tokens: int | None = None
+    max_drafted_tokens: Annotated[int, Meta(ge=1, le=1 << 30)] | None = None
     """The most drafted tokens of one step, those of all requests together."""
-    cost: str | None = None
-    trace_dir: str | None = None
-    max_trace_bytes: int = 10 << 30
-    record_fraction: float | None = None
+    cost: Text | None = None
+    trace_dir: Text | None = None
+    max_trace_bytes: Annotated[int, Meta(ge=1, le=1 << 62)] = 10 << 30
+    record_fraction: Share | None = None
     """The fraction of requests that are recorded; by default all in mode 'record', else none."""
-    target: str | None = None
+    target: Text | None = None
     """What traces call the model, in place of its folder or hub id."""
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: dict[str, Any] = {}
     """How outputs are sampled, for a trace's manifest only."""
-    memory_bytes: int = 256 << 20
+    memory_bytes: Annotated[int, Meta(ge=0, le=MOST_MEMORY)] = 256 << 20
     """The most that the answers of earlier requests take, for policies that copy from these; 0: no
     answers are remembered."""
-    memory_dir: str | None = None
+    memory_dir: Text | None = None
     """The folder in which these are kept for a server that is started again."""
-    passed: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Options(Asked, frozen=True, kw_only=True):
+    """adaspec's part of the speculative config."""
+
     replicas: int = 1
     """The number of replicas, a vLLM setting that its workers no longer know."""
     replica: int | None = None
@@ -114,6 +122,12 @@ class Options:
     that part."""
 
     @property
+    def passed(self) -> dict[str, Any]:
+        """The keys that are handed on to vLLM."""
+        given = {name: getattr(self, name) for name in Passed.__struct_fields__}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
     def is_guarded(self) -> bool:
         """Whether there is a guard: not where recorded requests slow down every step they are in,
         and would miss the steps in which nothing is drafted."""
@@ -131,88 +145,25 @@ class Options:
         return self.trace_dir is not None or self.memory_dir is not None
 
 
-_LINE = matching(
-    r"(?!\s*$)[^\x00-\x1f\x7f\ud800-\udfff]{1,4000}",
-    "a text of one line, of at most 4,000 characters",
-)
-RULES = {
-    **dict.fromkeys(
-        (
-            "model",
-            "policy",
-            "mode_file",
-            "cost",
-            "trace_dir",
-            "target",
-            "memory_dir",
-        ),
-        or_null(_LINE),
-    ),
-    "num_speculative_tokens": or_null(
-        Rule(
-            whole(1, MAX_VERIFIED).holds,
-            f"a whole number from 1 to {MAX_VERIFIED} (no speculation at all is mode 'off')",
-        )
-    ),
-    "max_trace_bytes": whole(1, 1 << 62),
-    "memory_bytes": Rule(
-        lambda value: value == 0 or whole(LEAST_MEMORY, MOST_MEMORY).holds(value),
-        f"0, or a whole number from {LEAST_MEMORY:,} to {MOST_MEMORY:,}",
-    ),
-    "guard": Rule(lambda value: isinstance(value, bool), "true or false"),
-    "serve_fraction": number(0, 1, "a number from 0 to 1"),
-    "max_drafted_tokens": or_null(whole(1, 1 << 30)),
-    "record_fraction": or_null(number(0, 1, "a number from 0 to 1")),
-    "sampling": Rule(
-        lambda value: isinstance(value, Mapping) and is_json(dict(value)),
-        "an object that JSON can hold: it goes into a manifest",
-    ),
-}
-"""The rules of what operators write; words of which one must be chosen are checked beside them."""
-
-_KEYS = (*RULES, "mode", "draft_method")
-_TAKES = f"keys of method 'adaspec': {', '.join(_KEYS)}; handed on to vLLM: {', '.join(PASSED)}"
-
-
 def read_options(config: Mapping[str, Any]) -> Options:
     """Read the options in a speculative config; raises a `ServingError` if any is wrong."""
-    values: dict[str, Any] = {}
-    passed: dict[str, Any] = {}
-    wrong: list[str] = []
-    for original_key, value in config.items():
-        key = original_key.replace("-", "_") if isinstance(original_key, str) else ""
-        if key == "method":
-            continue
-        problem = _wrong_key(original_key, key)
-        if problem or key in values or key in passed:
-            wrong.append(problem or f"'{key}' stands there twice")
-        (passed if key in PASSED else values)[key] = value
-    if wrong:
-        takes = "" if {*values, *passed} <= {*_KEYS, *PASSED, *REFUSED} else f" ({_TAKES})"
-        raise ServingError(f"speculative config: {'; '.join(wrong)}{takes}")
-    set_values = {key: value for key, value in values.items() if value is not None}
-    options = Options(**set_values, passed=passed)
+    given = {
+        str(key).replace("-", "_"): value
+        for key, value in config.items()
+        if key != "method" and value is not None
+    }
+    refused = [f"'{key}' ({why})" for key, why in REFUSED.items() if key in given]
+    if refused:
+        raise ServingError(
+            f"speculative config: leave out what does not go with method 'adaspec': "
+            f"{', '.join(refused)}"
+        )
+    options = Options(**structs.asdict(convert(given, Asked, "speculative config", ServingError)))
     _check(options)
     return options
 
 
-def _wrong_key(original_key: object, key: str) -> str:
-    """What is wrong with a key, and what to do; "" if nothing is."""
-    if not isinstance(original_key, str):
-        return f"{original_key!r:.60} is no key: keys are texts"
-    if key in REFUSED:
-        return f"'{key}' does not go with method 'adaspec': {REFUSED[key]} (leave it out)"
-    if key in PASSED or key in _KEYS:
-        return ""
-    return f"unknown key {original_key!r:.60}{nearest(key.lower(), (*_KEYS, *PASSED))}"
-
-
 def _check(options: Options) -> None:
-    check_values(options, RULES, "speculative config", ServingError)
-    check_word(options.mode, MODES, "speculative config: mode", ServingError)
-    if options.draft_method is not None:
-        method = options.draft_method
-        check_word(method, DRAFT_METHODS, "speculative config: draft_method", ServingError)
     recording, no_trace = options.mode == "record", options.trace_dir is None
     fraction = options.record_fraction
     for name, is_missing, needed in (
@@ -225,6 +176,7 @@ def _check(options: Options) -> None:
             "record_fraction as well: the share of requests that are recorded, such as 0.01",
         ),
         ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
+        ("sampling", not is_json(options.sampling), "what JSON can hold: it goes into a manifest"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):

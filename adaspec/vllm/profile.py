@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import cost_document, load_cost
 from adaspec.cost.model import CostModel
@@ -55,7 +57,7 @@ class Profile:
             "schema": SCHEMA,
             "runner": self.runner,
             "cost": cost_document(self.cost),
-            "fit": asdict(self.measured.fit),
+            "fit": structs.asdict(self.measured.fit),
             "complaints": self.complaints,
             "steps": [asdict(step) for step in self.measured.steps],
             "seconds": self.measured.took_s,

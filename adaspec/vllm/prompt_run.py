@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from adaspec.errors import ServingError, TraceError
 from adaspec.files import check_writable
@@ -113,7 +115,7 @@ def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
 
 def _check_same(options: RecordOptions, manifest: Manifest) -> None:
     cap = options.k if options.draft is not None else None
-    expected = replace(
+    expected = structs.replace(
         manifest,
         target=options.traced_target,
         drafter=None if options.draft is None else model_name(options.draft),

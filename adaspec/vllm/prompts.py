@@ -10,48 +10,40 @@ within their workload. `max_tokens` limits the output of that prompt.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from adaspec.documents import Rule, check_keys, check_values, matching, or_null, whole
+from msgspec import Meta, Struct, structs
+
 from adaspec.errors import TraceError
+from adaspec.records import convert
 from adaspec.trace.importers.lines import Record, find_files, lines_of, name_of, workload_of
 from adaspec.trace.importers.texts import chat_tokens
 
 _FORMS = ("text", "messages", "prompt_token_ids")
 """The keys by which a prompt may be given."""
-_KEYS = ("workload", "id", "max_tokens", *_FORMS)
+Token = Annotated[int, Meta(ge=0, lt=1 << 31)]
 
 
-def _list_of(allowed: Callable[[Any], bool], expected: str) -> Rule:
-    return or_null(
-        Rule(lambda value: isinstance(value, list) and value and all(map(allowed, value)), expected)
-    )
-
-
-_RULES = {
-    "text": or_null(matching("(?s).+", "a text")),
-    "messages": _list_of(lambda item: isinstance(item, dict), "a list of objects"),
-    "prompt_token_ids": _list_of(
-        lambda item: type(item) is int and 0 <= item < 1 << 31, "a list of token ids"
-    ),
-    "max_tokens": or_null(whole(1, 1 << 31)),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt to record, with its name and its place in a file."""
+class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a line of a file says of a prompt."""
 
     workload: str
     id: str
+    text: Annotated[str, Meta(min_length=1, description="a text")] | None = None
+    messages: (
+        Annotated[list[dict[str, Any]], Meta(min_length=1, description="a list of objects")] | None
+    ) = None
+    prompt_token_ids: (
+        Annotated[list[Token], Meta(min_length=1, description="a list of token ids")] | None
+    ) = None
+    max_tokens: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+
+
+class Prompt(Line, frozen=True, kw_only=True):
+    """A prompt to record, with its name and its place in a file."""
+
     where: str
-    text: str | None = None
-    messages: list[Any] | None = None
-    prompt_token_ids: list[int] | None = None
-    max_tokens: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,20 +77,13 @@ def read_prompts(file: Path) -> list[Prompt]:
 
 
 def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> Prompt:
-    check_keys(record, _KEYS, where, TraceError, optional=_KEYS)
-    forms = [key for key in _FORMS if record.get(key) is not None]
-    if len(forms) != 1:
-        form_names = ", ".join(forms) or "none"
-        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {form_names}")
     workload = name_of(record.get("workload", default), "workload", where)
     number = numbers[workload]
     numbers[workload] += 1
-    prompt = Prompt(
-        workload=workload,
-        id=name_of(record.get("id", number), "id", where),
-        where=where,
-        max_tokens=record.get("max_tokens"),
-        **{forms[0]: record[forms[0]]},
-    )
-    check_values(prompt, _RULES, where, TraceError)
-    return prompt
+    names = {"workload": workload, "id": name_of(record.get("id", number), "id", where)}
+    line = convert(record | names, Line, where, TraceError)
+    forms = [key for key in _FORMS if getattr(line, key) is not None]
+    if len(forms) != 1:
+        form_names = ", ".join(forms) or "none"
+        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {form_names}")
+    return Prompt(**structs.asdict(line), where=where)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 import torch
+from msgspec import structs
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
@@ -36,7 +36,7 @@ def session_of(config: Any, options: Options, device: torch.device, copy_stream:
     if options.replicas > 1:
         # The engines of a dense model do not know of each other: vLLM tells each of them that it
         # is alone, and leaves only an index behind.
-        options = replace(options, replica=int(parallel.data_parallel_index))
+        options = structs.replace(options, replica=int(parallel.data_parallel_index))
     target = target_of(config.model_config, options.vocabulary_hash)
     slots = config.scheduler_config.max_num_seqs
     serving = Serving(policy_of(options), options, setup_of(options, slots), target)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from heard import Heard
+from msgspec import structs
 
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.metrics import Counters
@@ -14,7 +15,7 @@ class Recording:
 
     def __init__(self, engine, session, folder):
         self.engine, self.folder, self.heard = engine, folder, Heard(session)
-        options = replace(session.serving.options, trace_dir=str(folder))
+        options = structs.replace(session.serving.options, trace_dir=str(folder))
         counters = Counters(None, {})
         self._recorder = recorder_of(replace(session.serving, options=options), counters)
         session.observers.add(self._recorder)

@@ -1,10 +1,9 @@
 """Earlier answers in a live engine: they are copied from, change no output, and stay apart."""
 
-from dataclasses import replace
-
 import pytest
 from copied import copied_tokens
 from heard import Heard
+from msgspec import structs
 
 POLICY = "fixed:memory:8:2"
 
@@ -38,7 +37,9 @@ def test_a_restarted_server_begins_with_what_was_answered(
 
     runner = remembering.runner
     options = getattr(runner.vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
-    options = replace(options, policy=POLICY, memory_bytes=1 << 20, memory_dir=str(tmp_path))
+    options = structs.replace(
+        options, policy=POLICY, memory_bytes=1 << 20, memory_dir=str(tmp_path)
+    )
     config, cpu = runner.vllm_config, runner.device
     monkeypatch.setattr(runner, "adaspec_session", session_of(config, options, cpu, None))
     run(remembering, prompts[:3], ["a"] * 3)

@@ -26,12 +26,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from adaspec.documents import check_keys
 from adaspec.errors import TraceError
+from adaspec.records import convert
 from adaspec.trace.importers.lines import (
     ImportedTrace,
     Progress,
@@ -40,13 +42,33 @@ from adaspec.trace.importers.lines import (
     name_of,
     workload_of,
 )
-from adaspec.trace.manifest import MAX_TOKENS, Manifest, manifest_for
+from adaspec.trace.manifest import Manifest, TokenLimit, manifest_for
 from adaspec.trace.schema import CONFIDENCES, Request, as_array
+
+Layers = (
+    Annotated[list[list[Any] | None], Meta(description="a list with a list per position")] | None
+)
 
 _TEXT = ("prompt_token_ids", "output_token_ids")
 _COUNTS = ("neural_accepted", "ngram_accepted")
 _DRAFTS = ("drafted_tokens", *CONFIDENCES)
-_OPTIONAL = ("id", "workload", *_COUNTS, *_DRAFTS, "max_tokens")
+
+
+class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a line of plain JSON says of a request; numpy reads its numbers."""
+
+    prompt_token_ids: Any
+    output_token_ids: Any
+    id: Any = None
+    workload: Any = None
+    max_tokens: TokenLimit | None = None
+    neural_accepted: Any = None
+    ngram_accepted: Any = None
+    drafted_tokens: Layers = None
+    logprob: Layers = None
+    margin: Layers = None
+    entropy: Layers = None
+
 
 _PUBLIC_CAP = 20
 """Tokens that the engine of the public recordings drafted at each position, from either source."""
@@ -58,8 +80,8 @@ def read_jsonl(files: list[Path], target: str | None, progress: Progress | None)
     numbers: Counter[str] = Counter()
     rows = []
     for file, where, record in lines_of(files, progress):
-        check_keys(record, (*_TEXT, *_OPTIONAL), where, TraceError, optional=_OPTIONAL)
-        rows.append((where, _request(record, workload_of(file), numbers, where)))
+        line = convert(record, Line, where, TraceError)
+        rows.append((where, _request(line, workload_of(file), numbers, where)))
     return ImportedTrace(manifest_for([each for _, each in rows], target, None), rows)
 
 
@@ -84,13 +106,13 @@ def _public_requests(
         for key in _PUBLIC[:3]:
             if record.get(key) is None:
                 raise TraceError(f"{where}: '{key}' is missing")
-        plain = {
-            "id": record["id"],
-            "prompt_token_ids": record["prompt_token_ids"],
-            "output_token_ids": record["generated_token_ids"],
-            "neural_accepted": _without_bonus(record, "acc_eagle", where),
-            "ngram_accepted": _without_bonus(record, "acc_ngram", where),
-        }
+        plain = Line(
+            id=record["id"],
+            prompt_token_ids=record["prompt_token_ids"],
+            output_token_ids=record["generated_token_ids"],
+            neural_accepted=_without_bonus(record, "acc_eagle", where),
+            ngram_accepted=_without_bonus(record, "acc_ngram", where),
+        )
         yield where, _request(plain, workload_of(file), Counter(), where)
 
 
@@ -113,43 +135,38 @@ def _without_bonus(record: Record, key: str, where: str) -> NDArray[np.int16] | 
     return accepted
 
 
-def _request(record: Record, default: str, numbers: Counter[str], where: str) -> Request:
-    """The request of a record with the keys of jsonl."""
-    workload = name_of(record.get("workload", default), "workload", where)
+def _request(line: Line, default: str, numbers: Counter[str], where: str) -> Request:
+    """The request of a line of jsonl."""
+    workload = default if line.workload is None else name_of(line.workload, "workload", where)
     number = numbers[workload]
     numbers[workload] += 1
-    limit = record.get("max_tokens")
-    if limit is not None and not MAX_TOKENS.holds(limit):
-        raise TraceError(f"{where}: max_tokens={limit!r:.60} is not {MAX_TOKENS.expected}")
-    prompt, output = (as_array(record[key], np.int32, f"{where}: {key}") for key in _TEXT)
+    prompt, output = (as_array(getattr(line, key), np.int32, f"{where}: {key}") for key in _TEXT)
     accepted, ngram = (
-        None if record.get(key) is None else as_array(record[key], np.int16, f"{where}: {key}")
+        None
+        if (counts := getattr(line, key)) is None
+        else as_array(counts, np.int16, f"{where}: {key}")
         for key in _COUNTS
     )
-    drafted, confidences = _drafts(record, where)
+    drafted, confidences = _drafts(line, where)
     return Request(
         workload=workload,
-        id=name_of(record.get("id", number), "id", where),
+        id=str(number) if line.id is None else name_of(line.id, "id", where),
         prompt_tokens=prompt,
         output_tokens=output,
         neural_accepted=accepted,
         drafted_tokens=drafted,
         confidences=confidences,
         ngram_accepted=ngram,
-        max_tokens=limit,
+        max_tokens=line.max_tokens,
     )
 
 
-def _drafts(
-    record: Record, where: str
-) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
+def _drafts(line: Line, where: str) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
     """Drafted tokens and confidences, as wide as the longest draft of the request."""
     tables = {}
     for name in _DRAFTS:
-        values = record.get(name)
+        values = getattr(line, name)
         if values is not None:
-            if not isinstance(values, list) or not all(isinstance(e, list | None) for e in values):
-                raise TraceError(f"{where}: '{name}' is not a list with a list per position")
             tables[name] = [entry or [] for entry in values]
     drafts = tables.pop("drafted_tokens", None)
     if drafts is None:

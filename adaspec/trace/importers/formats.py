@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
@@ -60,16 +61,16 @@ def import_trace(
     # Only the files' names, because a path may reveal the user.
     names = ", ".join(file.name for file in files[:8])
     more = f" and {len(files) - 8} more" if len(files) > 8 else ""
-    manifest = replace(recording.manifest, source=f"import {format}: {names}{more}")
+    manifest = structs.replace(recording.manifest, source=f"import {format}: {names}{more}")
     if drafter is not None:
         if manifest.neural_cap is None:
             raise TraceError(
                 f"a drafter is named ('{drafter}'), but the recording holds no neural counts: "
                 "leave it out, or import what the drafter did"
             )
-        manifest = replace(manifest, drafter=drafter)
+        manifest = structs.replace(manifest, drafter=drafter)
     if vocabulary_size is not None:
-        manifest = replace(manifest, vocabulary_hash=str(vocabulary_size))
+        manifest = structs.replace(manifest, vocabulary_hash=str(vocabulary_size))
     workloads: Counter[str] = Counter()
     with whole_trace(Path(out), manifest, force) as writer:
         for where, row in recording.rows:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adaspec.documents import parse_json
 from adaspec.errors import TraceError
+from adaspec.records import parse_json
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import Request
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from adaspec.errors import TraceError
+from adaspec.records import fits
 from adaspec.trace.identity import model_name, vocabulary_hash
 from adaspec.trace.importers.lines import (
     ImportedTrace,
@@ -32,7 +33,7 @@ from adaspec.trace.importers.lines import (
     name_of,
     workload_of,
 )
-from adaspec.trace.manifest import MAX_TOKENS, Manifest
+from adaspec.trace.manifest import Manifest, TokenLimit
 from adaspec.trace.schema import Request
 
 
@@ -117,7 +118,7 @@ def _requests(
                 id=name_of(record.get("id", number), "id", where),
                 prompt_tokens=np.array(read, np.int32),
                 output_tokens=np.array(output, np.int32),
-                max_tokens=limit if MAX_TOKENS.holds(limit) else None,
+                max_tokens=limit if fits(limit, TokenLimit) else None,
             ),
         )
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -116,7 +117,7 @@ class Session:
 
         `changes` are fields of `Options`.
         """
-        options = dataclasses.replace(self.serving.options, **changes)
+        options = structs.replace(self.serving.options, **changes)
         serving = dataclasses.replace(self.serving, policy=policy, options=options)
         session = Session(serving, self._device, self._copy_stream, self.stop_if_slow)
         session.follows_budget = self.follows_budget

@@ -1,10 +1,10 @@
 import os
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 from refusals import refusal
 from sound_rows import request_of
 
@@ -158,7 +158,7 @@ def test_what_the_manifest_has_no_place_for_is_refused(dense):
     for manifest, said in (
         (Manifest(), "neural_cap is null"),
         (Manifest(neural_cap=6), "draft_cap is null"),
-        (replace(dense, confidences=("logprob", "entropy")), "holds margin, which"),
+        (structs.replace(dense, confidences=("logprob", "entropy")), "holds margin, which"),
     ):
         with pytest.raises(TraceError, match=said):
             check_request(request_of(), manifest, "here")

@@ -1,14 +1,14 @@
 import json
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from refusals import refusal
 
-from adaspec.documents import parse_json
 from adaspec.errors import TraceError
-from adaspec.trace.identity import VOCABULARY_HASH, model_name, request_hash, vocabulary_hash
+from adaspec.records import fits, parse_json
+from adaspec.trace.identity import VocabularyHash, model_name, request_hash, vocabulary_hash
 from adaspec.trace.manifest import SCHEMA, Manifest
 
 
@@ -28,7 +28,7 @@ def test_a_manifest_survives_the_round_trip_byte_for_byte(dense):
 
 
 def test_traces_of_two_vocabularies_differ_where_both_are_known(dense):
-    mine, theirs = (replace(dense, vocabulary_hash=f"3-{digit * 16}") for digit in "ab")
+    mine, theirs = (structs.replace(dense, vocabulary_hash=f"3-{digit * 16}") for digit in "ab")
     said = f"vocabulary_hash is '3-{'b' * 16}' there and '3-{'a' * 16}' here"
     assert mine.difference(theirs) == said
     assert mine.difference(dense) is None
@@ -51,18 +51,12 @@ def test_a_trace_of_before_is_read_unless_it_is_logged_or_its_ids_are_scrambled(
     [
         ({"draftr": "x"}, "unknown key 'draftr'; did you mean 'drafter'?"),
         ({"schema": SCHEMA + 1, "somethingnew": 1}, f"schema {SCHEMA + 1} is newer"),
-        ({"neural_cap": 0}, "neural_cap is 0"),
-        ({"draft_cap": 129}, "draft_cap is 129, not a whole number from 1 to 128"),
+        ({"draft_cap": 129}, "draft_cap is 129: expected int <= 128"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
-        (
-            {"confidences": ["logprobs"]},
-            "confidences is ['logprobs'], not a list of logprob",
-        ),
-        ({"confidences": "logprob"}, "confidences is 'logprob', not a list"),
-        ({"sampling": 0}, "sampling is 0, not an object"),
-        ({"target": 8}, "target is 8, not a text"),
-        ({"vocabulary_hash": "x"}, "vocabulary_hash is 'x', not a count, alone or with '-' and 16"),
+        ({"confidences": ["logprobs"]}, "confidences is ('logprobs',): expected some of logprob"),
+        ({"confidences": "logprob"}, "confidences is 'logprob': expected array"),
+        ({"vocabulary_hash": "x"}, "vocabulary_hash is 'x': expected a count"),
     ],
 )
 def test_fields_that_contradict_are_refused(dense, changes, message):
@@ -88,8 +82,8 @@ VOCABULARY = {"<s>": 0, "a": 1, "b": 2, "\u00fc": 3}
 
 def test_a_vocabularys_hash_says_how_many_tokens_and_which_id_each_has():
     found = vocabulary_hash(VOCABULARY)
-    assert VOCABULARY_HASH.holds(found)
-    assert VOCABULARY_HASH.holds("4")
+    assert fits(found, VocabularyHash)
+    assert fits("4", VocabularyHash)
     assert found == "4-c64bb92bbbbb4dfc"
     assert vocabulary_hash(dict(reversed(VOCABULARY.items()))) == found
     others = [

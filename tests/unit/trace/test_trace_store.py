@@ -1,10 +1,10 @@
 import stat
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 from sound_rows import request_of
 
 from adaspec.errors import TraceError
@@ -15,7 +15,9 @@ from adaspec.trace.writer import TraceWriter, whole_trace, write_trace
 
 def test_an_output_as_long_as_its_limit_was_cut_off(tmp_path, dense):
     limited = [request_of(str(limit), max_tokens=limit) for limit in (7, 8, 9, None)]
-    write_trace(tmp_path / "t", limited, manifest=replace(dense, sampling={"max_tokens": 8}))
+    write_trace(
+        tmp_path / "t", limited, manifest=structs.replace(dense, sampling={"max_tokens": 8})
+    )
     cut_off = [request.is_cut_off for request in TraceReader(tmp_path / "t").requests()]
     # Where a request does not say its limit, the recording's own holds.
     assert cut_off == [True, True, False, True]
@@ -109,7 +111,7 @@ def test_a_cut_off_recording_can_be_continued(tmp_path, dense):
 
 def test_only_the_same_recording_is_continued(trace, dense):
     with pytest.raises(TraceError, match="target is 'a/target' there and 'another' here"):
-        TraceWriter(trace, replace(dense, target="another"), append=True)
+        TraceWriter(trace, structs.replace(dense, target="another"), append=True)
     assert TraceReader(trace).warnings == []
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import asdict, replace
 
+import msgspec.structs as structs
 import numpy as np
 import pytest
 from refusals import refusal
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.slow
 def rewritten(source, path, change=lambda request: request, **manifest):
     """A copy of a trace, its manifest and every request changed."""
     reader = TraceReader(source)
-    changed = replace(reader.manifest, **manifest)
+    changed = structs.replace(reader.manifest, **manifest)
     write_trace(path, map(change, reader.requests()), manifest=changed)
     return path
 
@@ -241,7 +242,7 @@ def test_a_damaged_or_foreign_policy_is_refused(trained, tmp_path):
         "evidence": ((), "which its networks do not fit"),
     }
     for field, (value, said) in changes.items():
-        manifest = replace(found.manifest, **{field: value})
+        manifest = structs.replace(found.manifest, **{field: value})
         write_artifact(tmp_path / field, manifest, found.networks, found.tables, "text", "card")
         line = refusal(AdaspecError, parse_contender, str(tmp_path / field))
         assert said in line and field in line

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from synthetic import synthesize, without_drafts
 from tiny_training import OPTIONS, TINY, later_turn, train
 
@@ -40,7 +41,7 @@ def others(trace, corpus, tmp_path_factory):
     earlier turn of a third.
     """
     path = tmp_path_factory.mktemp("unpaired") / "others"
-    manifest = replace(TraceReader(trace).manifest, draft_cap=None, confidences=())
+    manifest = structs.replace(TraceReader(trace).manifest, draft_cap=None, confidences=())
     requests = [unpaired(each) for each in synthesize(1, TINY, requests_per_workload=12)]
     for side in (corpus.trained, corpus.held_out):
         first, second, third, *_ = side.requests

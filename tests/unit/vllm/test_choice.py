@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 import pytest
+from msgspec import structs
 from policy_fakes import manifest, written
 from random_models import random_model
 from refusals import refusal
@@ -70,7 +71,7 @@ def test_a_shipped_policy_of_another_vocabulary_is_no_default(tmp_path, monkeypa
     arrays = {"networks": model.network_arrays(), "tables": model.table_arrays()}
     trained = {"cap": 24, "evidence": (), "features": FEATURES_VERSION}
     for vocabulary_hash, is_default in ((MINE, True), (None, True), (OTHER, False)):
-        own = dataclasses.replace(made_for("org/model", vocabulary_hash), **trained)
+        own = structs.replace(made_for("org/model", vocabulary_hash), **trained)
         folder = str(written(tmp_path / "mine", force=True, manifest=own, **arrays))
         known = {folder: folder, GENERAL: folder}
         monkeypatch.setattr(choice, "shipped_policies", lambda known=known: known)
@@ -106,7 +107,7 @@ def test_who_chose_policy_and_costs_is_said():
 def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch, tmp_path):
     own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
     policy = named_policy("llama-3.1-8b-instruct-h100")
-    policy.manifest = dataclasses.replace(
+    policy.manifest = structs.replace(
         policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None
     )
     monkeypatch.setattr(choice, "named_policy", lambda text: policy)

@@ -2,9 +2,10 @@
 
 import sys
 import types
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
+from msgspec import structs
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
@@ -44,10 +45,10 @@ GUARDED = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
     ("options", "takes_v2", "expected"),
     [
         (GUARDED, True, scheduler.PATH),
-        (replace(GUARDED, guard=False), True, None),
-        (replace(GUARDED, mode="record"), True, None),
-        (replace(GUARDED, record_fraction=0.1), True, None),
-        (replace(GUARDED, record_fraction=0.0), True, scheduler.PATH),
+        (structs.replace(GUARDED, guard=False), True, None),
+        (structs.replace(GUARDED, mode="record"), True, None),
+        (structs.replace(GUARDED, record_fraction=0.1), True, None),
+        (structs.replace(GUARDED, record_fraction=0.0), True, scheduler.PATH),
         (Options(runner="V1"), True, None),
         (Options(runner="V1", mode_file="x"), True, scheduler.PATH),
         (Options(runner="V2"), True, scheduler.PATH),
@@ -65,7 +66,7 @@ def test_another_scheduler_stays_and_has_neither_a_guard_nor_a_mode_file(options
     assert made(options, scheduler_cls="their.own") == "their.own"
     assert ("no guard" in caplog.text) == options.is_guarded
     with pytest.raises(ServingError, match="mode_file does not go with --scheduler-cls"):
-        made(replace(options, mode_file="x"), scheduler_cls="their.own")
+        made(structs.replace(options, mode_file="x"), scheduler_cls="their.own")
 
 
 @pytest.mark.parametrize(

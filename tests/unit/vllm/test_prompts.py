@@ -39,9 +39,9 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
         ({"txt": "a"}, "did you mean 'text'"),
         ({"text": "a", "prompt_token_ids": [1]}, "found text, prompt_token_ids"),
         ({"id": "a"}, "found none"),
-        ({"prompt_token_ids": []}, "not a list of token ids"),
-        ({"prompt_token_ids": [-1]}, "not a list of token ids"),
-        ({"messages": ["a"]}, "not a list of objects"),
+        ({"prompt_token_ids": []}, "expected a list of token ids"),
+        ({"prompt_token_ids": [-1]}, "expected a list of token ids"),
+        ({"messages": ["a"]}, "expected a list of objects"),
         ({"text": "a", "max_tokens": 0}, "max_tokens is 0"),
         ({"text": "a", "id": ""}, "'id' is ''"),
         ({"text": "b", "id": "x"}, "mine.jsonl line 1"),  # which has the same name

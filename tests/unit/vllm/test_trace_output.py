@@ -5,11 +5,11 @@ trace is gone on with; and what becomes of a request's drafts and its name.
 import os
 import shutil
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from adaspec.errors import ServingError
 from adaspec.trace.manifest import Manifest
@@ -102,7 +102,7 @@ def test_what_a_killed_writer_left_in_an_empty_folder_is_in_nobodys_way(tmp_path
 def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
     write_trace(tmp_path / "trace")
     with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
-        check_can_continue(tmp_path / "trace", replace(MANIFEST, target="other"))
+        check_can_continue(tmp_path / "trace", structs.replace(MANIFEST, target="other"))
     with (
         TraceWriter(tmp_path / "trace", MANIFEST, append=True),
         pytest.raises(ServingError, match="another process is recording into it"),
