@@ -22,8 +22,6 @@ from adaspec.vllm.patching import (
 
 KNOWN = ("0.32", "0.33")
 """The versions whose source has been read."""
-TESTED = ("0.32",)
-"""Of these, the versions that the engine tests have run on."""
 
 _PROPOSER = "vllm.v1.spec_decode.llm_base_proposer"
 _SAMPLER = "vllm.v1.sample.rejection_sampler"
@@ -182,11 +180,6 @@ def version_problem(version: str) -> str | None:
         f"vLLM {version} is not supported: adaspec knows {' and '.join(KNOWN)}; install one of "
         "these, or an adaspec that knows yours"
     )
-
-
-def is_tested(version: str) -> bool:
-    """Whether the engine tests have run on that version; if not, only its source was read."""
-    return _release(version) in TESTED
 
 
 def imported_parameters(path: str) -> Collection[str]:

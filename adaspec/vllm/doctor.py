@@ -100,17 +100,16 @@ def _adaspec() -> tuple[bool, str, str]:
 
 
 def _vllm() -> tuple[bool, str, str]:
-    from adaspec.vllm.compatibility import installed_version, is_tested, version_problem
+    from adaspec.vllm.compatibility import installed_version, version_problem
 
     version = installed_version()
-    known = "adaspec's tests ran on it" if is_tested(version) else "its source was read, not run"
     problem = version_problem(version)
     if problem:
         return False, problem, OTHER_VLLM
     from vllm.platforms import current_platform
 
     device = current_platform.get_device_name()
-    return True, f"{version}: {known}; it serves on {device or current_platform.device_type}", ""
+    return True, f"{version} on {device or current_platform.device_type}", ""
 
 
 def _plugin() -> tuple[bool, str, str]:

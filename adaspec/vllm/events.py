@@ -80,21 +80,6 @@ class DraftedStep:
         assert self.report is not None
         return self.report
 
-    @property
-    def position(self) -> Ints:
-        """How many tokens each had emitted."""
-        return self.drafts.context - self.prompt_tokens
-
-    @property
-    def neural_len(self) -> Ints:
-        """How many neural tokens were chosen."""
-        return np.minimum(self.drafts.neural, self.lengths)
-
-    @property
-    def ngram_len(self) -> Ints:
-        """How many copied ones, be it behind those."""
-        return self.lengths - self.neural_len
-
     @cached_property
     def proposed(self) -> list[list[int]]:
         """The tokens that are sent to the target."""

@@ -110,7 +110,7 @@ class Recorder(Observer):
         self.output.close()
 
     def _take_step(self, event: DraftedStep, followed: Followed) -> None:
-        position = event.position
+        position = event.drafts.context - event.prompt_tokens
         for row, record in followed:
             if event.recorded[row]:
                 draft = event.drafts.drafted[row], event.drafts.confidences[row]

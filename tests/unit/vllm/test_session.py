@@ -49,8 +49,14 @@ def lengths(neural_len, ngram_len):
     return [copied.tolist(), (neural_len + ngram_len).tolist()]
 
 
+def neural_of(event):
+    """How many tokens of the drafts that are verified the drafter drafted."""
+    return np.minimum(event.drafts.neural, event.lengths)
+
+
 def decided(event):
-    return lengths(event.neural_len, event.ngram_len)
+    neural = neural_of(event)
+    return lengths(neural, event.lengths - neural)
 
 
 def replayed_rule(recording, rule):
@@ -135,8 +141,8 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
     assert not engine.running
     assert not engine.session.breaker.counts
     proposed = engine.heard["proposed"]
-    assert any(step.neural_len.any() for step in proposed)
-    assert not any(step.neural_len.any() for step in proposed[::3])
+    assert any(neural_of(step).any() for step in proposed)
+    assert not any(neural_of(step).any() for step in proposed[::3])
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -243,8 +249,9 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     if name != "none":
         assert reached
     for step in engine.heard["proposed"]:
-        left = np.maximum(shortest - 1 - step.position, 0)
-        assert (step.neural_len + step.ngram_len <= left).all()
+        position = step.drafts.context - step.prompt_tokens
+        left = np.maximum(shortest - 1 - position, 0)
+        assert (step.lengths <= left).all()
 
 
 def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_again():
