@@ -33,7 +33,6 @@ THOROUGH = pytest.mark.thorough
     ("head", "method"),
     [
         ("eagle", "eagle"),
-        pytest.param("eagle3", "eagle3", marks=THOROUGH),
         pytest.param("draft", "draft_model", marks=THOROUGH),
     ],
 )

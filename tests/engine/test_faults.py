@@ -1,15 +1,13 @@
 """Whatever fails in a policy or around it, outputs stay, serving goes on and counters say it."""
 
 import itertools
-import shutil
 import time
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from tiny_models import document, ids_of
-from wandering import CAP, Wanderer, breaking, random_policy, without_numbers, written_policy
+from wandering import Wanderer, breaking, random_policy, without_numbers
 
 from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import MAX_OBSERVER_FAILURES
@@ -19,9 +17,6 @@ PLACES = [
     ("host", "holds_drafter"),
     ("host", "decide"),
     ("host", "take_likeliest"),
-    ("host", "learn"),
-    ("drafting", "begin"),
-    ("drafting", "revise"),
     ("drafting", "finish"),
 ]
 
@@ -38,11 +33,10 @@ def test_a_fault_now_and_then_costs_only_its_step(serve, prompts, truth, monkeyp
     assert not session.breaker.off
 
 
-@pytest.mark.parametrize(("part", "name"), [("host", "decide"), ("drafting", "finish")])
-def test_what_always_fails_is_switched_off(serve, prompts, truth, monkeypatch, part, name):
+def test_what_always_fails_is_switched_off(serve, prompts, truth, monkeypatch):
     engine, _ = serve("eagle")
     session = Wanderer(engine).session
-    breaking(monkeypatch, getattr(session, part), name, 1)
+    breaking(monkeypatch, session.drafting, "finish", 1)
     assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.off
     assert sum(session.breaker.counts.values()) == MAX_IN_A_ROW
@@ -51,9 +45,8 @@ def test_what_always_fails_is_switched_off(serve, prompts, truth, monkeypatch, p
     assert not engine.judged
 
 
-@pytest.mark.parametrize("evidence", [True, False])
-def test_a_model_that_says_nan_drafts_nothing_harmful(serve, prompts, truth, evidence):
-    engine, session = serve("eagle", without_numbers(random_policy(1, evidence)))
+def test_a_model_that_says_nan_drafts_nothing_harmful(serve, prompts, truth):
+    engine, session = serve("eagle", without_numbers(random_policy(1, True)))
     assert engine.greedy(prompts, 48) == truth()
     assert not session.breaker.off
 
@@ -81,25 +74,6 @@ def test_an_index_and_an_observer_that_fail_cost_no_output(serve, prompts, truth
     assert engine.greedy(prompts, 48) == truth()
     assert session.breaker.counts.keys() == {"batch"}
     assert observer.proposed.call_count == MAX_OBSERVER_FAILURES
-
-
-def test_a_policy_that_changes_on_disk_while_it_serves_goes_on(engines, prompts, truth, tmp_path):
-    folder = Path(written_policy(tmp_path / "policy"))
-    config = {"method": "adaspec", "model": "eagle", "policy": str(folder)}
-    engine = engines({**config, "num_speculative_tokens": CAP})
-    session = engine.session
-
-    def truncate():
-        for each in folder.iterdir():
-            each.write_bytes(each.read_bytes()[:20])
-
-    for change in (truncate, lambda: shutil.rmtree(folder)):
-        change()
-        engine.judged.clear()
-        assert engine.greedy(prompts, 24) == truth(24)
-        assert engine.judged, "it still drafts"
-    assert engine.session is session
-    assert not engine.session.breaker.counts
 
 
 @pytest.mark.thorough

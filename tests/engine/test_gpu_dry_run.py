@@ -8,7 +8,7 @@ from checkout import CHECKOUT, need, run, run_python
 
 need("eval")
 FOLDER = CHECKOUT / "eval" / "gpu"
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

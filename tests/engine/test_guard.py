@@ -1,5 +1,6 @@
 """The guard of a V1 engine holds speculation off where it is slow, and lets it back in."""
 
+import pytest
 from guarded_engine import check_guard
 from wandering import check_sound
 
@@ -8,6 +9,8 @@ from adaspec.vllm.metrics import Counters, MetricsObserver
 TOKENS = 128
 
 
+# make test has the guard of a V2 engine, of which the scheduler's part is the same.
+@pytest.mark.thorough
 def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
     engines, truth, prompts, monkeypatch
 ):

@@ -10,19 +10,12 @@ LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
 MTP = {"method": "adaspec", "model": "mtp", "num_speculative_tokens": 24}
 
 
-@pytest.fixture(scope="module")
-def said_by_mtp(engines, prompts):
-    """What the model that drafts for itself says without doing so."""
-    return engines(target="mtp").greedy(prompts, 48)
-
-
-@pytest.mark.parametrize("policy", ["wanderer", "fixed:neural:3", "hybrid-splice:4:20:3:2:5"])
-def test_a_model_that_drafts_for_itself_says_what_it_says_without(
-    engines, prompts, said_by_mtp, policy
-):
+@pytest.mark.thorough
+def test_a_model_that_drafts_for_itself_says_what_it_says_without(engines, prompts):
+    said_by_mtp = engines(target="mtp").greedy(prompts, 48)
     engine = engines(MTP, target="mtp")
     assert engine.runner.speculative_config.method == "mtp"
-    session = Wanderer(engine).session if policy == "wanderer" else engine.put(policy)
+    session = Wanderer(engine).session
     found = []
     heard = check_forwards(engine, session, lambda: found.extend(engine.greedy(prompts, 48)))
     assert found == said_by_mtp
@@ -47,7 +40,7 @@ def adapted(engines, models, prompts):
 
 @pytest.mark.parametrize(
     "head",
-    ["eagle", *(pytest.param(each, marks=THOROUGH) for each in ("eagle3", "draft", None))],
+    ["eagle", *(pytest.param(each, marks=THOROUGH) for each in ("draft", None))],
 )
 def test_requests_with_an_adapter_say_what_they_say_without_speculation(
     engines, models, prompts, truth, adapted, head

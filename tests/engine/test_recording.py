@@ -32,7 +32,7 @@ def requests_in(folder, outputs):
 
 @pytest.mark.parametrize(
     "head",
-    ["eagle", *(pytest.param(head, marks=pytest.mark.thorough) for head in ("eagle3", "draft"))],
+    ["eagle", pytest.param("draft", marks=pytest.mark.thorough)],
 )
 def test_a_trace_predicts_the_live_steps_of_fixed_neural_8(
     engines, serve, prompts, truth, tmp_path, head

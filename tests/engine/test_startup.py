@@ -187,6 +187,8 @@ def check_measured(make, monkeypatch):
     return engine, cost
 
 
+# make test has a V2 engine do so.
+@pytest.mark.thorough
 def test_a_server_on_v1_measures_its_costs_where_its_policy_weighs_them(
     engines, prompts, truth, tmp_path, monkeypatch
 ):

@@ -20,7 +20,7 @@ def answers_in(file):
     return [json.loads(line)["tokens"] for line in file.read_text().splitlines() if line]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     config = {
         "method": "adaspec",

@@ -3,6 +3,7 @@
 import inspect
 from functools import cache
 
+import pytest
 from wandering import Wanderer, check_sound
 
 
@@ -39,6 +40,8 @@ def compilations(patch):
     return found
 
 
+# make test has our kernels alone: tests/unit/kernels/test_kernel_launches.py.
+@pytest.mark.thorough
 def test_requests_wait_for_no_compilation(served, prompts, truth, monkeypatch):
     """Neither of our kernels nor of vLLM's, whatever is decided of how many rows."""
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification
