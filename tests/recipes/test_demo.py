@@ -4,7 +4,6 @@ import os
 
 import pytest
 from checkout import CHECKOUT, need, path_with, run_python
-from stand_in import write_stand_in
 
 need("eval")
 
@@ -79,6 +78,15 @@ def is_over(log):
     except ProcessLookupError:
         return True
     return False
+
+
+def write_stand_in(folder, code):
+    """Write a package in vLLM's place whose command line runs this code."""
+    cli = folder / "vllm" / "entrypoints" / "cli" / "main.py"
+    cli.parent.mkdir(parents=True)
+    for package in list(cli.parents)[:3]:
+        (package / "__init__.py").touch()
+    cli.write_text(code)
 
 
 def test_answers_and_speeds_are_shown_and_the_server_is_ended(tmp_path):

@@ -2,11 +2,6 @@
 
 import importlib.util
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -52,19 +47,3 @@ def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair: Path
     found = reports(pair / f"{method}-training")
     assert found[-1]["all"]["emitted"] > 2.0
     assert found[-1]["all"]["emitted"] > found[0]["all"]["emitted"]
-
-
-def test_a_killed_training_resumes_to_the_same_loss(pair: Path, tmp_path: Path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_python(*training(pair, whole), **ENVIRONMENT)
-    command = [sys.executable, *map(str, training(pair, killed)), "--save-every", "1"]
-    environment = {**os.environ, **ENVIRONMENT}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    while not (killed / "checkpoint.pt").is_file():
-        assert process.poll() is None, "the training ended before it was killed"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not [row for row in reports(killed) if row["report_at_tokens"] >= 40_000]
-    run_python(*training(pair, killed), **ENVIRONMENT)
-    assert reports(killed)[-1] == reports(whole)[-1]

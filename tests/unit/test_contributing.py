@@ -5,47 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import fields, replace
 
-import numpy as np
 from checkout import CHECKOUT, need
 
 from adaspec.cost.load import cost_document, cost_from_document
 from adaspec.cost.model import CostModel, StepShape
-from adaspec.policy.planner.state import new_rows
-from adaspec.predict import features, tables
-from adaspec.predict.features import EVIDENCE_FEATURES, SPLICE_FEATURES, fill_evidence, fill_splice
 from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
-
-UNSET = np.float32(-12345.0)
 
 
 def page(name: str) -> str:
     need("docs")
     return (CHECKOUT / "docs" / name).read_text(encoding="utf-8")
-
-
-def some_tables() -> tables.Tables:
-    few = np.full(1, 0.5, np.float32)
-    return tables.packed(np.array([7], np.uint64), few, few, few, (0.5, 0.5, 1.0, 1.0), 1)
-
-
-def test_every_feature_is_filled_in() -> None:
-    rows = new_rows(2)
-    rows.prompt_tokens[:], rows.position[:], rows.slots[:] = 20, 3, (0, 1)
-    rows.length[:], rows.start[:], rows.available[:] = (4, 0), 5, 9
-    rows.tail[:], rows.candidate[:] = 3, 4
-    keys = np.zeros(tables.LEVELS, np.uint64)
-    before = np.full((2, features.FEATURES), UNSET)
-    features.fill_features(rows, some_tables(), keys, before)
-    assert before.shape[1] == len(features.PRE_DRAFT_FEATURES)
-    assert not (before == UNSET).any()
-    least = np.zeros(2, np.float32)
-    evidence, splice = np.full(len(EVIDENCE_FEATURES), UNSET), np.full(len(SPLICE_FEATURES), UNSET)
-    fill_evidence(1, 0.5, np.zeros(3, np.float32), 1, 2.0, 0.5, 1.0, least, 3, 1, 1, evidence)
-    assert not (evidence == UNSET).any()
-    facts = (3, 1, 1, 9, 2, 0.5, 4.0, 3)
-    fill_splice(*facts, some_tables(), 3, 4, keys, splice)
-    assert not (splice == UNSET).any()
 
 
 def test_every_cost_term_is_charged_read_back_and_documented() -> None:

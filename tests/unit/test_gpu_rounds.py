@@ -69,35 +69,6 @@ def test_a_row_is_the_median_of_its_rounds_and_keeps_each():
     assert headline_of([ours])["over"]["adaspec"] == {"none": None, "eagle3": None, "vllm": None}
 
 
-def test_steps_are_counted_by_graph_cause_and_word_and_timed_without_those_that_compile():
-    outside = {"mode": "NONE", "ms": 24.0}
-    steps = [
-        {},
-        {"ms": 500.0, "compiled": 2},
-        {"ms": 0.4, "answers": 0},
-        outside | {"tokens": 700, "prompt": 692},
-        outside | {"tokens": 600, "prompt": 400, "drafted": 192},
-        outside | {"tokens": 40, "drafted": 32},
-        {"forwards": 1, "ms": 11.0, "guard_state": "hold", "switches": 1},
-    ]
-    (row,) = rows([ran("adaspec", 1, 1.0, steps=steps)], COST)
-    assert row["graphs"] == {"FULL": 4, "NONE": 3}
-    assert row["outside"] == {
-        "prompts are too long": 1,
-        "drafts make it too long": 1,
-        "no graph of its shape": 1,
-    }
-    assert (row["compiled_in"], row["longest_ms"], row["held"]) == (1, 500.0, {"hold": 1})
-    assert (row["switches"], row["forwards"]) == (1, {"0": 6, "1": 1})
-    timed = {(each["mode"], each["forwards"]): each for each in row["step_ms"]}
-    assert {key: each["ms"] for key, each in timed.items()} == {
-        ("FULL", 0): 10.0,
-        ("FULL", 1): 11.0,
-        ("NONE", 0): 24.0,
-    }
-    assert 0 < timed["FULL", 0]["priced_ms"] < timed["FULL", 1]["priced_ms"]
-
-
 def test_only_nearly_tied_tokens_may_differ():
     likely = [{1: -0.1, 2: -3.0}, {5: -0.7, 6: -0.7001}, {3: -0.1}]
     expected = [([1, 5, 3], likely)] * 4

@@ -55,13 +55,6 @@ def test_the_interval_of_a_lift_is_paired_and_around_the_lift():
     assert entry(cell(replicates))["lift_ci95"] == pytest.approx([0.2, 0.2])
 
 
-def test_against_itself_the_interval_is_exactly_zero():
-    speeds = np.array([201.7, 260.3, 199.9])
-    found = cell({"mine": speeds, "static:best": speeds}, mine=201.7, **{"static:best": 201.7})
-    assert entry(found)["lift_over_static_best"] == 0.0
-    assert entry(found)["lift_ci95"] == [0.0, 0.0]
-
-
 def result(**changes):
     given = {"tokens": 100.0, "time_s": 10.0, "steps": 40.0, "row_steps": 80.0, "accepted": 20.0}
     given |= {"drafted": 60.0, "neural_steps": 10.0, "request_s": np.array([1.0, 2.0])}

@@ -114,7 +114,6 @@ def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, ca
 
 DAMAGES = {
     "nowhere": (lambda folder: None, "nothing there"),
-    "empty": (lambda folder: (folder / "empty").mkdir(), "holds no manifest.json"),
     "policy": (lambda folder: (folder / "policy" / "network.npz").write_bytes(b"y"), "SHA-256"),
     "trace": (
         lambda folder: [os.truncate(each, 99) for each in (folder / "trace").glob("*.parquet")],
@@ -123,10 +122,6 @@ DAMAGES = {
     "live": (
         lambda folder: [shutil.copytree(folder / "trace", folder / "live" / each) for each in "ba"],
         "is no trace, but a folder of 2: give one or several of",
-    ),
-    "notes.json": (
-        lambda folder: (folder / "notes.json").write_text('{"schema": 1}'),
-        "not a cost file",
     ),
     "a.jsonl": (
         lambda folder: (folder / "a.jsonl").write_text('{"id": "7"}\n'),

@@ -63,7 +63,7 @@ def cell_of(requests, seed):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [80, 400], ids=["all-enter", "some-enter"])
 def test_95_percent_intervals_cover_the_truth_in_90_to_99_percent_of_samples(
     population, truth, size

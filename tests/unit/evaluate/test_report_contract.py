@@ -112,14 +112,6 @@ def test_one_workload_is_its_own_mix(requests_of, report_of):
         assert mix == alone != []
 
 
-def test_where_more_run_at_once_than_there_are_a_note_says_so(requests_of, report_of):
-    found = report_of(requests_of(), [], concurrency=(4, 7), orders=1, resamples=0)
-    said = "at concurrency 7 more requests run at once than some workloads have (edits 6, talk 6)"
-    assert sum(said in note for note in found["notes"]) == 1
-    enough = report_of(requests_of(), [], concurrency=(6,), orders=1, resamples=0)
-    assert not any("run at once" in note for note in enough["notes"])
-
-
 def test_one_request_says_nothing_of_others(requests_of, report_of):
     found = report_of(requests_of(count=1, workloads=1), [NAMED])
     assert all(row["ci95"] is None and row["tokens_per_s"] > 0 for row in found["rows"])

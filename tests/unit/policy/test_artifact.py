@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import pickle
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from refusals import refusal
 
 from adaspec.errors import PolicyError
-from adaspec.policy import artifact, shipped
+from adaspec.policy import shipped
 from adaspec.policy.artifact import load_artifact
 from adaspec.policy.shipped import find_policy, shipped_policies
 
@@ -54,10 +53,6 @@ def test_what_is_written_is_read_back(folder):
             np.testing.assert_array_equal(held[name], array)
 
 
-def test_sha256sum_can_check_what_is_written(folder):
-    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True)
-
-
 def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder, monkeypatch):
     assert "there is no such folder" in refused(tmp_path / "nowhere")
     assert "is a file" in refused(folder / "CARD.md")
@@ -81,13 +76,6 @@ def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder
     fakes.written(folder, force=True)
     monkeypatch.setattr(Path, "read_bytes", fail)
     assert "cannot be read (Permission denied)" in refused(folder)
-
-
-@pytest.mark.parametrize("name", sorted(artifact.MAX_BYTES))
-def test_a_file_too_large_is_refused_unread(folder, name):
-    with (folder / name).open("r+b") as file:
-        file.truncate(1 << 40)  # sparse: reading it would take a terabyte of memory
-    assert f"{1 << 40} bytes are more than" in refused(folder)
 
 
 class Bomb:
@@ -131,7 +119,6 @@ CRAFTED = {
     "overlapping": (overlapping(), "network.npz"),
     "claiming": (claiming(), "claim more bytes"),
     "huge": (headed("'<f8'", "(1000000000000,)"), "network.npz: damaged"),
-    "many digits": (headed("'<f8'", "(" + "9" * 4000 + ",)"), "network.npz: damaged"),
     "code": (headed("__import__('os').abort()", "(1,)"), "network.npz: damaged"),
     "brackets": (headed("(" * 3000, "(1,)"), "network.npz: damaged"),
     "objects": (npz(a=npy(ARMED)), "network.npz: damaged"),

@@ -61,7 +61,7 @@ class Engine:
         return states.count(state) / len(states)
 
 
-LOADS = (1, 8, 32, 128)
+LOADS = (1, 32)
 
 
 @pytest.mark.parametrize("rows", LOADS)
@@ -69,9 +69,9 @@ LOADS = (1, 8, 32, 128)
 @pytest.mark.parametrize(
     ("slower", "accepted", "prompts", "steps", "least"),
     [
-        *((slower, 0.0, 0.0, 4000, 0.98) for slower in (1.05, 1.24, 2.0, 3.0)),
+        *((slower, 0.0, 0.0, 4000, 0.98) for slower in (1.05, 3.0)),
         # It is slow only where prompts are read.
-        *((1.0, 0.3, prompts, 6000, 0.93) for prompts in (0.3, 0.8, 1.0)),
+        *((1.0, 0.3, prompts, 6000, 0.93) for prompts in (0.3, 1.0)),
     ],
 )
 def test_a_plan_that_loses_is_held_off_before_it_costs_much(
@@ -173,10 +173,9 @@ def test_a_clock_that_stands_still_goes_back_or_says_nonsense_changes_nothing():
 
 
 @pytest.mark.parametrize("rows", LOADS)
-@pytest.mark.parametrize("prompts", [0.3, 0.8, 1.0])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_plan_that_pays_where_prompts_are_read_is_left_alone(rows, prompts, seed):
-    engine = Engine(seed, jitter=0.1, hiccup=0.01, warm=False)
+@pytest.mark.parametrize("prompts", [0.3, 1.0])
+def test_a_plan_that_pays_where_prompts_are_read_is_left_alone(rows, prompts):
+    engine = Engine(1, jitter=0.1, hiccup=0.01, warm=False)
     engine.run(6000, rows, 1.3, 0.95, prompts=prompts, slower_prompts=1.1)
     assert engine.share(HOLD) < 0.02
     assert engine.share(PROBE) < 0.05
@@ -190,16 +189,6 @@ def test_steps_that_read_prompts_are_not_judged_by_steps_that_do_not():
             decision = decision._replace(reads_prompts=True)  # every probe falls on other steps
         took = 30.0 if decision.reads_prompts else 1.0
         guard.note(decision, took, 8 + 8 * decision.speculates, 8)
-        assert decision.state != HOLD
-
-
-def test_rows_that_read_on_emit_nothing_and_lose_nothing():
-    guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0 + prompt_tokens / 1000)
-    for step in range(1000):
-        reads = step % 2
-        decision = guard.decide(8, 8000, 4000 * reads)
-        emitting = 2 if reads else 8
-        guard.note(decision, decision.plain_s * decision.weight, emitting, emitting)
         assert decision.state != HOLD
 
 

@@ -19,7 +19,6 @@ from random_recordings import random_cost
 from adaspec.cost.model import CostModel, line, target_s
 from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.budget import (
-    best_budget,
     decide_budget,
     keep_likeliest,
     new_batch_state,
@@ -31,7 +30,6 @@ from adaspec.policy.planner.choose import extended, offer, wanted
 from adaspec.policy.planner.forwards import (
     MOST_BEYOND,
     count_pause,
-    forwards_at,
     forwards_table,
     forwards_to_run,
     most_forwards,
@@ -191,16 +189,6 @@ def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> 
     assert decide_budget(batch_state, costs, 10.0, 4, 40, CAP) == 20
 
 
-def test_stretched_survivals_stand_for_more_tokens_of_the_same() -> None:
-    costs = random_cost(np.random.default_rng(3)).constants()
-    few = np.array([0.9, 0.6, 0.2])
-    doubled = np.repeat(few, 2)
-    for rate in (0.05, 0.5, 2.0):
-        assert best_budget(costs, rate, 2, few, 3, 2.0) == best_budget(
-            costs, rate, 2, doubled, 6, 1.0
-        )
-
-
 @pytest.fixture
 def state() -> State:
     made = new_state(MODEL, 4)
@@ -249,11 +237,6 @@ def run(pause, gain, steps):
         ran += 1
         note_gain(pause, gain, COST, TOKENS, ROWS, ROWS)
     return ran
-
-
-def test_forwards_between_two_loads_of_the_table_are_interpolated():
-    table = forwards_table({1: 4, 16: 2, 64: 0})
-    assert [forwards_at(table, load) for load in (1, 4, 16, 32, 64, 200)] == [4, 3, 2, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -307,14 +290,6 @@ def test_a_drafter_that_pays_again_runs_on_after_the_next_trial_and_pauses_are_s
     run(pause, 2 * COST, 12_000)
     assert pause["next"][0] == first
     assert run(pause, 2 * COST, 1000) == 1000
-
-
-def test_a_few_bad_steps_pause_nothing():
-    pause = new_pause()
-    rng = np.random.default_rng(0)
-    for gain in rng.choice([0.0, 4 * COST], 5000):  # twice what it takes on average
-        note_gain(pause, gain, COST, TOKENS, 1, 1)
-    assert pause["left"][0] == 0
 
 
 def test_a_drafter_that_few_hold_is_judged_once_they_stay_few():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, Step, close, common, look_up, play, step_seconds
 
-from adaspec.cost.model import CostModel, line
+from adaspec.cost.model import CostModel
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.player import Player
 
@@ -130,28 +130,3 @@ def test_the_papers_oracles_end_at_twenty_tokens():
     player = Player(recording_of([request]), random_cost(np.random.default_rng(0)), 48)
     result = player.play(Oracle("ngram"), np.zeros(1, np.int32), 1)
     assert (result.steps, result.drafted) == (2, 20 + 16)
-
-
-def test_the_rate_that_plans_trade_against_is_of_the_last_200_steps():
-    # 150 steps of four tokens at the price of one, then text that only the costly drafter knows:
-    # worth its forwards from the step on at which the memory of better times has faded enough.
-    fast, slow = 600, 390
-    output = [7, 8, 9, 10] * (fast // 4) + [7] + list(range(100, 100 + slow))
-    accepted = [0] * (1 + fast) + [2] * (slow - 2) + [1, 0]
-    request = Request([7, 8, 9, 10] * 10, output, accepted)
-    cost = line("steep", 1.0, 0.0, forward_s=0.5)
-    recent: deque[tuple[int, float]] = deque([(4, 1.5)] * 150, maxlen=200)
-    steps = {2: 0, 3: 0}
-    left = slow
-    while left > 0:
-        # The first forward is paid for anyway; is a token more worth another?
-        dear = 0.5 * sum(t for t, _ in recent) / sum(s for _, s in recent) >= 1
-        tokens, seconds = (2, 1.5) if dear else (3, 2.0)
-        steps[tokens] += 1
-        recent.append((min(tokens, left), seconds))
-        left -= tokens
-    played = run_oracle(recording_of([request]), Oracle("plan"), np.zeros(1, np.int32), 1, cost, 3)
-    assert played.steps == 150 + sum(steps.values())
-    # The last step may need one forward less.
-    assert abs(played.time_s - 1.5 * (150 + steps[2]) - 2.0 * steps[3]) <= 0.5
-    assert min(steps.values()) > 30

@@ -143,16 +143,12 @@ def fails(batch: Batch) -> Proposal:
 NONSENSE = {
     "more than drafted": (proposed([3, 0], [0, 0]), r"neural_len \[3, 0\].* from 0 to 2"),
     "more than the cap": (proposed([0, 0], [10, 0]), r"ngram_len \[10, 0\].* from 0 to 9"),
-    "negative": (proposed([0, 0], [0, -1]), "from 0 to 9"),
     "one row": (proposed([1], [0]), r"neural_len \[1\]: for each of 2 running rows"),
     "a matrix": (proposed([[1, 1]], [0, 0]), "one whole number"),
     "NaN": (proposed([0, 0], [np.nan, 0]), "one whole number"),
-    "words": (proposed(["a", "b"], [0, 0]), "one whole number"),
-    "booleans": (proposed([True, False], [0, 0]), "one whole number"),
     "nothing": (lambda batch: None, "decides on None, not on a Proposal"),
     "looks behind 3 of 2": (lambda b: b.splice_matches(np.array([3, 0])), "looks behind"),
     "drafts too much": (lambda b: b.draft(NEURAL_CAP + 1), "asks for 6 forwards: 0 to 5"),
-    "drafts a half": (lambda b: b.draft(1.5), "asks for 1.5 forwards"),
     "fails": (fails, r"failed in decide: KeyError: 'table' \(test_own.py, line"),
 }
 

@@ -153,7 +153,6 @@ SOUND = {
 NEURAL = {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]]}
 BAD = [
     ("jsonl", {"output_ids": [1]}, "unknown key 'output_ids'; did you mean 'output_token_ids'?"),
-    ("jsonl", {"id": 1.5}, "'id' is 1.5, expected a text or a number"),
     ("jsonl", NEURAL | {"drafted_tokens": [[], [-5]]}, "has a negative token id or a gap"),
     ("jsonl", NEURAL | {"margin": [[], []]}, "'margin' has not one number per drafted token"),
     ("jsonl", {"max_tokens": 0}, "max_tokens is 0: expected a whole number from 1"),
@@ -161,12 +160,10 @@ BAD = [
     ("specdecode-bench", {"id": None}, "'id' is missing"),
     ("specdecode-bench", {"id": "7"}, "id '7' occurs twice in workload 'talk'"),
     ("specdecode-bench", {"acc_eagle": [1, 2]}, "'acc_eagle' holds no 'acc_len'"),
-    ("specdecode-bench", {"acc_eagle": {"acc_len": [1, 0]}}, "acc_len[1]=0 is below 1"),
     ("specdecode-bench", {"acc_eagle": {"acc_len": [1, 1, 1, 3]}}, "beyond the output's end"),
     ("specdecode-bench", {"acc_eagle": {"acc_len": [1, 23] + 40 * [1]}}, "neural_cap=20"),
     ("texts", {"messages": ASKED}, "has no answer as a text"),
     ("texts", {"prompt": "ab"}, "needs one of 'messages', a list, and 'prompt'"),
-    ("texts", {"messages": None, "completion": "cd"}, "needs one of 'messages', a list, and"),
     ("texts", {"response": "cd"}, "'response': is a str, expected an object"),
     ("texts", {"response": {"choices": []}}, "holds no choices"),
     ("texts", {"messages": [{"content": "ab"}], "completion": "c"}, "template does not take"),

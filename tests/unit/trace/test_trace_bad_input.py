@@ -4,12 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec import structs
 from refusals import refusal
 from sound_rows import request_of
 
 from adaspec.errors import TraceError
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, open_traces
 from adaspec.trace.soundness import check_request
 
@@ -31,11 +29,10 @@ def test_what_is_no_traces_folder_is_one_clear_line(tmp_path, trace):
         open_traces([])
 
 
-@pytest.mark.parametrize("kept", [0, 100, 0.5, -1])
+@pytest.mark.parametrize("kept", [0, -1])
 def test_a_truncated_shard_is_named(trace, kept):
     shard = trace / "part-00001.parquet"
-    data = shard.read_bytes()
-    shard.write_bytes(data[: int(len(data) * kept) if isinstance(kept, float) else kept])
+    shard.write_bytes(shard.read_bytes()[:kept])
     assert one_line_error(trace).startswith(f"{shard}: truncated or damaged")
 
 
@@ -87,7 +84,6 @@ def one_changed(row, at, to):
         (lambda t: t.drop_columns(["margin"]), ": column 'margin' is missing"),
         (replaced("prompt_tokens", [None] * 3, pa.list_(pa.int32())), "prompt_tokens is null"),
         (lambda t: t.append_column("mood", pa.array([1, 2, 3])), ": unknown column 'mood'"),
-        (lambda t: t.append_column("id", t.column("id")), ": column 'id' occurs twice"),
         (
             replaced("workload", pa.array([b"\xff\xfe"] * 3, pa.binary()).view(pa.string())),
             ": truncated or damaged",
@@ -124,11 +120,8 @@ def bent(array, *at, to):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id": ""}, "neither may be empty"),
         ({"max_tokens": 0}, "max_tokens=0 is below 1"),
-        ({"output_tokens": (2, -3)}, "output_tokens[2]=-3 is not a token id"),
         ({"neural_accepted": None}, "without neural_accepted"),
-        ({"neural_accepted": (0, 0)}, "neural_accepted[0]=0 is not null"),
         ({"neural_accepted": (1, 7)}, "accepted=7 at position 1 exceeds neural_cap=6"),
         ({"neural_accepted": (7, 2)}, "accepted=2 at position 7 reaches beyond the output's"),
         ({"neural_accepted": (2, 3)}, "accepted=3 at position 2, but its drafted tokens are"),
@@ -137,7 +130,6 @@ def bent(array, *at, to):
         ({"drafted_tokens": np.full((8, 4), 5, np.int32)}, "at position 0 is not null"),
         ({"drafted_tokens": (2, 0, -1)}, "position 2 has a negative token id or a gap"),
         ({"confidences": np.zeros((8, 4, 3), np.float32)}, "belongs to no drafted token"),
-        ({"confidences": np.zeros((8, 4, 2), np.float32)}, "confidences has shape"),
         ({"confidences": (2, 1, 0, -np.inf)}, "position 2 is infinite"),
         ({"ngram_accepted": np.array([-1, 0, -4])}, "ngram_accepted[2] is null or negative"),
         (
@@ -152,13 +144,3 @@ def test_arrays_that_do_not_fit_each_other_are_refused(dense, changes, message):
         if isinstance(change, tuple):  # a place, and what to put there
             changes = {name: bent(getattr(sound, name), *change[:-1], to=change[-1])}
     assert message in refusal(TraceError, check_request, request_of(**changes), dense, "here")
-
-
-def test_what_the_manifest_has_no_place_for_is_refused(dense):
-    for manifest, said in (
-        (Manifest(), "neural_cap is null"),
-        (Manifest(neural_cap=6), "draft_cap is null"),
-        (structs.replace(dense, confidences=("logprob", "entropy")), "holds margin, which"),
-    ):
-        with pytest.raises(TraceError, match=said):
-            check_request(request_of(), manifest, "here")

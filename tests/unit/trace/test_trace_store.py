@@ -1,7 +1,5 @@
 import stat
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
@@ -9,8 +7,7 @@ from sound_rows import request_of
 
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import Request
-from adaspec.trace.writer import TraceWriter, whole_trace, write_trace
+from adaspec.trace.writer import TraceWriter, write_trace
 
 
 def test_an_output_as_long_as_its_limit_was_cut_off(tmp_path, dense):
@@ -52,22 +49,6 @@ def test_one_workload_can_be_read_alone(tmp_path, dense):
     assert [request.id for request in reader.requests("edits")] == ["0", "2"]
     with pytest.raises(TraceError, match="holds no workload 'nope': it has "):
         list(reader.requests("nope"))
-
-
-def test_a_reader_holds_one_row_group_at_a_time(tmp_path):
-    tokens = np.random.default_rng(0).integers(0, 1 << 30, (64, 1 << 17)).astype(np.int32)
-    write_trace(tmp_path / "t", [Request("big", str(at), t, t[:9]) for at, t in enumerate(tokens)])
-    reader = TraceReader(tmp_path / "t")
-    groups = [
-        metadata.row_group(at).total_byte_size
-        for metadata in (pq.read_metadata(shard) for shard in reader.shards)
-        for at in range(metadata.num_row_groups)
-    ]
-    assert sum(groups) > 32 << 20
-    assert max(groups) < 4 << 20
-    before = pa.total_allocated_bytes()
-    peak = max(pa.total_allocated_bytes() - before for _ in reader.requests())
-    assert peak < 16 << 20
 
 
 def test_flushing_changes_no_byte_and_ends_a_shard_once_it_is_large(tmp_path, dense, monkeypatch):
@@ -121,14 +102,3 @@ def test_two_writers_cannot_write_to_one_trace(trace, dense):
         pytest.raises(TraceError, match="another process is writing"),
     ):
         TraceWriter(trace, dense, append=True)
-
-
-def test_force_replaces_no_folder_that_holds_more_than_a_trace(trace, dense):
-    (trace / "thesis.tex").write_text("years of work")
-    with (
-        pytest.raises(TraceError, match="will not replace it"),
-        whole_trace(trace, dense, force=True),
-    ):
-        pass
-    assert (trace / "thesis.tex").read_text() == "years of work"
-    assert TraceReader(trace).rows == 7

@@ -52,7 +52,6 @@ def test_a_policy_of_another_vocabulary_is_refused_by_whatever_name(name, theirs
     ("theirs", "ours", "says"),
     [
         (MINE, MINE, ""),
-        (None, MINE, "could not be compared (the policy's manifest holds none)"),
         (None, None, "could not be compared (the policy's manifest holds none)"),
         (MINE, None, "could not be compared (this server's is not known)"),
         ("128", MINE, "could be compared by their size alone, 128 tokens each"),
@@ -142,7 +141,6 @@ def test_a_short_draft_length_is_said_to_limit_copies_too():
 @pytest.mark.parametrize(
     ("wanted", "on_cpu", "why_v1", "runner", "says"),
     [
-        (None, False, "", "V2", ""),
         (None, True, "", "V1", "accelerators"),
         (None, False, "vLLM has chosen it", "V1", "has chosen it"),
         ("0", False, "", "V1", f"{V2_VARIABLE}=0"),
@@ -171,10 +169,7 @@ def test_which_model_runner_serves_is_said_or_refused(
     [
         ("1x NVIDIA H100", "NVIDIA H100 80GB HBM3", True),
         ("1x NVIDIA H100", "NVIDIA H200", False),
-        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", True),
-        ("CPU AMD EPYC, 2 cores", "CPU AMD EPYC, 2 cores", True),
         ("CPU AMD EPYC, 2 cores", "CPU AMD EPYC, 4 cores", False),
-        ("1x NVIDIA H100", "CPU AMD EPYC, 2 cores", False),
     ],
 )
 def test_hardware_is_the_same_where_its_words_are(made_on, here, same):

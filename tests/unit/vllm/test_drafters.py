@@ -108,13 +108,3 @@ def test_where_nothing_tells_the_folders_name_does_and_it_is_said(tmp_path, fold
     caplog.clear()
     assert drafter_method(str(named), TARGET) == "eagle3"
     assert not caplog.text
-
-
-def test_what_the_user_says_makes_no_head_fit(folder):
-    record = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(record | {"hidden_size": 96}))
-    with pytest.raises(ServingError, match="hidden states of 96"):
-        drafter_method(str(folder), TARGET, method="eagle")
-    (folder / "config.json").write_text(json.dumps(record | {"model_type": "medusa"}))
-    with pytest.raises(ServingError, match="does not drive"):
-        drafter_method(str(folder), TARGET, method="eagle")

@@ -11,10 +11,10 @@ from scripted_engine import report_of
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
+from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.events import DraftedStep, VerifiedStep
-from adaspec.vllm.session.host import Host, expected_tokens, warm_up
+from adaspec.vllm.session.host import Host, warm_up
 
 CAP = 6
 
@@ -40,18 +40,6 @@ def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, 
     decided.budget, decided.budget_limited = budget, is_limited
     host.note(decided, trims)
     return decided
-
-
-def test_what_is_expected_of_a_cut_draft_is_split_by_source():
-    report = report_of(
-        [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]], [2, 0, 3]
-    )
-    drafted = np.array([3, 1, 2], np.int32)
-    expected = expected_tokens(report.survival, report.neural, drafted)
-    assert expected[0, NEURAL] == pytest.approx(1.2)
-    assert expected[0, SPLICE] == pytest.approx(0.2 / 0.4)  # once both neural tokens are accepted
-    assert expected[1].tolist() == [pytest.approx(0.5), 0.0, 0.0]
-    assert expected[2].tolist() == [0.0, pytest.approx(1.5), 0.0]
 
 
 def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():

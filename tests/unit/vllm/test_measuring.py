@@ -74,14 +74,6 @@ def test_a_measured_table_loads_and_has_its_jump(tmp_path):
     assert "ms beyond graphs of 512 tokens" in measuring.in_words(cost)
 
 
-def test_a_profile_goes_on_as_long_as_it_may():
-    engine = Engine()
-    measured = measure(engine.ask, engine.clock, enough_s=60.0, rounds=None)
-    assert 59 < measured.took_s < 62
-    assert len(engine.timed) > 2 * measuring.ROUNDS * len(kinds_of(ON_GPU))
-    assert len(measured.steps) == len(kinds_of(ON_GPU))
-
-
 def test_it_is_over_in_time_with_what_was_measured_until_then():
     others = {"context_s": 1e-6, "forward_s": 0.1, "forward_per_row_s": 1e-4}
     document = cost_document(H100) | {"seconds": [100 * each for each in H100.seconds]} | others

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from random_recordings import NEURAL_CAP, random_requests
-from reference import common
 from scripted_engine import engine_of, params_of
 from test_trace_output import output_in
 
@@ -61,37 +60,3 @@ def test_a_request_of_which_a_full_queue_dropped_a_step_is_counted_and_not_writt
     recorder.close()
     assert not (tmp_path / "trace").exists()
     assert lost == {"queue": 3, "incomplete": 3}
-
-
-def test_a_share_of_requests_is_recorded_whole_and_proposes_nothing_while_others_are_served(
-    tmp_path,
-):
-    requests = random_requests(9, 12, tokens=True, output_tokens=(10, 24))
-    engine = engine_of("fixed:neural:2", requests, record_fraction=0.5)
-    recorder, lost = recorder_in(tmp_path)
-    engine.session.observers.add(recorder)
-    engine.run()
-    engine.session.end(engine.ended)
-    engine.session.idle()
-    recorder.close()
-    rows = {int(each.id[1:]): each for each in TraceReader(tmp_path / "trace").requests()}
-    assert 2 < len(rows) < 10
-    assert not lost
-    drafted = Counter()
-    for step in engine.heard["proposed"]:
-        for name, is_recorded, tokens in zip(
-            step.requests, step.recorded, step.proposed, strict=True
-        ):
-            assert is_recorded == (int(name[1:]) in rows)
-            drafted[name] += len(tokens)
-    assert {name for name, count in drafted.items() if not count} == {f"r{at}" for at in rows}
-    for at, row in rows.items():
-        # What a request's last step emits, this engine tells nobody.
-        request, end = requests[at], len(row.output_tokens)
-        assert end > 8
-        assert row.output_tokens.tolist() == request.output[:end]
-        assert row.drafted_tokens[1:].tolist() == request.drafted[1:end]
-        assert row.neural_accepted[1:].tolist() == [
-            common(request.drafted[position], request.output[position:end])
-            for position in range(1, end)
-        ]

@@ -218,8 +218,7 @@ def test_what_the_file_says_holds_from_the_next_look_on(path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        *((word, "write serve or off") for word in ("", "sha", "SERVE", "record", "\0")),
-        *((word, "write serve or off") for word in ("serve\noff", "x" * 5000)),
+        *((word, "write serve or off") for word in ("", "record", "serve\noff", "x" * 5000)),
         ("shadow", "it went in 0.2"),
         (None, "No such file"),
     ],

@@ -80,7 +80,7 @@ def replayed_policy(recording, policy):
     return decisions
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", [*RULES, "learned"])
 def test_a_session_decides_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
@@ -157,14 +157,6 @@ def test_slow_decisions_switch_off_a_policy_only_where_no_other_rank_must_decide
     assert engine.session.breaker.counts == ({"time": MAX_IN_A_ROW} if alone else {})
 
 
-def test_tokens_that_the_vocabulary_lacks_are_never_proposed():
-    requests = random_requests(2, 3, tokens=True)
-    engine = engine_of("hybrid-splice:1:8:3:1:5", requests, vocabulary=1)
-    while engine.running:
-        engine.step()
-        assert all(token == 0 for tokens in engine.drafts.values() for token in tokens)
-
-
 def test_a_request_that_takes_anothers_id_is_a_new_one():
     requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
     engine = engine_of("fixed:ngram:4:1", requests[:1], rows=2)
@@ -199,18 +191,6 @@ def test_a_drafter_that_is_let_go_runs_no_more_but_for_what_is_recorded(recorded
             assert step.proposed[row] == []
             assert (step.drafts.drafted[row] >= 0).sum() == NEURAL_CAP
     assert not session.breaker.counts
-
-
-def test_a_step_that_cannot_be_read_proposes_nothing():
-    requests = random_requests(5, 2, tokens=True, output_tokens=(20, 24))
-    engine = engine_of("hybrid-splice:1:8:3:1:5", requests)
-    engine.step()
-    session = engine.session
-    session.skip(2, AttributeError("injected"))
-    assert session.needs_keep_alive
-    session.finish(torch.zeros((2, 0), dtype=torch.int64), torch.zeros((0, 2, 3)))
-    assert session.proposed() == [[], []]
-    assert session.breaker.counts["batch"] == 1
 
 
 def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_no_more():

@@ -17,7 +17,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.soundness import check_request
 from adaspec.trace.writer import TraceWriter
-from adaspec.vllm.request_record import SERVED, RequestRecord, engine_id, trace_key
+from adaspec.vllm.request_record import RequestRecord, engine_id, trace_key
 from adaspec.vllm.trace_output import TraceOutput, folder_bytes
 from adaspec.vllm.tracing import check_can_continue
 
@@ -83,15 +83,6 @@ def write_trace(folder):
         writer.add(Request("chat", "0", prompt_tokens=tokens, output_tokens=tokens))
 
 
-def test_a_trace_of_the_same_making_is_gone_on_with(tmp_path):
-    check_can_continue(tmp_path / "none yet", MANIFEST)
-    check_can_continue(tmp_path, MANIFEST)
-    write_trace(tmp_path / "trace")
-    check_can_continue(tmp_path / "trace", MANIFEST)
-    with TraceWriter(tmp_path / "trace", MANIFEST, append=True):
-        pass
-
-
 def test_what_a_killed_writer_left_in_an_empty_folder_is_in_nobodys_way(tmp_path):
     (tmp_path / ".manifest.json.0a1b2c3d.unfinished").write_text("{")
     check_can_continue(tmp_path, MANIFEST)
@@ -137,13 +128,7 @@ def test_a_missed_position_or_a_draft_that_ended_early_makes_no_row(drafts):
     assert drafted(*drafts).row(OUTPUT, True, CAP) is None
 
 
-@pytest.mark.parametrize(
-    ("workload", "id"), [("chat", "7"), ("a:b", "c/d e"), ("ü%", "::"), ("x", "1_2")]
-)
+@pytest.mark.parametrize(("workload", "id"), [("a:b", "c/d e"), ("ü%", "::"), ("x", "1_2")])
 @pytest.mark.parametrize("around", ["{}", "{}-1a2b3c4d", "cmpl-{}-0-1a2b3c4d", "2_{}-1a2b"])
 def test_a_name_survives_what_an_engine_puts_around_it(workload, id, around):
     assert trace_key(around.format(engine_id(workload, id))) == (workload, id)
-
-
-def test_a_request_without_a_name_goes_by_the_engines():
-    assert trace_key("cmpl-1a2b-0") == (SERVED, "cmpl-1a2b-0")
