@@ -128,7 +128,7 @@ test-long: $(READY) engine
 	$(PY) eval/soak/long_v2.py --requests $(REQUESTS) --seed $(SEED)
 
 # Each fault has a safe outcome that is counted and logged: the tests name them one by one.
-FAULTS := tests/engine/test_faults.py tests/unit/vllm/test_trace_output.py tests/engine/test_broken.py \
+FAULTS := tests/engine/test_faults.py tests/unit/vllm/test_trace_output.py \
   tests/engine/test_memory.py
 test-faults: $(READY) engine
 	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"

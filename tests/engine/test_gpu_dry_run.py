@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from checkout import CHECKOUT, need, run, run_python
+from checkout import CHECKOUT, need, run
 
 need("eval")
 FOLDER = CHECKOUT / "eval" / "gpu"
@@ -71,12 +71,3 @@ def test_forced_acceptance_is_that_of_the_recordings(measured, monkeypatch):
             expected.append(min(accepted + 1, len(request.output_tokens) - position))
             position += accepted + 1
     assert [each for each in cell["steps"]["emitted"] if each] == expected
-
-
-def test_a_report_has_the_replay_of_the_same_requests(measured, tmp_path):
-    (tmp_path / "rounds-A.jsonl").write_bytes((measured / "rounds-A.jsonl").read_bytes())
-    run_python(FOLDER / "replay.py", tmp_path, OMP_NUM_THREADS="1")
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert {row["method"] for row in report["replay"]} == {"none", "eagle3-3", "adaspec"}
-    assert all(set(each["over"]) == {"adaspec"} for each in report["headline"])
-    assert (tmp_path / "report.html").is_file()

@@ -2,17 +2,13 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import refusals
 from checkout import CHECKOUT
 from policy_fakes import contents, laid, resigned
-from wandering import CAP, written_policy
 
-from adaspec.cost.load import check_cost
 from adaspec.errors import AdaspecError
-from adaspec.vllm import measuring
 from adaspec.vllm.doctor import examine
 
 HEAD = {"method": "adaspec", "model": "eagle"}
@@ -119,22 +115,6 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
     assert vocabulary_of(bare.create_model_config()) is None
 
 
-def test_a_policy_that_is_replaced_while_the_server_starts_is_refused(models, tmp_path):
-    from adaspec.errors import ServingError
-    from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
-    from adaspec.vllm.serving import policy_of
-
-    policy = changed(tmp_path / "first", tokenizer="target")
-    made = configured(models, {**HEAD, "policy": policy})
-    options = getattr(made.speculative_config, OPTIONS_ATTRIBUTE)
-    assert policy_of(options).manifest.tokenizer == "target"
-    other = changed(tmp_path / "second", tokenizer="target", seed=77)
-    shutil.rmtree(policy)
-    Path(other).rename(policy)
-    with pytest.raises(ServingError, match="changed while the server was starting"):
-        policy_of(options)
-
-
 def test_mode_off_is_no_speculation(models):
     assert speculative(models, mode="off") is None
 
@@ -169,30 +149,3 @@ def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     shutil.copytree(models / "draft", folder)
     line = refusal(models, {**BARE, "model": str(folder)})
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line
-
-
-def check_measured(make, monkeypatch):
-    """The engine that is made measures its costs and decides by them; the engine, and they."""
-    monkeypatch.setattr(measuring, "ROUNDS", 1)
-    monkeypatch.setattr(measuring, "MOST_S", 600.0)
-    engine = make()
-    cost = engine.session.serving.setup.cost
-    check_cost(cost, "measured")
-    assert cost.name == measuring.NAME
-    # Without graphs, as far as eight rows with drafts go.
-    longest = 8 * (1 + CAP)
-    assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
-    table_s = engine.session.host._policy.planner.costs.table_s
-    assert table_s[longest] == pytest.approx(cost.seconds[-1])
-    return engine, cost
-
-
-# make test has a V2 engine do so.
-@pytest.mark.thorough
-def test_a_server_on_v1_measures_its_costs_where_its_policy_weighs_them(
-    engines, prompts, truth, tmp_path, monkeypatch
-):
-    config = {**HEAD, "policy": written_policy(tmp_path / "policy"), "num_speculative_tokens": CAP}
-    engine, _ = check_measured(lambda: engines(config), monkeypatch)
-    assert engine.greedy(prompts, 48) == truth(48)
-    assert not engine.session.breaker.counts

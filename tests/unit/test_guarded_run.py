@@ -67,19 +67,6 @@ def test_without_a_guard_it_is_the_replay(name, tokens):
     )
 
 
-def test_true_costs_are_charged_and_the_policy_decides_by_the_others(recording):
-    believed, charged = run(recording), run(recording, true_cost=DEARER)
-    player = Player(recording, DEARER, CAP).play(parse_policy(RULE), ORDER, LOAD)
-    assert charged.time_s == pytest.approx(player.time_s)
-    assert charged.steps == believed.steps
-    assert charged.time_s > believed.time_s
-    # A guard that never interferes changes nothing; one that holds off takes the drafter.
-    free = run(recording, Fixed(PLAN), DEARER)
-    assert (free.time_s, free.drafted) == (pytest.approx(charged.time_s), charged.drafted)
-    keeps, loses = (run(recording, Fixed(PLAN, word)) for word in (PROBE, HOLD))
-    assert keeps.neural_steps > 2 * loses.neural_steps
-
-
 def test_it_is_told_what_steps_took_and_emitted(recording):
     guard = Fixed(PLAN, PLAN, PROBE, HOLD, HOLD)
     result = run(recording, guard, DEARER)

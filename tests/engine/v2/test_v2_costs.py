@@ -3,13 +3,15 @@ holds speculation off where it is slow, and lets it back in.
 """
 
 import pytest
-from guarded_engine import check_guard
-from test_startup import check_measured
-from wandering import Wanderer, check_sound
+from heard import Heard
+from wandering import CAP, Wanderer, check_sound
 
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
+from adaspec.policy.guard import PLAN, Guard
+from adaspec.vllm import measuring
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
+from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS
 
 TOKENS = 32
 BY_DEFAULT = {"cost": None, "guard": True}
@@ -19,7 +21,16 @@ BY_DEFAULT = {"cost": None, "guard": True}
 def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     served, prompts, truth, monkeypatch, head
 ):
-    engine, cost = check_measured(lambda: served(head, config=BY_DEFAULT), monkeypatch)
+    monkeypatch.setattr(measuring, "ROUNDS", 1)
+    monkeypatch.setattr(measuring, "MOST_S", 600.0)
+    engine = served(head, config=BY_DEFAULT)
+    cost = engine.session.serving.setup.cost
+    assert cost.name == measuring.NAME
+    # Without graphs, as far as eight rows with drafts go.
+    longest = 8 * (1 + CAP)
+    assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
+    table_s = engine.session.host._policy.planner.costs.table_s
+    assert table_s[longest] == pytest.approx(cost.seconds[-1])
     assert (cost.forward_s + cost.forward_per_row_s > 0) is (head is not None)
     # The guard, in the process that schedules, asks the same costs.
     options = getattr(engine.runner.vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
@@ -29,6 +40,32 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert not engine.session.breaker.counts
     assert sum(drafted for each in engine.judged.values() for drafted, _ in each) > 0
+
+
+class SlowSteps:
+    """Gives an engine a guard that knows nothing, and its clock; notes the state of every step.
+
+    A step without speculation takes a second, one with it `slow_s`.
+    """
+
+    def __init__(self, engine, monkeypatch):
+        self.slow_s, self.now_s, self.states = 15.0, 0.0, []
+        scheduler, timed = engine.scheduler, engine.scheduler.adaspec_timed
+        guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0, LAGS["V2"])
+        self._update = scheduler.update_from_output
+        monkeypatch.setattr(scheduler, "update_from_output", self.update)
+        monkeypatch.setattr(timed, "guard", guard)
+        monkeypatch.setattr(timed, "clock", lambda: self.now_s)
+
+    def update(self, scheduler_output, output):
+        guarded = getattr(scheduler_output, GUARD_ATTRIBUTE, None)
+        if guarded is not None:
+            self.states.append(guarded.state)
+            self.now_s += self.slow_s if guarded.state == PLAN else 1.0
+        return self._update(scheduler_output, output)
+
+    def share_of(self, state):
+        return self.states.count(state) / len(self.states)
 
 
 def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
@@ -41,5 +78,20 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
     def ask():
         assert engine.greedy(prompts[:2], 2 * TOKENS) == expected
 
-    check_guard(engine, session, "V2", ask, monkeypatch)
+    heard, steps = Heard(session), SlowSteps(engine, monkeypatch)
+    for _ in range(12):  # nothing is held off in the first steps
+        ask()
+        if steps.share_of("hold") > 0.5:
+            break
+    assert {"plan", "probe", "hold"} == {each.state for each in heard["guarded"]}
+    assert steps.share_of("hold") > 0.5
+    assert not session.needs_keep_alive
+    before, steps.slow_s = heard.total("drafted"), 0.1
+    for _ in range(12):
+        steps.states = []
+        ask()
+        if steps.share_of("plan") > 0.6:
+            break
+    assert steps.share_of("plan") > 0.6
+    assert heard.total("drafted") > before
     check_sound(session)

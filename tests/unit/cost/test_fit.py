@@ -78,16 +78,6 @@ def test_without_graphs_the_table_bends_where_tokens_begin_to_cost_more():
     assert_alike(cost, bent, 1e-2)
 
 
-def test_noise_is_what_the_held_out_error_reports():
-    steps = measured(TRUTH, noise=0.05, repeats=2, seed=5)
-    cost, report = fit_cost(steps, "noisy", SIZES)
-    assert fit_cost(steps, "noisy", SIZES) == (cost, report)
-    # The mean of |N(0, 0.05)| is 0.04.
-    assert 0.03 < report.mean_error < 0.05
-    assert report.median_error < report.mean_error < report.p95_error
-    assert_alike(cost, TRUTH, 0.05)
-
-
 def test_three_bad_steps_in_a_hundred_change_nothing():
     for seed in range(5):
         steps = measured(TRUTH, noise=0.02, seed=seed)

@@ -69,13 +69,6 @@ def test_ngram_acceptance_is_cut_so_that_a_runaway_request_does_not_drown_the_re
     assert ngram_accepted(runaway).tolist() == [0] + [NGRAM_CAP] * 80 + list(range(19, 0, -1))
 
 
-def test_a_policy_folder_is_known_by_its_checksums(policy):
-    found = inspect(policy)
-    assert found["manifest"]["sources"] == ["ngram", "neural", "splice"]
-    assert found["bytes"] == sum(file.stat().st_size for file in policy.iterdir())
-    assert found["manifest"]["forwards"].keys() >= {"1", "32"}
-
-
 def test_a_cost_file_is_read_and_a_builtin_model_goes_by_its_name(tmp_path):
     save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json")
     assert inspect(tmp_path / "cost.json")["cost"] == cost_document(BUILTIN[DEFAULT])

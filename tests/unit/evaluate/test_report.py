@@ -223,26 +223,17 @@ def browser(planted_page, tmp_path_factory):
 def test_the_page_draws_its_figures_and_fits_everywhere(browser):
     assert browser.execute_script("return window.planted") is None
     assert PLANTED in browser.execute_script("return document.body.innerText")
-    for width in (390, 800, 1440):
-        for scheme, paper, ink in (
-            ("light", "rgb(255, 255, 255)", "rgb(31, 38, 46)"),
-            ("dark", "rgb(20, 24, 29)", "rgb(232, 236, 240)"),
-        ):
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-            features = [{"name": "prefers-color-scheme", "value": scheme}]
-            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-            browser.refresh()
-            inner = browser.execute_script("""
-                const ink = getComputedStyle(document.querySelector(".xtick text")).fill;
-                const paper = getComputedStyle(document.body).backgroundColor;
-                const right = (each) => each.getBoundingClientRect().right;
-                const drawn = [...document.querySelectorAll(".main-svg, .main-svg text")];
-                const beyond = Math.max(...drawn.map(right)) - right(document.querySelector("h1"));
-                return [document.documentElement.scrollWidth, beyond, paper, ink];
-            """)
-            assert inner[0] <= width
-            assert inner[1] <= 0
-            assert inner[2:] == [paper, ink]
+    for width in (390, 1440):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.refresh()
+        wide, beyond = browser.execute_script("""
+            const right = (each) => each.getBoundingClientRect().right;
+            const drawn = [...document.querySelectorAll(".main-svg, .main-svg text")];
+            const beyond = Math.max(...drawn.map(right)) - right(document.querySelector("h1"));
+            return [document.documentElement.scrollWidth, beyond];
+        """)
+        assert wide <= width
+        assert beyond <= 0
     assert browser.get_log("browser") == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0

@@ -81,18 +81,6 @@ def test_none_is_the_measure_of_speedups(rows):
     assert rows["all", 1, "none"]["ci95"] == [1.0, 1.0]
 
 
-def test_lifts_follow_from_the_rows(report, rows):
-    for entry in report["headline"]:
-        n = entry["concurrency"]
-
-        def lift(workload, n=n):
-            best = rows[workload, n, "static:best"]["tokens_per_s"]
-            return rows[workload, n, NAMED]["tokens_per_s"] / best - 1
-
-        assert entry["lift_over_static_best"] == pytest.approx(lift(entry["workload"]))
-        assert entry["worst_workload_lift"] == pytest.approx(min(lift("edits"), lift("talk")))
-
-
 def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of, report_of):
     found = report_of(map(without_drafts, requests_of()), ["fixed:ngram:8:2"], cap=0)
     names = {row["policy"] for row in found["rows"]}

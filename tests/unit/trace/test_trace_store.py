@@ -21,12 +21,6 @@ def test_an_output_as_long_as_its_limit_was_cut_off(tmp_path, dense):
     assert not request_of().is_cut_off
 
 
-def test_a_dense_trace_without_limits_is_read(trace):
-    shard = trace / "part-00000.parquet"
-    pq.write_table(pq.read_table(shard).drop_columns(["max_tokens"]), shard)
-    assert [request.max_tokens for request in TraceReader(trace).requests()] == [None] * 7
-
-
 def test_entry_0_is_a_null_for_any_parquet_tool(trace):
     row = pq.read_table(trace / "part-00000.parquet").to_pylist()[0]
     assert row["neural_accepted"][:3] == [None, 0, 2]

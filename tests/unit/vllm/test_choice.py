@@ -132,12 +132,6 @@ def test_costs_of_another_machine_are_warned_of_where_a_policy_decides_by_them(m
         assert bool(warned) == is_warned
 
 
-def test_a_short_draft_length_is_said_to_limit_copies_too():
-    asked = Options(num_speculative_tokens=3)
-    (doubt,) = choose(asked, target(), method="eagle3").doubts
-    assert doubt.startswith("num_speculative_tokens=3 limits copies as well")
-
-
 @pytest.mark.parametrize(
     ("wanted", "on_cpu", "why_v1", "runner", "says"),
     [

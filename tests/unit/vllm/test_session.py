@@ -284,14 +284,6 @@ def test_for_a_request_that_says_off_nothing_is_drafted_and_for_others_all(
     assert not engine.session.breaker.counts
 
 
-def test_all_drafts_of_a_step_together_are_kept_to_a_limit():
-    engine = engine_of(SPLICES, repetitive(3), max_drafted_tokens=7)
-    for _ in range(4):
-        engine.step()
-        assert sum(len(engine.drafts[at]) for at in engine.running) == 7
-    assert not engine.session.breaker.counts
-
-
 def test_what_its_model_expected_is_counted_by_source_as_before_the_correction():
     counters, ones = Counters(None, {}), np.ones(3, np.int32)
     step = DraftedStep(ones, ones, ones > 0, factors=np.array([0.5, 0.8, 0.5]))

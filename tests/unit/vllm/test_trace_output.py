@@ -83,13 +83,6 @@ def write_trace(folder):
         writer.add(Request("chat", "0", prompt_tokens=tokens, output_tokens=tokens))
 
 
-def test_what_a_killed_writer_left_in_an_empty_folder_is_in_nobodys_way(tmp_path):
-    (tmp_path / ".manifest.json.0a1b2c3d.unfinished").write_text("{")
-    check_can_continue(tmp_path, MANIFEST)
-    write_trace(tmp_path)
-    assert TraceReader(tmp_path).warnings == []
-
-
 def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
     write_trace(tmp_path / "trace")
     with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
