@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,19 +162,3 @@ def test_offline_rows_are_what_the_running_index_says(
             tail = tuple(drafted[position, : step + 1].tolist())
             expected = (0, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)
             assert facts_of(behind, position, step) == expected
-
-
-@pytest.mark.parametrize("kind", ["one", "two", "periodic", "zipf"])
-def test_long_contexts_agree_with_a_scan_here_and_there(kind: str) -> None:
-    random = np.random.default_rng(5)
-    length = 6000
-    context = {
-        "one": np.zeros(length, int),
-        "two": random.integers(0, 2, length),
-        "periodic": np.tile(random.integers(0, 3, 40), length // 40),
-        "zipf": np.minimum(random.zipf(1.3, length), 9000),
-    }[kind]
-    tokens = tuple(context.tolist())
-    rows = match_positions(tokens[:2000], tokens[2000:])
-    for position in range(0, 4000, 499):
-        assert facts_of(rows, position) == look_up(tokens[: 2000 + position])

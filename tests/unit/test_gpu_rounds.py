@@ -2,7 +2,6 @@
 
 import sys
 
-import numpy as np
 import pytest
 from checkout import CHECKOUT, need
 
@@ -15,23 +14,8 @@ sys.path.append(str(CHECKOUT / "eval" / "gpu"))
 from figures import headline_of, rows  # noqa: E402
 from lossless import compared, verdict  # noqa: E402
 from steps import COLUMNS  # noqa: E402
-from workload import draw  # noqa: E402
 
 COST = load_cost("h100-llama-3.1-8b")
-
-
-def test_a_ramp_ends_one_by_one_and_all_requests_come_as_often():
-    outputs = [100 + at for at in range(30)]
-    order = draw(outputs, 32, 1, 16, 4)
-    assert len(order.ramp) == 32
-    assert all(1 <= tokens <= outputs[at] for at, tokens in order.ramp)
-    assert len({tokens for _, tokens in order.ramp}) > 16
-    assert len(order.counted) == 128
-    whole = [*(at for at, _ in order.ramp), *order.counted]
-    counts = np.bincount(whole, minlength=30)
-    assert counts.max() - counts.min() <= 1
-    assert len(draw(outputs, 1, 1, 16, 4).counted) == 16
-    assert draw(outputs, 32, 1, 16, 4) == order != draw(outputs, 32, 2, 16, 4)
 
 
 def ran(method, number, speed, load=8, steps=(), workload="llama"):

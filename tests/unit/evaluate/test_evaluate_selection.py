@@ -74,13 +74,6 @@ def test_traces_of_several_targets_are_not_mixed_without_a_word(trace_of):
     assert select(paths[:1], Wanted()).warnings == ()
 
 
-def test_unfiltered_takes_everything_but_what_is_excluded_by_name(trace_of):
-    path = trace_of([request("0", 3), request("1", 20, counts=18), request("2", 4000)])
-    found = select([path], Wanted(filtered=False, exclude=("chat/2",)))
-    assert ids(found) == ["chat/0", "chat/1"]
-    assert found.left_out == {"chat": {"excluded": 1}}
-
-
 def test_a_workload_can_be_had_alone_and_others_are_not_counted_as_left_out(trace_of):
     path = trace_of([request("0", 20), request("0", 20, "code"), request("1", 5, "code")])
     found = select([path], Wanted(workload="chat"))

@@ -138,25 +138,6 @@ def test_what_was_not_computed_is_a_dash_and_what_was_seen_in_training_is_marked
     assert '"speedup": null' in EvaluationReport(report).to_json()
 
 
-def test_odd_reports_without_headline_policies_or_rows_are_printed_and_written(
-    report_of_names, tmp_path
-):
-    strange = ("一二三", "a$b$", "_x", "\udc80bad")
-    reports = {
-        "nothing": (report_of_names(()), ("static:best",)),
-        "one": (report_of_names(workloads=("gsm8k",), loads=(8,)), ("mine on gsm8k",)),
-        "strange": (report_of_names(strange, ("gsm8k",), (1,)), ("a$b$",)),
-        "empty": ({"schema": 1, "rows": [], "headline": []}, ("nothing was evaluated",)),
-    }
-    for name, (report, said) in reports.items():
-        text = printed(report)
-        assert all(each in text for each in said), name
-        assert ("over static:best" in text) == (name in ("one", "strange"))
-        EvaluationReport(report).write(tmp_path / name)
-        json.loads((tmp_path / name / "report.json").read_text())
-    assert "nothing was evaluated" in (tmp_path / "empty" / "report.html").read_text()
-
-
 def test_markup_planted_in_every_name_is_text_and_nothing_is_fetched(planted_page):
     shown, text = without_scripts(planted_page), html.escape(PLANTED)
     assert text in shown

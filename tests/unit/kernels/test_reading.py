@@ -7,8 +7,7 @@ from interpreter import DEVICE, torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.session import drafting
-from adaspec.vllm.v2.reading import Reading, own_offsets
+from adaspec.vllm.v2.reading import own_offsets
 
 SIZE, OWN, ALL = 8, 20, 50
 TARGETS = torch.arange(OWN) * 2 + 3
@@ -63,20 +62,3 @@ def test_own_logits_are_read_where_they_say_all(head, reads_own):
     assert (offsets is not None) == reads_own
     if reads_own:
         assert torch.equal(torch.arange(OWN, device=DEVICE) + offsets, head.targets)
-
-
-@pytest.mark.parametrize("targets", [TARGETS, TARGETS.flip(0)])
-def test_kernel_and_host_read_the_same(targets, monkeypatch):
-    head, hidden = Head(targets), torch.randn((4, SIZE)).to(DEVICE)
-    spread, said = [], []
-    for kernels in (False, True):
-        monkeypatch.setattr(drafting, "KERNELS_ON_CPU", kernels)
-        reading = Reading(speculator_of(head), 6, DEVICE)
-        reading.load()
-        head.spread = 0
-        tokens = reading.read(hidden, torch.tensor(1, device=DEVICE), 0)
-        spread.append(head.spread)
-        assert torch.isin(tokens, head.targets).all()
-        said.append((tokens, reading.confidences))
-    torch.testing.assert_close(*said, rtol=1e-5, atol=1e-6, equal_nan=True)
-    assert spread[1] == (reading.offsets is None)

@@ -129,22 +129,6 @@ def test_a_noisy_clock_with_hiccups_misleads_it_little(rows):
     assert bad.run(6000, rows, 1.3, 0.0) >= 0.98
 
 
-def test_what_compiles_and_hiccups_of_ten_times_change_nothing():
-    calm, rough = [], []
-    first = dict.fromkeys(range(3), 500.0)
-    for states, slow in ((calm, {}), (rough, {**first, 60: 10.0, 300: 10.0, 346: 10.0})):
-        guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0)
-        for step in range(800):
-            decision = guard.decide(8, 8000)
-            states.append(decision.state)
-            took = slow.get(step, 1.0) * (2.5 if decision.state == PLAN else 1.0)
-            guard.note(decision, took, 32 if decision.speculates else 8, 8)
-            if step > 300 and step % 50 == 0 and decision.speculates:
-                states.extend(guard.rates(decision))
-    assert calm[346] == PROBE  # beside 2.5, a step of 10 would seem usual
-    assert rough == calm and HOLD not in rough
-
-
 def test_nothing_is_held_off_in_the_first_forty_steps_that_speculate():
     engine = Engine(warm=False)
     engine.run(150, 8, 3.0, 0.0)

@@ -212,18 +212,6 @@ def test_a_source_that_brings_more_than_was_expected_gains_little(state: State) 
     assert factor_of(state, NEURAL) == pytest.approx(1.15)
 
 
-def test_a_source_that_rests_for_days_is_taken_at_its_word_again(state: State) -> None:
-    update_record(state, NGRAM, 60.0, 0.0, 40)
-    assert factor_of(state, NGRAM) < 0.5
-    # What is left of its record fades below the least number that there is.
-    state.record["expected"] *= 1e-290
-    state.record["drafts"] *= 1e-290
-    for _ in range(90_000):
-        update_record(state, NGRAM, 0.0, 0.0, 0)
-    assert state.record["expected"][NGRAM] < 1e-300
-    assert factor_of(state, NGRAM) == 1.0
-
-
 ROWS, TOKENS, COST = 8, 2.0, 0.25
 
 
@@ -290,11 +278,3 @@ def test_a_drafter_that_pays_again_runs_on_after_the_next_trial_and_pauses_are_s
     run(pause, 2 * COST, 12_000)
     assert pause["next"][0] == first
     assert run(pause, 2 * COST, 1000) == 1000
-
-
-def test_a_drafter_that_few_hold_is_judged_once_they_stay_few():
-    pause, steps = new_pause(), 0
-    while pause["left"][0] == 0:
-        note_gain(pause, 0.1 * COST, COST, TOKENS, ROWS, 1)
-        steps += 1
-    assert 500 < steps < 2000  # most of them while more might have taken it

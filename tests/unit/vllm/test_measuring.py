@@ -12,14 +12,13 @@ from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
 from adaspec.vllm import measuring
 from adaspec.vllm.dummy_steps import Steps, steps_of, take_costs, time_steps
-from adaspec.vllm.measuring import kinds_of, measure, thinned, warm_up_and_measure
+from adaspec.vllm.measuring import kinds_of, measure, warm_up_and_measure
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
 H100 = H100_LLAMA_3_1_8B
 CAPTURED = tuple(size for size in H100.tokens if size <= H100.largest_graph)
 ON_GPU = Steps(CAPTURED, 8192, 256, 100_000, (0, 1, 3))
-ON_CPU = Steps((), 104, 8, 380, (0, 1, 4))
 
 
 class Engine:
@@ -87,24 +86,6 @@ def test_it_is_over_in_time_with_what_was_measured_until_then():
         assert measured.cost.constants().table_s[sizes] == pytest.approx(true_s, rel=0.1)
     with pytest.raises(CostError, match="of 84 kinds of step were timed in 60 s, too few"):
         Engine(visit_s=3.0).measured()
-
-
-def test_sizes_are_thinned_by_equal_ratios_and_some_lie_beyond_the_graphs():
-    sizes = thinned(CAPTURED, 12)
-    assert sizes[0] == 1 and sizes[-1] == 512 and 10 <= len(sizes) <= 12
-    assert set(sizes) <= set(CAPTURED)
-    assert thinned(range(1, 5), 12) == [1, 2, 3, 4]
-    kinds = kinds_of(ON_GPU)
-    assert {640, 1024} <= {kind.tokens for kind in kinds}
-    assert {kind.context for kind in kinds} == {0, 1024}
-    assert {kind.forwards for kind in kinds} == {0, 1, 3}
-    # No step is longer than the engine takes, nor a context.
-    short = kinds_of(Steps(CAPTURED, 600, 256, 100, (0,)))
-    assert max(kind.tokens for kind in short) == 600
-    assert max(kind.tokens for kind in kinds_of(ON_CPU)) == ON_CPU.most_tokens
-    longer = kinds_of(ON_CPU._replace(most_tokens=8192))  # as it would read prompts
-    assert max(kind.tokens for kind in longer) == measuring.MOST_EAGER
-    assert {kind.context for kind in short} == {0, 100}
 
 
 class Executor:
