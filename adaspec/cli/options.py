@@ -133,7 +133,7 @@ model_option = click.option(
 draft_method_option = click.option(
     "--draft-method",
     type=click.Choice(DRAFT_METHODS),
-    help="What HEAD is, where neither its config nor its weights' names say.",
+    help="What HEAD is, where neither its config nor its name says.",
 )
 seed_option = whole_option("--seed", 0, 0, 2**31 - 1)
 engine_option = click.option(

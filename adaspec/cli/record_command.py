@@ -30,9 +30,6 @@ from adaspec.vllm.options import MAX_VERIFIED
 @click.option(
     "--prompts", metavar="FILE.jsonl", required=True, type=click.Path(path_type=Path, exists=True)
 )
-@click.option(
-    "--target", metavar="NAME", help="What the trace calls the model, in place of --model."
-)
 @out_option("TRACES")
 @whole_option(
     "--k",
@@ -43,13 +40,6 @@ from adaspec.vllm.options import MAX_VERIFIED
 @whole_option("--max-tokens", 512)
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @seed_option
-@click.option(
-    "--max-trace-bytes",
-    "max_bytes",
-    type=click.IntRange(min=1),
-    default=10 << 30,
-    show_default=True,
-)
 @engine_option
 @json_option("Print a summary for machines.")
 def command(as_json: bool, **options: Any) -> None:
@@ -88,5 +78,5 @@ def command(as_json: bool, **options: Any) -> None:
     if report.missing:
         remark(
             f"  {report.missing:,} prompts are missing: too near the model's longest length, or "
-            "the disk or --max-trace-bytes was full"
+            "the disk was full"
         )

@@ -24,7 +24,6 @@ from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_
 from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.vllm.machine import hardware, same_hardware
 from adaspec.vllm.options import DRAFT_METHODS, MAX_VERIFIED, Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
 
@@ -89,10 +88,9 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
-    cost, cost_name, cost_why = _cost(options, manifest)
+    cost, cost_name = _cost(options, manifest)
     weighs_costs = not recording and not isinstance(policy, StaticPolicy)
-    measures = weighs_costs and options.cost is None
-    doubts = [doubt, cost_doubt(cost, cost_name, target) if weighs_costs and not measures else ""]
+    doubts = [doubt]
     if weighs_costs and cap < default:
         doubts.append(
             f"num_speculative_tokens={cap} limits copies as well, of which the policy drafts up to "
@@ -105,27 +103,9 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
         policy_digest=None if manifest is None else digest_of(spec),
         num_speculative_tokens=cap,
         cost=cost_name,
-        cost_why=cost_why,
         costs=cost_document(cost),
-        measures=measures,
+        measures=weighs_costs and options.cost is None,
         doubts=() if recording else tuple(filter(None, doubts)),
-    )
-
-
-def cost_doubt(cost: CostModel, name: str, target: Target) -> str:
-    """A warning where costs were measured elsewhere; empty if they were not, or do not say."""
-    measured = []
-    if cost.hardware is not None:
-        here = hardware()
-        if not same_hardware(cost.hardware, here):
-            measured.append(f"on {cost.hardware}, this is {here}")
-    if cost.target is not None and not target.is_called(cost.target):
-        measured.append(f"with {cost.target}, this is {target.name}")
-    if not measured:
-        return ""
-    return (
-        f"cost model {name} was measured {' and '.join(measured)}: decisions weigh other step "
-        "times than this server's; 'adaspec profile' measures these"
     )
 
 
@@ -226,10 +206,7 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
     """
     made_for = manifest.tokenizer or manifest.target
     trained, served = manifest.vocabulary_hash, target.vocabulary_hash
-    what = "vocabularies could not be compared (this server's is not known)"
-    if trained is None:
-        what = "vocabularies could not be compared (the policy's manifest holds none)"
-    elif served is not None:
+    if trained is not None and served is not None:
         if trained == served:
             return ""
         sizes = [int(each.partition("-")[0]) for each in (trained, served)]
@@ -240,24 +217,24 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
                 f"{sizes[1]:,} tokens of '{target.tokenizer}' ({served}): train one on traces of "
                 'this target, or leave "policy" out'
             )
-        what = f"vocabularies could be compared by their size alone, {sizes[0]:,} tokens each"
     names = (target.name, target.other_name, target.tokenizer)
     if made_for is None or _short(made_for) in [_short(name) for name in names if name]:
         return ""
     return (
         f"policy '{spec}' was made for tokenizer '{made_for}', this server's is "
-        f"'{target.tokenizer}', and their {what}: if they differ, it foretells worse than it should"
+        f"'{target.tokenizer}', and nobody knows whether both have one vocabulary: if not, it "
+        "foretells worse than it should"
     )
 
 
-def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel, str, str]:
-    """The cost model, its name, and why it counts: asked for, the policy's or the default."""
+def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel, str]:
+    """The cost model and its name: the one asked for, the policy's or the default."""
     if options.cost is not None:
-        return load_cost(options.cost), options.cost, "asked for"
+        return load_cost(options.cost), options.cost
     cost = None if manifest is None else manifest.cost_model
     if manifest is not None and cost is not None:
-        return cost, manifest.cost, "the policy's"
-    return load_cost(DEFAULT), DEFAULT, "the default"
+        return cost, manifest.cost
+    return load_cost(DEFAULT), DEFAULT
 
 
 def _short(name: str) -> str:

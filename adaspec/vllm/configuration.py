@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import structs
 
 from adaspec.errors import ServingError
-from adaspec.policy.shipped import GENERAL
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import ON_ACCELERATORS, check_named, choose, runner_of, target_of
@@ -38,11 +37,6 @@ LOOK_UP = {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
 """What vLLM asks of an n-gram drafter; adaspec looks up in its own way."""
 UNPADDED = ("eagle", "eagle3", "mtp")
 """Heads that can draft after vLLM's bookkeeping, from tokens that are already on the host."""
-BETTER = (
-    "; 'adaspec record' and 'adaspec train' make a policy of this model and your traffic, which "
-    "gains more"
-)
-"""What the log says where the policy for any model serves."""
 
 
 def speculative_config(
@@ -148,38 +142,28 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
             del args.adaspec_needs_v1
         options = getattr(config.speculative_config, OPTIONS_ATTRIBUTE, None)
     if options is not None:
-        _announce(options, getattr(args, "shutdown_timeout", 0))
+        _announce(options)
         _set_scheduler(config.scheduler_config, options)
         if options.runner == "V2" and largest_named_graph(args) is None:
             add_coarse_sizes(config)
     return config
 
 
-def _announce(options: Options, shutdown_timeout: float) -> None:
-    """Log what is served and by what, and what is in doubt about it."""
-    if options.why_v1:
-        log.info("adaspec: served on vLLM's model runner V1: %s", options.why_v1)
-    recording = options.mode == "record"
+def _announce(options: Options) -> None:
+    """Say in one line what serves and why, and in further ones what is in doubt about it."""
     log.info(
-        "adaspec: policy '%s' (%s), mode %s, model runner %s, drafts of at most %s tokens, "
-        "drafter %s, costs '%s' (%s)%s%s",
+        "adaspec: policy '%s' (%s), mode %s, model runner %s%s, drafts of at most %s tokens, "
+        "drafter %s, costs '%s'%s",
         options.policy,
         options.policy_why,
         options.mode,
         options.runner,
+        f" ({options.why_v1})" if options.why_v1 else "",
         options.num_speculative_tokens,
-        options.model or "none: n-gram alone",
+        f"'{options.model}' as {options.draft_method}" if options.model else "none: n-gram alone",
         options.cost,
-        options.cost_why,
         " until they are measured" if options.measures else "",
-        BETTER if options.policy == GENERAL and not recording else "",
     )
-    if options.writes and not shutdown_timeout:
-        log.info(
-            "adaspec: requests that run when the server is stopped are aborted, and kept as far as "
-            "they came%s: --shutdown-timeout SECONDS lets them end first",
-            ", but for recorded ones with a name" if recording else "",
-        )
     for doubt in options.doubts:
         log.warning("adaspec: %s", doubt)
 
@@ -259,6 +243,7 @@ def translated(
         cap = max(min(cap, largest_graph - 1), 1)
     options = structs.replace(
         options,
+        draft_method=method,
         num_speculative_tokens=cap,
         hardware=hardware(),
         runner=runner,

@@ -57,7 +57,7 @@ class DraftedStep:
     budget: int = 0
     """How many of their tokens the next step verifies, all rows together."""
     budget_limited: bool = False
-    """Whether that is less than the policy wanted, for want of room or by a limit."""
+    """Whether that is less than the policy wanted, for want of room."""
     report: StepReport | None = None
     """What the device said of just these rows; None until it has come."""
     outcome: Outcome | StepReport | None = None

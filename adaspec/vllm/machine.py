@@ -8,9 +8,6 @@ from pathlib import Path
 
 from adaspec.vllm.patching import CORES
 
-_COUNTS = ("1x", "one")
-"""Words in a device's name that only count devices."""
-
 
 def hardware() -> str:
     """The device that models run on: a GPU's name, or the processor and its usable cores."""
@@ -23,18 +20,6 @@ def hardware() -> str:
     except (ImportError, NotImplementedError):
         pass
     return f"CPU {_processor()}, {CORES} cores"
-
-
-def same_hardware(measured_on: str, device: str) -> bool:
-    """Whether every word of the first name, except counts, is in the second.
-
-    For example, `1x NVIDIA H100` matches `NVIDIA H100 80GB HBM3`, but not another NVIDIA card.
-    """
-    return _words(measured_on) <= _words(device)
-
-
-def _words(name: str) -> set[str]:
-    return {word for word in name.lower().replace(",", " ").split() if word not in _COUNTS}
 
 
 def _processor() -> str:

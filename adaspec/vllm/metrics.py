@@ -110,7 +110,7 @@ METRICS = (
     ),
     Metric("dropped_rows", "Trace rows not written, by reason.", ("reason",), LOSSES),
 )
-POLICY_LABELS = ("policy", "version", "mode", "drafter", "why")
+POLICY_LABELS = ("policy", "drafter")
 """The labels of `policy_info`."""
 FIGURES = tuple(figure for metric in METRICS for figure in metric.samples)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct, structs
 
 from adaspec.errors import ServingError, shown
-from adaspec.records import Text, convert, is_json
+from adaspec.records import Text, convert
 
 Mode = Literal["serve", "record", "off"]
 """serve: decide and propose. record: draft to the cap at every position, propose nothing. off: vLLM
@@ -73,17 +73,11 @@ class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fraction of requests drafted for."""
     guard: bool = True
     """Whether speculation is held off where it is measured to be slower than none."""
-    max_drafted_tokens: Annotated[int, Meta(ge=1, le=1 << 30)] | None = None
-    """The most drafted tokens of one step, those of all requests together."""
     cost: Text | None = None
     trace_dir: Text | None = None
     max_trace_bytes: Annotated[int, Meta(ge=1, le=1 << 62)] = 10 << 30
     record_fraction: Share | None = None
     """The fraction of requests that are recorded; by default all in mode 'record', else none."""
-    target: Text | None = None
-    """What traces call the model, in place of its folder or hub id."""
-    sampling: dict[str, Any] = {}
-    """How outputs are sampled, for a trace's manifest only."""
     memory_bytes: Annotated[int, Meta(ge=0, le=MOST_MEMORY)] = 256 << 20
     """The most that the answers of earlier requests take, for policies that copy from these; 0: no
     answers are remembered."""
@@ -108,8 +102,6 @@ class Options(Asked, frozen=True, kw_only=True):
     """vLLM's model runner that the options are made for: V1 or V2."""
     why_v1: str = ""
     """Why it is V1, if it is."""
-    cost_why: str = ""
-    """Why those costs count until they are measured."""
     doubts: tuple[str, ...] = ()
     """What the log warns of as the server starts."""
     costs: Mapping[str, Any] | None = None
@@ -176,7 +168,6 @@ def _check(options: Options) -> None:
             "record_fraction as well: the share of requests that are recorded, such as 0.01",
         ),
         ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
-        ("sampling", not is_json(options.sampling), "what JSON can hold: it goes into a manifest"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):

@@ -42,22 +42,9 @@ class RecordOptions:
     max_tokens: int = 512
     temperature: float = 0.0
     seed: int = 0
-    max_bytes: int = 10 << 30
     engine: dict[str, Any] = field(default_factory=dict)
     """vLLM's arguments for `LLM()`."""
     draft_method: str | None = None
-    target: str | None = None
-    """What the trace is to call the model; None: by its folder or hub id."""
-
-    @property
-    def traced_target(self) -> str:
-        """What the trace calls the model."""
-        return self.target or model_name(self.model)
-
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """The sampling settings for the manifest."""
-        return {"temperature": self.temperature, "max_tokens": self.max_tokens, "seed": self.seed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +104,11 @@ def _check_same(options: RecordOptions, manifest: Manifest) -> None:
     cap = options.k if options.draft is not None else None
     expected = structs.replace(
         manifest,
-        target=options.traced_target,
+        target=model_name(options.model),
         drafter=None if options.draft is None else model_name(options.draft),
         neural_cap=cap,
         draft_cap=cap,
         confidences=CONFIDENCES if cap else (),
-        sampling=options.sampling,
     )
     difference = expected.difference(manifest)
     if difference:
@@ -146,9 +132,6 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         "method": "adaspec",
         "mode": "record",
         "trace_dir": str(options.out.resolve()),
-        "max_trace_bytes": options.max_bytes,
-        "sampling": options.sampling,
-        "target": options.traced_target,
     }
     if options.draft is not None:
         config |= {"model": options.draft, "num_speculative_tokens": options.k}

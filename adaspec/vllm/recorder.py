@@ -40,7 +40,6 @@ class Recorder(Observer):
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._records: dict[str, RequestRecord] = {}
         """The requests that are recorded; the recorder's thread adds their drafts."""
-        self._keys: set[tuple[str, str]] = set()
         self._thread = threading.Thread(target=self._run, name="adaspec-recorder", daemon=True)
         self._thread.start()
         # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
@@ -50,14 +49,8 @@ class Recorder(Observer):
         """Follow a request that is recorded."""
         if not request.recorded:
             return
-        workload, id = trace_key(request.name)
-        if workload != SERVED:  # an engine's own ids never repeat; samples of one prompt share one
-            first_id, number = id, 1
-            while (workload, id) in self._keys:
-                number += 1
-                id = f"{first_id}~{number}"
-            self._keys.add((workload, id))
-        self._records[request.name] = RequestRecord(workload, id, request, request.prompt.copy())
+        record = RequestRecord(*trace_key(request.name), request, request.prompt.copy())
+        self._records[request.name] = record
 
     def proposed(self, event: DraftedStep) -> None:
         """Queue a step."""

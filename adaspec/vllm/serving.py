@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -23,11 +19,6 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.session.served import Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.tracing import observers_of
-
-log = logging.getLogger("vllm.adaspec")
-
-LONG_S = 10.0
-"""Seconds of a start that are worth a word."""
 
 
 def session_of(config: Any, options: Options, device: torch.device, copy_stream: Any) -> Session:
@@ -79,15 +70,3 @@ def setup_of(options: Options, slots: int) -> Setup:
         shows_confidences=has_head,
         engine=ASYNC if is_async else SYNC,
     )
-
-
-@contextmanager
-def compiling() -> Iterator[None]:
-    """Say so if that takes long, as it does at the first start after an installation."""
-    began_s = perf_counter()
-    yield
-    took_s = perf_counter() - began_s
-    if took_s > LONG_S:
-        log.info(
-            "adaspec: what decides was compiled in %.0f s, which is kept for later starts", took_s
-        )

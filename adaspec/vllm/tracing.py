@@ -27,13 +27,7 @@ FLUSH_S = 5.0
 def observers_of(serving: Serving) -> list[Observer]:
     """The observers that the options ask for, meant for the first rank only."""
     folder, options = os.environ.get(FOLDER_VARIABLE), serving.options
-    info = {
-        "policy": serving.name,
-        "version": serving.version,
-        "mode": options.mode,
-        "drafter": options.model or "",
-        "why": options.policy_why,
-    }
+    info = {"policy": serving.name, "drafter": options.model or ""}
     counters = Counters(Path(folder) if folder else None, info)
     observers: list[Observer] = [MetricsObserver(counters)]
     observers[0].switched(options.mode)
@@ -91,14 +85,13 @@ def manifest_of(serving: Serving) -> Manifest:
     """The manifest of this session's trace."""
     options, target, cap = serving.options, serving.target, serving.record_cap or None
     return Manifest(
-        target=options.target or model_name(target.name),
+        target=model_name(target.name),
         drafter=None if options.model is None else model_name(options.model),
         tokenizer=model_name(target.tokenizer),
         vocabulary_hash=target.vocabulary_hash,
         engine="vllm",
         engine_version=installed_version(),
         hardware=options.hardware,
-        sampling=dict(options.sampling),
         neural_cap=cap,
         draft_cap=cap,
         confidences=CONFIDENCES if cap else (),

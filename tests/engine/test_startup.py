@@ -127,25 +127,21 @@ def test_vllm_verifies_drafts_as_long_as_adaspec_makes_them():
     assert MAX_VERIFIED <= MAX_SPEC_LEN
 
 
-def test_a_head_of_the_first_format_is_recognised_by_its_weights_or_what_its_user_says(
-    models, tmp_path
-):
+def test_a_head_of_the_first_format_is_what_its_user_says(models, tmp_path):
     """As the first heads were: a Llama's config, in a folder whose name is no help."""
     folder = tmp_path / "mine"
     shutil.copytree(models / "eagle", folder)
     record = json.loads((folder / "config.json").read_text())
     record |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     (folder / "config.json").write_text(json.dumps(record))
-    made = speculative(models, model=str(folder))
+    made = speculative(models, model=str(folder), draft_method="eagle")
     assert made.method == "eagle"
     assert made.draft_model_config.architectures == ["EagleLlamaForCausalLM"]
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     assert speculative(models, model=str(folder)).method == "draft_model"
-    assert speculative(models, model=str(folder), draft_method="eagle").method == "eagle"
 
 
 def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     folder = tmp_path / "eagle-and-others" / "draft"
     shutil.copytree(models / "draft", folder)
-    line = refusal(models, {**BARE, "model": str(folder)})
+    line = refusal(models, {**BARE, "model": str(folder), "draft_method": "draft_model"})
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line

@@ -45,6 +45,7 @@ def argument(word):
 SPECS = ("ema", "hybrid-agree", "hybrid-until", "fixed:neural-until", "fixed:ngram-vllm")
 WENT = [
     *((serving_key, word) for word in ("log_decisions_per_s", "max_context_tokens")),
+    *((serving_key, word) for word in ("max_drafted_tokens", "target", "sampling")),
     (mode, "shadow"),
     *((argument, word) for word in ("adaspec_cap", "adaspec_source")),
     *((parse_contender, word) for word in SPECS),
@@ -69,6 +70,8 @@ def test_a_spec_of_before_is_refused_with_its_values_too(spec):
 GIVEN = {
     "--protocol": "eval traces --protocol specdecode-bench",
     "bench": "bench decide",
+    "--target": "record --target NAME",
+    "--max-trace-bytes": "record --max-trace-bytes 9",
 }
 """An option or command of before, and a command line that gives it."""
 

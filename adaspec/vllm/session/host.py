@@ -111,15 +111,10 @@ class Host:
         self._rank(step)
         self._keep(step)
 
-    def take_likeliest(self, step: DraftedStep, most: int | None, reading: int) -> None:
-        """Say how much of what a step has just drafted is verified, at most so many tokens.
-
-        The step that verifies it reads so many tokens of prompts.
-        """
+    def take_likeliest(self, step: DraftedStep, reading: int) -> None:
+        """Say how much of what a step has just drafted is verified, by one that reads so much."""
         self._rank(step)
-        wanted = self.budget_of_drafts(step, reading)
-        step.budget = wanted if most is None else min(wanted, most)
-        step.budget_limited = step.budget < wanted
+        step.budget = self.budget_of_drafts(step, reading)
         self._keep(step)
 
     def budget_of_drafts(self, step: DraftedStep, reading: int) -> int:
@@ -222,5 +217,5 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     layout = Layout(setup.cap, 0)
     step.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(step, True)
-    host.take_likeliest(step, None, 0)
+    host.take_likeliest(step, 0)
     host.learn(VerifiedStep(step, known, one, one, one, one))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.protocol import Setup
-from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.choice import RECORD_CAP, Target
 from adaspec.vllm.options import Options
 
@@ -26,14 +25,6 @@ class Serving:
         """The policy's name for operators."""
         asked = None if self.options.mode == "record" else self.options.policy
         return asked or self.policy.name
-
-    @property
-    def version(self) -> str:
-        """An identifier that tells one training of the policy from another, if it has any."""
-        manifest = None if isinstance(self.policy, StaticPolicy) else self.policy.manifest
-        if manifest is None:
-            return ""
-        return f"features {manifest.features} adaspec {manifest.adaspec_version}"
 
     @property
     def record_cap(self) -> int:

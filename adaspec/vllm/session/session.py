@@ -153,9 +153,7 @@ class Session:
             return None
         if self.mode != "serve" or self.breaker.off:
             return 0
-        most = self.serving.options.max_drafted_tokens
-        length = self.host.length()
-        return length if most is None else min(length, most // max(self._rows, 1))
+        return self.host.length()
 
     def admit(self, request: RunningRequest) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
@@ -185,10 +183,9 @@ class Session:
         """
         self._budget, self._budget_limited = 0, False
         if self._decides and self._awaiting_report is not None and running:
-            limit = self.serving.options.max_drafted_tokens
             try:
                 wanted = self.host.budget(running, reading)
-                self._budget = min(wanted, most if limit is None else min(most, limit))
+                self._budget = min(wanted, most)
                 self._budget_limited = self._budget < wanted
             except Exception as error:
                 self.breaker.fault("plan", error)
@@ -280,7 +277,7 @@ class Session:
         try:
             self._read_report(*reported)
             if self._decides:
-                self.host.take_likeliest(pending, self.serving.options.max_drafted_tokens, reading)
+                self.host.take_likeliest(pending, reading)
             else:
                 pending.lengths = np.zeros_like(pending.drafts.length)
             for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):

@@ -13,7 +13,7 @@ from adaspec.policy.protocol import Ints
 from adaspec.vllm.compatibility import check_runner
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import follow
-from adaspec.vllm.serving import compiling, session_of
+from adaspec.vllm.serving import session_of
 from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.requests import Rows, RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
@@ -34,9 +34,8 @@ def attach(runner: Any, options: Options) -> None:
     fix_expansion()
     fix_undrafted_steps()
     limit = draft_to_the_end(runner)
-    with compiling():
-        session = session_of(runner.vllm_config, options, torch.device("cpu"), None)
-        runner.adaspec_session = _warmed_up(session)
+    session = session_of(runner.vllm_config, options, torch.device("cpu"), None)
+    runner.adaspec_session = _warmed_up(session)
     if is_neural:
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})

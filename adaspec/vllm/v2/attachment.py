@@ -11,7 +11,7 @@ from adaspec.policy.learned import ServedPolicy
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH, follow
-from adaspec.vllm.serving import compiling, session_of
+from adaspec.vllm.serving import session_of
 from adaspec.vllm.session.requests import RunningRequest, owner_key
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
@@ -23,11 +23,10 @@ def attach(runner: Any, options: Options) -> None:
         return
     check_functions(FUNCTIONS_V2)
     keep_text_on_device(runner)
-    with compiling():
-        runner.adaspec_session = session_of(
-            runner.vllm_config, options, runner.device, runner.output_copy_stream
-        )
-        speculator.take_over(runner, runner.adaspec_session)
+    runner.adaspec_session = session_of(
+        runner.vllm_config, options, runner.device, runner.output_copy_stream
+    )
+    speculator.take_over(runner, runner.adaspec_session)
     # vLLM creates its manager where the speculator asks for one.
     runner.speculator.enable_adaptive_verification = True
     hooks = Hooks(runner)

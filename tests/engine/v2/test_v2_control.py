@@ -39,12 +39,3 @@ def test_the_mode_changes_within_a_step_and_outputs_do_not(
     assert any(before[0] == "off" and after[0] == "serve" for before, after in pairwise(seen))
     assert heard.total("drafted") > 0
     check_sound(session)
-
-
-def test_an_operator_limits_all_drafts_of_a_step(served, truth, prompts):
-    engine = served("eagle3")
-    session = Wanderer(engine, max_drafted_tokens=5).session
-    heard = Heard(session)
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    assert max(int(event.lengths.sum()) for event in heard["proposed"]) == 5
-    check_sound(session)

@@ -65,7 +65,7 @@ def test_every_figure_is_shown(tmp_path):
 
 def test_what_is_shown_is_the_sum_of_all_engines(tmp_path):
     for policy in ("a", "a", "b"):
-        made = Counters(tmp_path, {"policy": policy, "mode": "serve"})
+        made = Counters(tmp_path, {"policy": policy})
         made.add("accepted_tokens/splice", 2)
         made.put("mode/off", 1.0)
         for length, count in ((3, 4), (100, 1)):
@@ -76,5 +76,4 @@ def test_what_is_shown_is_the_sum_of_all_engines(tmp_path):
     assert value("adaspec:draft_len_bucket", {"le": "3.0"}) == 12
     assert value("adaspec:draft_len_count") == 15
     assert value("adaspec:draft_len_sum") == 336
-    labels = {"version": "", "mode": "serve", "drafter": "", "why": ""}
-    assert value("adaspec:policy_info", {"policy": "a", **labels}) == 2
+    assert value("adaspec:policy_info", {"policy": "a", "drafter": ""}) == 2

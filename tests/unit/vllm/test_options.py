@@ -45,7 +45,6 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
         ({"": 1}, "unknown key '' (known: "),
         ({"trace_dir": "a\0b"}, "one line"),
         ({"record_fraction": float("nan")}, "0 to 1"),
-        ({"sampling": {"temperature": float("nan")}}, "JSON"),
         ({"mode": "record"}, "trace_dir"),
         ({"record_fraction": 0.1}, "trace_dir"),
         ({"trace_dir": "x"}, "trace_dir is 'x': give record_fraction as well"),
