@@ -56,8 +56,8 @@ def evaluate_policies(
     """Evaluate policies on traces, beside all baselines and bounds, as `adaspec eval` does.
 
     Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
-    H100. What copies from earlier answers also knows those of the traces `warm`, as a server that
-    answered them before. `options` are the fields of `Options`: concurrency, engine, seed and more.
+    H100. What copies does so from the answers of the traces `warm`, too, as in a server that gave
+    them before. `options` are the fields of `Options`: concurrency, engine, seed and more.
     """
     from adaspec.evaluate.evaluation import evaluate, note_costs, seen_in_training
     from adaspec.evaluate.report import EvaluationReport
@@ -87,7 +87,6 @@ def train_policy(
     exclude_requests: str | Iterable[str] = (),
     general: bool = False,
     crossfit_report: AnyPath | None = None,
-    memory: bool = False,
     spread: Spread | None = None,
     force: bool = False,
     progress: Progress = silent,
@@ -95,11 +94,11 @@ def train_policy(
 ) -> Product:
     """Train a policy on traces and write its folder: `adaspec train`.
 
-    30% of each workload's requests are kept back to judge the policy. With `memory`, it copies from
-    the answers of earlier requests as well. A `general` policy knows no vocabulary, and may learn
-    from traces of several models. `options` are the fields of `Options`: `concurrency` has the
-    loads to train for; `engine`, sync or async, is the one in which the drafter has to pay and the
-    policy is judged. The result has the `policy`, its `manifest`, and how it was judged.
+    30% of each workload's requests are kept back to judge the policy. A `general` policy knows no
+    vocabulary, and may learn from traces of several models. `options` are the fields of `Options`:
+    `concurrency` has the loads to train for; `engine`, sync or async, is the one in which the
+    drafter has to pay and the policy is judged. The result has the `policy`, its `manifest`, and
+    how it was judged.
     """
     from adaspec.train import recipe
 
@@ -114,7 +113,6 @@ def train_policy(
         exclude_requests=_texts(exclude_requests),
         general=general,
         crossfit_report=earlier,
-        memory=memory,
         spread=spread,
         force=force,
         progress=progress,

@@ -62,6 +62,17 @@ GONE: dict[str, str] = {
     "--protocol": "use python eval/paper/table.py TRACES",
     "protocol": "use python eval/paper/table.py TRACES",
     "specdecode-bench": "use 'h100-llama-3.1-8b-paper', or python eval/paper/table.py TRACES",
+    "--memory": "any policy copies from ended answers, while serving by ring_tokens",
+    "memory": "any policy copies from ended answers, while serving by ring_tokens",
+    "memory_bytes": "use ring_tokens",
+    "memory_dir": "use ring_file",
+    "fixed:memory": "use fixed:ngram, with --warm TRACES or while serving ring_tokens",
+    "hybrid-memory": "use hybrid-splice, with --warm TRACES or while serving ring_tokens",
+    "static:memory": "with --warm TRACES static:best copies from ended answers",
+    **{
+        f"{kind}-memory": f"use oracle:{kind} with --warm TRACES"
+        for kind in ("ngram", "neural", "combine", "plan", "plan-splice")
+    },
     "log_decisions_per_s": "/metrics say what is drafted, and what comes of it",
     "logged": "record requests as they are served, by trace_dir and record_fraction",
     "vllm-responses": "record requests as they are served, by trace_dir and record_fraction",

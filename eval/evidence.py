@@ -29,10 +29,10 @@ PREPARED = {
     "-o work/general-of-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
     "work/reference-pair-h100": "adaspec train eval/traces/reference-pair "
     "-o work/reference-pair-h100 --orders 1 --resamples 0 --jobs 1 --force",
-    "work/memory-reference-pair": "adaspec train eval/traces/reference-pair --memory --engine sync "
-    "-o work/memory-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
-    "work/memory-llama-3.1-8b": "adaspec train traces/llama-3.1-8b --memory --engine sync "
-    "-o work/memory-llama-3.1-8b --orders 1 --resamples 0 --jobs 1 --force",
+    "work/sync-reference-pair": "adaspec train eval/traces/reference-pair --engine sync "
+    "-o work/sync-reference-pair --orders 1 --resamples 0 --jobs 1 --force",
+    "work/sync-llama-3.1-8b": "adaspec train traces/llama-3.1-8b --engine sync "
+    "-o work/sync-llama-3.1-8b --orders 1 --resamples 0 --jobs 1 --force",
     "work/SmolLM2-135M-Instruct": "python training/reference_pair/fetch_target.py "
     "-o work/SmolLM2-135M-Instruct",
     "work/fresh-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS --not-in eval/prompts "

@@ -58,9 +58,9 @@ FRESH_COPIES = "fresh-summaries"
 COPYING = {"cnn_dailymail": "summaries", "spec_bench/rag": "answers from given texts"}
 """The workloads of the report of prompts whose answers copy -> what they are."""
 SUFFIX = "suffix"
-REMEMBERING = {LLAMA: "llama-3.1-8b", PAIR: "reference-pair"}
-"""Recordings -> what the policy with memory and its two reports are called by: in one of them the
-server begins without earlier answers (cold), in the other with some (warm)."""
+BESIDE_SUFFIX = {LLAMA: "llama-3.1-8b", PAIR: "reference-pair"}
+"""Recordings -> what their two reports are called by: in one of them a server begins without the
+answers of others (cold), in the other with some (warm)."""
 
 
 class _Judged(NamedTuple):
@@ -189,16 +189,20 @@ def fresh_summaries_table() -> list[list[str]]:
     return rows
 
 
-def memory_table() -> list[list[str]]:
-    """Policies that copy from earlier answers, beside suffix decoding."""
+def suffix_table() -> list[list[str]]:
+    """Policies without and with a ring, beside suffix decoding."""
     rows = [["recordings", AT_ONCE, "suffix decoding", "adaspec over it"]]
     rows[0] += ["suffix decoding, warm", "adaspec over it, warm"]
-    for models, name in REMEMBERING.items():
+    for models, name in BESIDE_SUFFIX.items():
         cold, warm = (_Judged.by(f"suffix-{each}-{name}") for each in ("cold", "warm"))
         for load in cold.loads:
             rows.append([models, str(load)])
             for judged in (cold, warm):
-                lead = judged.leads[f"memory-{name}", load]
+                (lead,) = (
+                    each
+                    for (policy, at), each in judged.leads.items()
+                    if at == load and policy != SUFFIX
+                )
                 rows[-1] += [
                     times(judged.speeds[SUFFIX, load]),
                     with_interval(lead, "lift_over_suffix", "lift_over_suffix_ci95"),

@@ -10,7 +10,7 @@ from judged_tables import (
     across_models_table,
     fresh_prompts_table,
     fresh_summaries_table,
-    memory_table,
+    suffix_table,
     without_training,
     workloads_table,
 )
@@ -115,7 +115,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "workloads": workloads_table(),
         "fresh-prompts": fresh_prompts_table(),
         "fresh-summaries": fresh_summaries_table(),
-        "memory": memory_table(),
+        "suffix": suffix_table(),
         "guard": guard_table(),
         "paper": paper_table(),
         "servers": servers_table(),

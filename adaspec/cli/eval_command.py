@@ -66,8 +66,8 @@ def output_tokens(text: str | int) -> int | None:
     metavar="TRACES",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Traces that had been answered before: what copies from earlier answers, as suffix "
-    "decoding does, knows these as well; may be repeated.",
+    help="Traces that had been answered before: whatever copies finds the last of these answers in "
+    "the ring; may be repeated.",
 )
 @replay_options
 @whole_option("--cap", CAP, most=1000, help="Longest draft of anything evaluated.")

@@ -42,9 +42,6 @@ from adaspec.evaluate.options import LOADS, MAX_CONCURRENCY, Options
     type=click.Path(path_type=Path),
     help="A report of --crossfit on the same traces, for the card to show first.",
 )
-@click.option(
-    "--memory", is_flag=True, help="Let it copy from the answers of earlier requests as well."
-)
 @click.option("--cost", metavar="NAME|FILE", show_default=DEFAULT)
 @seed_option
 @numbers_option("--concurrency", LOADS, "Loads to train, tune and judge at.", most=MAX_CONCURRENCY)
@@ -135,7 +132,7 @@ def _cross_fit(
 
     if out is not None:
         check_destination(out, force)
-    of_training = ("exclude_workloads", "exclude_requests", "general", "memory")
+    of_training = ("exclude_workloads", "exclude_requests", "general")
     chosen = {name: options.pop(name) for name in of_training}
     model = load_cost(cost or DEFAULT)
     with ProgressBar() as bar:

@@ -53,11 +53,12 @@ class Text(NamedTuple):
 def new_words(room: int) -> Ints:
     """The memory of a text without a token yet, and with room for so many."""
     # Zeros are not touched before they are written: what is not used yet takes no memory.
-    return np.zeros(_words_for(room), np.int32)
+    return np.zeros(words_for(room), np.int32)
 
 
 @compiled
-def _words_for(room: int) -> int:
+def words_for(room: int) -> int:
+    """How many words the memory of a text has that has room for so many tokens."""
     return room + (room + 1) * LEVELS + room * BUCKETS * LEVELS
 
 
@@ -71,7 +72,7 @@ def text_in(words: Ints, room: int) -> Text:
 @compiled
 def text_at(address: int, room: int) -> Text:
     """The text whose memory lies there."""
-    return text_in(words_at(address, _words_for(room)), room)
+    return text_in(words_at(address, words_for(room)), room)
 
 
 @compiled
@@ -111,22 +112,52 @@ def _visit(text: Text, place: int, links: bool) -> None:
 @compiled
 def look_up(text: Text, known: int, match: Ints) -> None:
     """Fill in the facts about the latest places where the last of `known` tokens came before."""
-    tokens, previous = text.tokens, text.previous
+    begins = text.previous[known * LEVELS : (known + 1) * LEVELS]
+    search(text, begins, 0, text.tokens, known, 0, match)
+
+
+@compiled
+def latest_places(text: Text, tokens: Ints, known: int, begins: Ints) -> None:
+    """Fill in, per number of tokens, the latest place in a text behind the last of other tokens.
+
+    That is a place behind tokens of their hash, or 0.
+    """
+    buckets = BUCKETS * len(text.tokens)
+    key, factor, level = np.uint64(0), np.uint64(1), 0
+    for back in range(min(known, SIZES[-1])):
+        factor *= np.uint64(0x9E3779B97F4A7C15)
+        key += np.uint64(tokens[known - 1 - back]) * factor
+        if back + 1 == SIZES[level]:
+            bucket = np.int64(((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
+            begins[level] = text.latest[level * buckets + bucket]
+            level += 1
+
+
+@compiled
+def search(
+    text: Text, begins: Ints, first: int, tokens: Ints, known: int, least: int, match: Ints
+) -> None:
+    """Fill in the facts about the latest places where the last of `known` tokens stand in a text.
+
+    Per number of tokens, `begins` has the latest place behind tokens of that hash. Places count
+    that repeat more than `least` tokens; nothing before `first` is compared.
+    """
+    stored, previous = text.tokens, text.previous
     longest = votes = occurrences = 0
     start, level, most = -1, LEVELS, LONGEST_MATCH
-    while start < 0 and level > 0:
+    while start < 0 and level > 0 and most > least:
         level -= 1
-        longest = SIZES[level] - 1
-        place = previous[known * LEVELS + level]
-        while place > 0 and (longest < most or occurrences < MOST_OCCURRENCES):
+        longest = max(SIZES[level] - 1, least)
+        place = begins[level]
+        while place > first and (longest < most or occurrences < MOST_OCCURRENCES):
             length, back = 0, max(longest, 1)
             # That far back is where most places that do not matter differ.
-            if place >= back and tokens[place - back] == tokens[known - back]:
-                length = common_end(tokens, place, tokens, known, most)
+            if place - first >= back and stored[place - back] == tokens[known - back]:
+                length = common_end(stored, place, tokens, known, min(most, place - first))
             if length > longest:
                 longest, start, votes, occurrences = length, place, 0, 0
             if start >= 0 and length == longest and occurrences < MOST_OCCURRENCES:
-                votes += tokens[place] == tokens[start]
+                votes += stored[place] == stored[start]
                 occurrences += 1
             place = previous[place * LEVELS + level]
         most = SIZES[level] - 1

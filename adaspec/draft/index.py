@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaspec.draft.answers import AnswerIndex, copy_tokens, match_answers
 from adaspec.draft.chains import Text, append, look_up, new_words, take_back, text_at
 from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches
+from adaspec.draft.ring import Ring, copy_tokens, search_ring
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
 
 Longs = NDArray[np.int64]
 
-ADDRESS, ROOM, KNOWN, OWNER, ANSWERS, FIELDS = range(6)
-"""Where the text lies (0: the slot is closed), how many tokens it has room for and how many it has;
-whose answers are looked up as well, and the address of all answers, 0 where there are none."""
+ADDRESS, ROOM, KNOWN, RING, FIELDS = range(5)
+"""Where the text lies (0: the slot is closed), how many tokens it has room for and how many it has,
+and the address of the ring that is searched as well, 0 where none is."""
 
 SPARE = 64
 """Room that a text has for tokens to come, besides half of what it has."""
@@ -34,17 +34,17 @@ class NgramIndex:
     A request is identified by the slot that `open` returned.
     """
 
-    def __init__(self, answers: AnswerIndex | None = None) -> None:
-        """`answers` of earlier requests, if any, are looked up as well."""
-        self.answers = answers
+    def __init__(self, ring: Ring | None = None) -> None:
+        """The `ring`, if there is one, is searched as well."""
+        self._ring = ring
         self._words: list[Ints | None] = []
         self._free: list[int] = []
         self._requests = np.zeros((16, FIELDS), np.int64)
 
-    def open(self, tokens: ArrayLike, owner: int = 1) -> int:
+    def open(self, tokens: ArrayLike, in_ring: bool = True) -> int:
         """Index a new request's prompt; returns its slot, which `close` frees again.
 
-        It finds answers of the same owner alone.
+        `in_ring`: whether the ring is searched for it.
         """
         prompt = _row(tokens, np.int32)
         if self._free:
@@ -55,8 +55,8 @@ class NgramIndex:
             if slot == len(self._requests):
                 self._requests = np.concatenate([self._requests, np.zeros_like(self._requests)])
         request = self._requests[slot]
-        request[KNOWN], request[OWNER] = 0, owner
-        request[ANSWERS] = 0 if self.answers is None else self.answers.address
+        request[KNOWN] = 0
+        request[RING] = self._ring.address if self._ring is not None and in_ring else 0
         self._make_room(slot, len(prompt))
         _append_all(request, prompt)
         return slot
@@ -106,19 +106,6 @@ class NgramIndex:
         _splice_matches(self._requests, rows, extended, lengths, facts, copied)
         return facts, copied
 
-    def splice_match(self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike) -> Matches:
-        """The matches as if slots[i] were extended by tails[i, :tail_lengths[i]].
-
-        There is none where that is no token, or -1 the last one.
-        """
-        lengths = _row(tail_lengths)
-        every, _ = self.splice_matches(slots, tails, lengths)
-        facts = np.zeros((MATCH_FIELDS, len(lengths)), np.int32)
-        facts[START] = -1
-        drafted = np.flatnonzero(lengths)
-        facts[:, drafted] = every[lengths[drafted] - 1, :, drafted].T
-        return Matches(*facts)
-
     def propose(
         self,
         slots: ArrayLike,
@@ -141,14 +128,6 @@ class NgramIndex:
         tokens = np.empty((len(rows), k), np.int32)
         _copy_rows(self._requests, rows, _row(starts), tokens)
         return tokens
-
-    def tail(self, slots: ArrayLike, k: int) -> Ints:
-        """The last k tokens of each context, flush right, with -1 on the left if it is shorter."""
-        rows = _row(slots)
-        self._prepare(rows)
-        tail = np.empty((len(rows), k), np.int32)
-        _tail_rows(self._requests, rows, tail)
-        return tail
 
     def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
         """The tails and their lengths, checked, with room for them behind the texts."""
@@ -222,10 +201,10 @@ def _extend_rows(requests: Longs, slots: Longs, tokens: Ints, counts: Longs) -> 
 
 
 @compiled
-def find_match(text: Text, known: int, owner: int, answers: int, match: Ints) -> None:
-    """Fill in the facts about the match of a text, in itself or in earlier answers."""
+def find_match(text: Text, known: int, ring: int, match: Ints) -> None:
+    """Fill in the facts about the match of a text, in itself or in the ring at that address."""
     look_up(text, known, match)
-    match_answers(text.tokens[:known], answers, owner, match)
+    search_ring(ring, text.tokens[:known], match)
 
 
 @compiled
@@ -233,7 +212,7 @@ def _copy_rows(requests: Longs, slots: Longs, starts: Longs | Ints, tokens: Ints
     for row in range(len(slots)):
         request = requests[slots[row]]
         text = _text_of(request).tokens[: request[KNOWN]]
-        copy_tokens(text, request[ANSWERS], starts[row], tokens[row])
+        copy_tokens(text, request[RING], starts[row], tokens[row])
 
 
 @compiled
@@ -249,7 +228,7 @@ def _tail_rows(requests: Longs, slots: Longs, tail: Ints) -> None:
 
 @compiled
 def _find(request: Longs, match: Ints) -> None:
-    find_match(_text_of(request), request[KNOWN], request[OWNER], request[ANSWERS], match)
+    find_match(_text_of(request), request[KNOWN], request[RING], match)
 
 
 @compiled
@@ -272,7 +251,7 @@ def _splice_matches(
             if tails[row, depth] >= 0:
                 match, known = facts[depth, :, row], text.tokens[: request[KNOWN]]
                 _find(request, match)
-                copy_tokens(known, request[ANSWERS], match[START], copied[depth, row : row + 1])
+                copy_tokens(known, request[RING], match[START], copied[depth, row : row + 1])
         for _ in range(lengths[row]):
             take_back(text, request[KNOWN])
             request[KNOWN] -= 1
@@ -294,5 +273,5 @@ def _propose_rows(
         tokens[known : known + length] = tails[row, :length]
         drafts[row] = -1
         copy_tokens(
-            tokens[: known + length], request[ANSWERS], starts[row], drafts[row, : counts[row]]
+            tokens[: known + length], request[RING], starts[row], drafts[row, : counts[row]]
         )

@@ -16,7 +16,9 @@ LENGTH, START, VOTES, OCCURRENCES, AVAILABLE, MATCH_FIELDS = range(6)
 LONGEST_MATCH = 32
 """So many tokens before two places are compared."""
 MOST_OCCURRENCES = 8
-"""So many of the latest occurrences count, in the own text or in earlier answers."""
+"""So many of the latest occurrences count."""
+IN_RING = 1 << 30
+"""A match in the ring starts at IN_RING + its place there; contexts end below."""
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class Matches:
     start: Ints
     """The index of the token that follows the most recent occurrence, -1 if none.
 
-    Where the match is in an earlier answer, `IN_ANSWERS` + its place there."""
+    Where the match is in the ring, `IN_RING` + its place there."""
     votes: Ints
     """How many of the latest 8 occurrences are followed by the same token as the most recent."""
     occurrences: Ints

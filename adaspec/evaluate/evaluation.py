@@ -12,8 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
+from adaspec.draft.ring import RING_TOKENS, ring_of
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results, report_parts
 from adaspec.evaluate.hindsight import hindsight
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
@@ -28,14 +31,14 @@ from adaspec.evaluate.options import (
     silent,
 )
 from adaspec.evaluate.selection import Selection, content_hash
-from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
-from adaspec.replay.recording import RememberedRecordings, build_recording
+from adaspec.replay.recording import build_recording
+from adaspec.trace.dialogues import Dialogues
 from adaspec.trace.schema import Request
 from adaspec.version import __version__
 
@@ -56,20 +59,20 @@ def evaluate(
 ) -> dict[str, Any]:
     """The report's document, as `report.json` holds it.
 
-    `warm` are requests that had been answered before, for what copies from earlier answers.
+    `warm` are requests that had been answered before: whatever copies finds the last of their
+    answers in the ring, and suffix decoding remembers all.
     """
-    player = _player(selection, named, cost, options, progress, warm)
+    before = _answered_before(warm, selection.requests, options.seed)
+    player = _player(selection, named, cost, options, progress, before)
     results, tried = evaluate_closed_loop(player, named, options, progress)
     parts = report_parts(results, named, player.recording.workloads)
     _mark_seen(parts["rows"], selection, named)
-    remembered = player.remembered
     document = document_of(selection, named, cost, options) | {
-        "warm": None if remembered is None else len(remembered.before),
+        "warm": len(before) if warm else None,
         "settings": tried,
     }
-    if remembered is not None:
-        known = len(remembered.before)
-        document["notes"].append(_memory_note(remembered.left_out + known, known))
+    if warm:
+        document["notes"].append(_warm_note(len(warm), len(before)))
     document["notes"] += _few_notes(selection, options)
     return document | parts
 
@@ -130,34 +133,52 @@ def _player(
     cost: CostModel,
     options: Options,
     progress: Progress,
-    warm: Sequence[Request],
+    before: Sequence[Request],
 ) -> Player:
     """What replays these requests, with everything looked up; refuses what it cannot replay."""
     check_distinct(named)
     progress("looking up", 0, 1)
-    requests, neural_cap = selection.requests, selection.neural_cap
-    recording, remembered = build_recording(requests, neural_cap), None
+    ring = ring_of(each.output_tokens for each in before) if before else None
+    recording = build_recording(selection.requests, selection.neural_cap, ring)
     if options.prefill:
         recording = recording.with_prefill()
-    if warm or any(needs_of(contender).memory for contender in named):
-        remembered = RememberedRecordings(requests, neural_cap, warm, options.prefill)
     progress("looking up", 1, 1)
     charged = cost.without_deciding() if options.free_decisions else cost
-    player = Player(recording, charged, options.cap, options.engine, remembered)
+    player = Player(recording, charged, options.cap, options.engine, before)
     for contender in named:
         player.check(contender)
     return player
 
 
-def _memory_note(given: int, known: int) -> str:
-    """What the memory held as the first request came."""
-    began = f"the answers of {known} other requests" if known else "nothing"
+def _answered_before(
+    warm: Sequence[Request], requests: Sequence[Request], seed: int
+) -> list[Request]:
+    """Those of `warm` that are no answer of the requests, nor of later turns of their dialogues.
+
+    They come mixed, as workloads do.
+    """
+    own, dialogues = {_answer(each) for each in requests}, Dialogues(requests)
+    others = [
+        each
+        for each in warm
+        if _answer(each) not in own and next(dialogues.earlier_turns(each), None) is None
+    ]
+    order = np.random.default_rng([seed, len(others)]).permutation(len(others))
+    return [others[at] for at in order.tolist()]
+
+
+def _answer(request: Request) -> bytes:
+    return np.asarray(request.output_tokens, np.int32).tobytes()
+
+
+def _warm_note(given: int, known: int) -> str:
+    """What had been answered as the first request came."""
     left_out = ""
     if given > known:
         left_out = f" ({given - known} more given are evaluated here, or later turns of these)"
     return (
-        f"earlier answers: the memory began with {began}{left_out}; in each order, requests know "
-        "the answers of those that have ended by then, but of nobody who runs"
+        f"warm: {known} other requests had been answered{left_out}; whatever copies finds the last "
+        f"{RING_TOKENS:,} tokens of these answers in the ring, and nothing of this run's"
     )
 
 
@@ -176,9 +197,8 @@ def evaluate_closed_loop(
         progress("policies and bounds", done, len(results))
         runs: dict[str, list[Result]] = {name: [] for name in result.contenders}
         for order in orders[cell]:
-            known = player.remember(order, cell[1])
             for name, contender in result.contenders.items():
-                runs[name].append(player.play(contender, order, cell[1], known=known))
+                runs[name].append(player.play(contender, order, cell[1]))
         result.measures = {name: measure(each) for name, each in runs.items()}
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:

@@ -3,7 +3,7 @@
 All contenders of a replicate see the same requests in the same order. An interval is the point
 plus or minus Student's t times the replicates' standard deviation, so that a few dozen replicates
 suffice. If a contender is compared with itself, its replicates do not vary, so the interval is
-exactly [0, 0]. What is known of earlier answers is known again of each replicate's own order.
+exactly [0, 0].
 
 A replicate runs one order, but the point is a mean over several. Replicates therefore scatter more
 than the point does if an order has only some of a workload's requests, or some more often than
@@ -15,8 +15,8 @@ wide than too narrow.
 
 At concurrency 1 no two requests share a step: a request takes as long in whatever order it stands,
 but for what a policy that adapts has learned by then. So every request is replayed once, and a
-replicate adds up what those of its order took. Whatever copies from earlier answers is replayed
-again all the same.
+replicate adds up what those of its order took. Suffix decoding, which learns from the answers of a
+run, is replayed again all the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.policy.base import needs_of
 from adaspec.replay.orders import draw_order, entries, resampled
 from adaspec.replay.player import Contender, Player, is_compiled
 from adaspec.replay.suffix import SuffixDecoding
@@ -92,12 +91,11 @@ def _replicate(
         workload, concurrency = cell
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
-        known = player.remember(order, concurrency)
         tokens = float((player.recording.columns.length[order] - 1).sum())
         taken = alone.get(cell, [None] * len(contenders_of_cell))
         speeds[cell] = np.array(
             [
-                player.play(contender, order, concurrency, known=known).tokens_per_s
+                player.play(contender, order, concurrency).tokens_per_s
                 if seconds is None
                 else tokens / float(seconds[order].sum())
                 for contender, seconds in zip(contenders_of_cell, taken, strict=True)
@@ -111,13 +109,13 @@ def seconds_alone(
 ) -> list[Speeds | None]:
     """What each request of a cell takes each contender, one at a time, its prefill included.
 
-    None for a contender that copies from earlier answers, to which the order matters.
+    None for suffix decoding, to which the order matters: it learns from the answers of a run.
     """
     columns, rng = player.recording.columns, np.random.default_rng([options.seed, BOOTSTRAP])
     order = rng.permutation(player.recording.members(cell[0])).astype(np.int32)
     found: list[Speeds | None] = []
     for contender in contenders:
-        if isinstance(contender, SuffixDecoding) or needs_of(contender).memory:
+        if isinstance(contender, SuffixDecoding):
             found.append(None)
             continue
         run = player.play(contender, order, 1)

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaspec.draft.answers import HEADER_WORDS, AnswerIndex
-
 
 class Batch(NamedTuple):
     """What an engine knows after a step; of slots, or of the batch's rows in their order."""
@@ -34,28 +32,29 @@ class Batch(NamedTuple):
     """(rows,) the verified tokens that it did not accept."""
 
 
-class AnswersOnDevice(NamedTuple):
-    """A `draft.answers.AnswerIndex` on a device, and who may look up whose answers.
+class RingOnDevice(NamedTuple):
+    """A `draft.ring.Ring` on a device, and who reads it."""
 
-    The host stores answers in its own index; the words that it changes follow to the device.
-    """
-
-    words: Tensor
-    """(words,) int32 those of the index."""
-    owners: Tensor
-    """(slots,) int32 whose answers the request in each slot knows; 0: nobody's."""
+    tokens: Tensor
+    """(twice the capacity,) int32 those of the ring by place."""
+    known: Tensor
+    """(1,) int32 how many there are."""
+    readers: Tensor
+    """(slots,) bool whether the request in each slot searches the ring."""
 
     @classmethod
-    def of(cls, index: AnswerIndex, slots: int, device: torch.device) -> AnswersOnDevice:
-        """What an index holds now; it takes all of its memory at once."""
-        words = torch.zeros(len(index.words), dtype=torch.int32, device=device)
-        count = len(index.words) if index.tokens else HEADER_WORDS
-        words[:count] = torch.from_numpy(index.words[:count]).to(device)
-        return cls(words, torch.zeros(slots, dtype=torch.int32, device=device))
+    def empty(cls, capacity: int, slots: int, device: torch.device) -> RingOnDevice:
+        """Room for a ring of that capacity."""
+        return cls(
+            torch.zeros(2 * capacity, dtype=torch.int32, device=device),
+            torch.zeros(1, dtype=torch.int32, device=device),
+            torch.zeros(slots, dtype=torch.bool, device=device),
+        )
 
-    def write(self, places: Tensor, words: Tensor) -> None:
-        """Take in words that the host's index has at these places."""
-        self.words.index_copy_(0, places, words)
+    def write(self, place: int, tokens: Tensor, known: Tensor) -> None:
+        """Take in the tokens from a place on, and how many there are now."""
+        self.tokens[place : place + len(tokens)].copy_(tokens)
+        self.known.copy_(known)
 
 
 @dataclass
@@ -118,5 +117,3 @@ class Proposal(NamedTuple):
     """(rows, cap) int64 the drafted and the copied tokens, -1 behind them."""
     survival: Tensor
     """(rows, cap) float64 P(each of them and all before it are accepted), 0 behind them."""
-    from_answers: Tensor
-    """(rows,) whether tokens are copied from earlier answers."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.answers import IN_ANSWERS, best_match, token_in_either
 from adaspec.kernels.curves import recalibrated, survival
 from adaspec.kernels.layout import (
     CANDIDATE,
@@ -20,6 +19,7 @@ from adaspec.kernels.layout import (
     FACTS,
     FEATURE_LANES,
     HEAD_LANES,
+    IN_RING,
     LEAST_AT,
     LONGEST_SPLICE,
     MATCH,
@@ -31,7 +31,7 @@ from adaspec.kernels.layout import (
     POSITION,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.scan import joined_match, token_at
+from adaspec.kernels.scan import better_match, joined_match, token_at, token_in_either
 from adaspec.kernels.tables import LEVELS, LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.policy.planner import state
@@ -67,12 +67,12 @@ def begin(
     price: tl.tensor,
     factors: tl.tensor,
     rows: tl.tuple,
-    answers: tl.tuple,
+    ring: tl.tuple,
     emitted_tokens: tl.tensor,
     cap: tl.tensor,
     splits: tl.constexpr,
     emitted_lanes: tl.constexpr,
-    remembers: tl.constexpr,
+    has_ring: tl.constexpr,
 ) -> None:
     """Take in the scan's match; fill in each row's facts, and what is expected of its drafts."""
     row = tl.program_id(0)
@@ -84,14 +84,14 @@ def begin(
     may_draft = tl.load(batch.holds_neural + slot)
 
     match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
-    if remembers:
-        match = best_match(match, answers, slot, text, known, text, 0, 0, False)
+    if has_ring:
+        match = better_match(match, ring, rows.ring_keys, row, splits)
     length, start, votes, occurrences, available, follower = match
     lanes = tl.arange(0, CANDIDATE)
     places = tl.where(start < 0, -CANDIDATE, start) + lanes
     candidate = token_at(text, known, text, 0, 0, places, False)
-    if remembers:
-        candidate = token_in_either(answers, candidate, places)
+    if has_ring:
+        candidate = token_in_either(ring, candidate, places)
         candidate = tl.where(lanes < available, candidate, -1)
     candidate = tl.maximum(candidate, -1)
     last = tl.maximum(token_at(text, known, text, 0, 0, known - 1, False), -1)
@@ -113,16 +113,16 @@ def begin(
     tl.store(emitted_tokens + row * (cap + 1) + column, token, mask=column <= cap)
 
     found = length > 0
-    own = start < IN_ANSWERS
-    back = tl.log((known - tl.where(own, start, 0)).to(tl.float64))
-    back, in_prompt = tl.where(own, back, -1.0), (start < prompt).to(tl.float64)
+    # A match in the ring counts as one at the prompt's first token.
+    place = tl.where(start < IN_RING, start, 0)
+    back, in_prompt = tl.log((known - place).to(tl.float64)), (place < prompt).to(tl.float64)
     first = tl.sum(tl.where(lanes == 0, candidate, 0), 0)
     after = tl.sum(tl.where(lanes == 1, candidate, 0), 0)
     mean, count, depth = values_of(tables, last, second, third, first, after)
     at = tl.arange(0, FEATURE_LANES)
     of_tables = (at >= TABLES_AT) & (at < TABLES_AT + VALUES_PER_LEVEL * LEVELS)
-    place = tl.where(of_tables, at - TABLES_AT, 0)
-    level, value = place // VALUES_PER_LEVEL, place % VALUES_PER_LEVEL
+    column = tl.where(of_tables, at - TABLES_AT, 0)
+    level, value = column // VALUES_PER_LEVEL, column % VALUES_PER_LEVEL
     x = tl.where(value == MEAN, tl.gather(mean, level, 0), tl.gather(depth, level, 0))
     x = tl.where(value == LOG_COUNT, tl.gather(count, level, 0), x)
     x = tl.where(of_tables, x, 0.0)
@@ -132,7 +132,6 @@ def begin(
     x = placed(x, MATCH_LOG_DISTANCE, tl.where(found, back, float("nan")))
     copied = tl.minimum(available, 64).to(tl.float64)
     x = placed(x, MATCH_AVAILABLE, tl.where(found, copied, float("nan")))
-    in_prompt = tl.where(own, in_prompt, -1.0)
     x = placed(x, MATCH_IN_PROMPT, tl.where(found, in_prompt, float("nan")))
     x = placed(x, POSITION_FEATURE, position)
     x = placed(x, LOG_CONTEXT_TOKENS, tl.log(known.to(tl.float64)))

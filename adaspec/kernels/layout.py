@@ -11,12 +11,15 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from adaspec.draft import match
+from adaspec.draft import match, ring
 from adaspec.policy.planner import forwards, state
 from adaspec.predict import features
 
 MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
-RING = tl.constexpr(match.MOST_OCCURRENCES)
+MOST_OCCURRENCES = tl.constexpr(match.MOST_OCCURRENCES)
+IN_RING = tl.constexpr(match.IN_RING)
+LONGEST_COPY = tl.constexpr(ring.LONGEST_COPY)
+TIMES = tl.constexpr(ring.TIMES)
 CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
@@ -87,7 +90,9 @@ class RowBuffers(NamedTuple):
     decides: Tensor
     """(rows,) bool."""
     keys: Tensor
-    """(rows, splits * RING) int32: the best places that each program of the last scan found."""
+    ring_keys: Tensor
+    """(rows, splits * MOST_OCCURRENCES) int32: the best places that each program of the last scan
+    found, in the texts and in the ring."""
     drafts: Tensor
     """(rows, LONGEST_NEURAL) int32: the drafted tokens."""
 
@@ -103,6 +108,7 @@ class RowBuffers(NamedTuple):
             curves=new(torch.float64, CURVES.value),
             holds=new(torch.bool),
             decides=new(torch.bool),
-            keys=new(torch.int32, splits * RING.value),
+            keys=new(torch.int32, splits * MOST_OCCURRENCES.value),
+            ring_keys=new(torch.int32, splits * MOST_OCCURRENCES.value),
             drafts=new(torch.int32, LONGEST_NEURAL.value),
         )

@@ -11,7 +11,7 @@ import triton.language as tl
 from adaspec.kernels.layout import GAINS
 
 CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
-NEURAL, LENGTH, REMEMBERED, NEURAL_GAIN = map(tl.constexpr, range(3, 7))
+NEURAL, LENGTH, NEURAL_GAIN = map(tl.constexpr, range(3, 6))
 NUMBERS = tl.constexpr(NEURAL_GAIN.value + GAINS.value)
 """The facts that are one number per row, those of `adaspec.vllm.session.report.SINGLE`; then the
 gains; and how many these are together."""
@@ -70,7 +70,6 @@ def pack(
     tl.store(line + REJECTED, tl.load(chosen.rejected + row).to(tl.float32))
     tl.store(line + NEURAL, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + LENGTH, length.to(tl.float32))
-    tl.store(line + REMEMBERED, tl.load(chosen.remembered + row).to(tl.float32))
     for at in tl.static_range(GAINS):
         gain = tl.load(chosen.neural_gain + row * GAINS + at)
         tl.store(line + NEURAL_GAIN + at, gain.to(tl.float32))

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
-from adaspec.kernels.batch import AnswersOnDevice, Batch, Expected, Lengths, Proposal, Step
+from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, RingOnDevice, Step
 from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
@@ -82,12 +83,9 @@ class FusedPredictor:
         cap: int,
         device: torch.device,
         splits: int = SPLITS,
-        answers: AnswersOnDevice | None = None,
+        ring: RingOnDevice | None = None,
     ) -> None:
-        """No draft is longer than `cap`.
-
-        Where there are `answers` of earlier requests, they are looked up, too.
-        """
+        """No draft is longer than `cap`; the `ring` is searched, too, if there is one."""
         networks = {name: NetworkBuffers.of(each, device) for name, each in model.networks.items()}
         curves, self._tables = model.curves, TableBuffers.of(model.tables, device)
         self._before = Before(
@@ -115,16 +113,15 @@ class FusedPredictor:
         self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
-        self._from_answers = torch.zeros(slots, dtype=torch.bool, device=device)
-        self._remembers = answers is not None
-        self._answers = answers or AnswersOnDevice(self.rows.keys, self.rows.keys)
+        self._has_ring = ring is not None
+        self._ring = ring or RingOnDevice(self.rows.keys, self.rows.keys, self.rows.holds)
 
-    def enter(self, slots: NDArray[Any], owners: NDArray[Any]) -> None:
-        """Requests take these slots, each of which knows the answers of one owner's."""
-        if self._remembers:
-            device = self._answers.owners.device
-            places, values = (torch.from_numpy(each).to(device) for each in (slots, owners))
-            self._answers.owners.index_copy_(0, places.long(), values)
+    def enter(self, slots: NDArray[Any], in_ring: NDArray[np.bool_]) -> None:
+        """Requests take these slots; `in_ring`: whether the ring is searched for each."""
+        if self._has_ring:
+            device = self._ring.readers.device
+            places, values = (torch.from_numpy(each).to(device) for each in (slots, in_ring))
+            self._ring.readers.index_copy_(0, places.long(), values)
 
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
@@ -138,12 +135,12 @@ class FusedPredictor:
             price,
             factors,
             rows,
-            self._answers,
+            self._ring,
             self._emitted,
             self.cap,
             splits=self._splits,
             emitted_lanes=triton.next_power_of_2(self.cap + 1),
-            remembers=self._remembers,
+            has_ring=self._has_ring,
             **_EXACT,
         )
         if count not in self._views:
@@ -183,25 +180,32 @@ class FusedPredictor:
             neural_gain=self._neural_gain[:count],
             tokens=self._tokens[:count],
             survival=self._survival[:count],
-            from_answers=self._from_answers[:count],
         )
 
     def _scan(self, batch: Batch, newest: Tensor, depth: int) -> None:
-        """Scan the texts behind so many drafted tokens, of which `newest` are the last."""
-        scan.scan[(len(batch.slots), self._splits)](
-            batch.tokens,
-            batch.tokens.stride(0),
-            batch.slots,
-            batch.context_tokens,
-            self.rows.drafts,
-            newest,
-            newest.stride(0),
-            depth,
-            self.rows.keys,
-            behind_drafts=depth > 0,
-            block_places=SCAN_BLOCK,
-            num_warps=4,
-        )
+        """Scan the texts behind so many drafted tokens, of which `newest` are the last.
+
+        The ring is scanned as well, where there is one.
+        """
+        searched = (False, True) if self._has_ring else (False,)
+        for in_ring in searched:
+            scan.scan[(len(batch.slots), self._splits)](
+                batch.tokens,
+                batch.tokens.stride(0),
+                batch.slots,
+                batch.context_tokens,
+                self.rows.drafts,
+                newest,
+                newest.stride(0),
+                depth,
+                self._ring,
+                len(self._ring.tokens) // 2,
+                self.rows.ring_keys if in_ring else self.rows.keys,
+                behind_drafts=depth > 0,
+                in_ring=in_ring,
+                block_places=SCAN_BLOCK,
+                num_warps=4,
+            )
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in the (rows, forwards) tokens of the drafter and their confidences.
@@ -227,14 +231,14 @@ class FusedPredictor:
             confidence.stride(1),
             step.forwards,
             rows,
-            self._answers,
+            self._ring,
             self._behind,
             step.factors,
             step.price,
             self.cap,
             reads_drafts=self.reads_drafts,
             splits=self._splits,
-            remembers=self._remembers,
+            has_ring=self._has_ring,
             **_EXACT,
         )
 
@@ -249,7 +253,7 @@ class FusedPredictor:
             rows.curves,
             rows.holds,
             rows.drafts,
-            self._answers,
+            self._ring,
             None if self.reads_drafts else self._behind,
             step.price,
             step.factors,
@@ -260,10 +264,9 @@ class FusedPredictor:
             self._neural_gain,
             self._tokens,
             self._survival,
-            self._from_answers,
             cap_lanes=triton.next_power_of_2(self.cap),
             reads_drafts=self.reads_drafts,
-            remembers=self._remembers,
+            has_ring=self._has_ring,
             **_EXACT,
         )
         return self._views[count][1]

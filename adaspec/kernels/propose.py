@@ -5,7 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.answers import IN_ANSWERS, token_in_either
 from adaspec.kernels.curves import best_ngram, splice_survival, weighed
 from adaspec.kernels.layout import (
     AVAILABLE,
@@ -34,7 +33,7 @@ from adaspec.kernels.layout import (
     START,
     VOTES,
 )
-from adaspec.kernels.scan import token_at
+from adaspec.kernels.scan import token_at, token_in_either
 from adaspec.kernels.vectors import exact, lane
 
 
@@ -99,7 +98,7 @@ def propose(
     all_curves: tl.tensor,
     all_holds: tl.tensor,
     all_drafts: tl.tensor,
-    answers: tl.tuple,
+    ring: tl.tuple,
     model: tl.tuple | None,
     price: tl.tensor,
     factors: tl.tensor,
@@ -110,10 +109,9 @@ def propose(
     neural_gain: tl.tensor,
     proposed: tl.tensor,
     survival: tl.tensor,
-    from_answers: tl.tensor,
     cap_lanes: tl.constexpr,
     reads_drafts: tl.constexpr,
-    remembers: tl.constexpr,
+    has_ring: tl.constexpr,
 ) -> None:
     """Fill in each row's lengths, its tokens and their survival."""
     row = tl.program_id(0)
@@ -183,9 +181,8 @@ def propose(
     places = tl.where(column < neural, known + column, start + column - neural)
     newest = tl.load(drafts + tl.maximum(count - 1, 0))
     token = token_at(tokens + slot * tokens_stride, known, drafts, newest, count, places, True)
-    if remembers:
-        token = token_in_either(answers, token, places)
-    tl.store(from_answers + row, (start >= IN_ANSWERS) & (ngram > 0))
+    if has_ring:
+        token = token_in_either(ring, token, places)
     inside, lanes = column < neural + ngram, column < cap
     token = tl.where(inside, tl.maximum(token, -1), -1)
     tl.store(proposed + row * cap + column, token, mask=lanes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.answers import best_match
 from adaspec.kernels.begin import NEURAL, NGRAM, NGRAM_EXPONENT
 from adaspec.kernels.curves import (
     in_proportion,
@@ -39,7 +38,7 @@ from adaspec.kernels.layout import (
     SPLICE_MATCHES,
 )
 from adaspec.kernels.network import predict
-from adaspec.kernels.scan import joined_match
+from adaspec.kernels.scan import better_match, joined_match
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.predict import features, model
 
@@ -86,14 +85,14 @@ def revise(
     column_stride: tl.tensor,
     depth: tl.tensor,
     rows: tl.tuple,
-    answers: tl.tuple,
+    ring: tl.tuple,
     model: tl.tuple,
     factors: tl.tensor,
     price: tl.tensor,
     cap: tl.tensor,
     reads_drafts: tl.constexpr,
     splits: tl.constexpr,
-    remembers: tl.constexpr,
+    has_ring: tl.constexpr,
 ) -> None:
     """Take in the token that each row drafted at a depth, its confidence and the scan's match."""
     row = tl.program_id(0)
@@ -103,8 +102,8 @@ def revise(
     token = tl.load(newest + row * newest_stride).to(tl.int32)
     text = tokens + slot * tokens_stride
     match = joined_match(rows.keys, row, text, known, drafts, token, depth, True, splits)
-    if remembers:
-        match = best_match(match, answers, slot, text, known, drafts, token, depth, True)
+    if has_ring:
+        match = better_match(match, ring, rows.ring_keys, row, splits)
     length, start, votes, occurrences, available, follower = match
     holds = tl.load(rows.holds + row)
     drafted = holds & (token >= 0)

@@ -15,8 +15,6 @@ class Needs:
     """The longest neural draft that it asks for; 0 for none, and where that is not known."""
     draft_len: int | None = None
     """The longest draft of all; None where that is not known."""
-    memory: bool = False
-    """Whether it copies from the answers of earlier requests as well."""
 
 
 def needs_of(policy: object) -> Needs:

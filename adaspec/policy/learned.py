@@ -35,15 +35,13 @@ class LearnedPolicy:
         neural_cap: int,
         manifest: PolicyManifest | None = None,
         forwards: Mapping[int, int] | None = None,
-        memory: bool = False,
     ) -> None:
         """`manifest` is that of the folder it was loaded from; None while it is trained.
 
-        `forwards` are those of the drafter at first, by load. With `memory`, matches may be in the
-        answers of earlier requests.
+        `forwards` are those of the drafter at first, by load.
         """
         self.name = name
-        self.manifest, self.memory = manifest, memory
+        self.manifest = manifest
         self.model = model
         self.forwards_by_load = forwards_table(forwards or {})
         # Curves reach no further, and compiled code does not check where it writes.
@@ -52,7 +50,7 @@ class LearnedPolicy:
     @property
     def needs(self) -> Needs:
         """A draft may be as long as its cap; it does without a drafter."""
-        return Needs(draft_len=self.cap, memory=self.memory)
+        return Needs(draft_len=self.cap)
 
     def start(self, setup: Setup) -> None:
         """Forget every request, the throughput, and how good predictions were."""
@@ -121,12 +119,4 @@ def policy_of(
         said = f"evidence of {', '.join(manifest.evidence)}" if manifest.evidence else "no evidence"
         raise PolicyError(f"its manifest names {said}, which its networks do not fit")
     neural_cap = manifest.neural_cap or 0
-    return LearnedPolicy(
-        name,
-        model,
-        manifest.cap,
-        neural_cap,
-        manifest,
-        manifest.forwards,
-        "memory" in manifest.sources,
-    )
+    return LearnedPolicy(name, model, manifest.cap, neural_cap, manifest, manifest.forwards)

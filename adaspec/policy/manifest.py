@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 SCHEMA = 4
 """Schema of the whole folder, arrays included."""
 
-Source = Literal["ngram", "neural", "splice", "memory"]
-"""Memory: n-gram drafts are copied from the answers of earlier requests as well."""
+Source = Literal["ngram", "neural", "splice"]
 Evidence = Literal["tokens", "confidences"]
 """What a drafter may show of a draft: which tokens, and how sure it was of each."""
 Cap = Annotated[int, Meta(ge=1, le=1000)]

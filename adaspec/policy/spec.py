@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from adaspec.errors import GONE, SpecError, nearest
@@ -107,13 +106,6 @@ FORMS = {
             (Field("K", 3, 1),),
             lambda k: StaticRule(TRTLLM_MATCH, k, k, always_drafts=True),
         ),
-        # fixed:ngram and hybrid-splice, copying from the answers of earlier requests as well.
-        Form(
-            "fixed:memory",
-            (Field("K", 8, 1), Field("MIN", 3, 1, 32)),
-            lambda k, low: StaticRule(min_match=low, ngram_len=k, memory=True),
-        ),
-        Form("hybrid-memory", (_M, _KN, _KE, _MX, _KX), partial(StaticRule, memory=True)),
     )
 }
 

@@ -32,7 +32,7 @@ class StaticRule:
     Where the match is at least `min_match` long, `ngram_len` tokens are copied; elsewhere
     `neural_len` tokens are drafted, and where the match behind them is at least `splice_min_match`
     long, `splice_len` copied tokens follow. With `always_drafts`, the drafter runs where all copy,
-    too. With `memory`, matches in earlier answers count as well.
+    too.
     """
 
     min_match: int = NEVER
@@ -41,7 +41,6 @@ class StaticRule:
     splice_min_match: int = NEVER
     splice_len: int = 0
     always_drafts: bool = False
-    memory: bool = False
 
     @property
     def longest_draft(self) -> int:
@@ -55,7 +54,6 @@ class StaticRule:
             drafter=self.neural_len > 0,
             neural_len=self.neural_len,
             draft_len=max(1, self.longest_draft),
-            memory=self.memory,
         )
 
     def packed(self) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import IN_ANSWERS
+from adaspec.draft.match import IN_RING
 from adaspec.jit import compiled
 from adaspec.predict.tables import LEVELS, VALUES_PER_LEVEL, Tables, fill_copy_values, fill_values
 
@@ -63,9 +63,9 @@ PRE_DRAFT_FEATURES = (
 match_*: the most recent longest match: its length (0: none), how many of its occurrences are
 followed by the token that it would copy first, how many count (at most 8), the log of how many
 tokens back it is, how many tokens it could copy (at most 64), and whether it begins in the prompt.
-Of a match in another request's answer, the log and whether it begins in the prompt are -1. All but
-the length are NaN without a match. The rest: the output and prompt tokens known, and the token
-tables' mean, log count and depth per key.
+A match in the ring counts as one at the prompt's first token. All but the length are NaN without a
+match. The rest: the output and prompt tokens known, and the token tables' mean, log count and depth
+per key.
 """
 
 MATCH_LENGTH, MATCH_VOTES, MATCH_OCCURRENCES, MATCH_LOG_DISTANCE = range(4)
@@ -114,11 +114,9 @@ def fill_features(rows: RowFacts, tables: Tables, keys: NDArray[np.uint64], out:
             x[MATCH_LENGTH] = rows.length[row]
             x[MATCH_VOTES] = rows.votes[row]
             x[MATCH_OCCURRENCES] = rows.occurrences[row]
-            if rows.start[row] >= IN_ANSWERS:
-                x[MATCH_LOG_DISTANCE] = x[MATCH_IN_PROMPT] = -1.0
-            else:
-                x[MATCH_LOG_DISTANCE] = np.log(context - rows.start[row] + 0.0)
-                x[MATCH_IN_PROMPT] = rows.start[row] < rows.prompt_tokens[row]
+            start = 0 if rows.start[row] >= IN_RING else rows.start[row]
+            x[MATCH_LOG_DISTANCE] = np.log(context - start + 0.0)
+            x[MATCH_IN_PROMPT] = start < rows.prompt_tokens[row]
             x[MATCH_AVAILABLE] = min(rows.available[row], 64)
         else:
             x[: MATCH_IN_PROMPT + 1] = np.nan

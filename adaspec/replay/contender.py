@@ -12,7 +12,7 @@ from adaspec.policy.artifact import CHECKSUMS, NETWORK
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
-from adaspec.replay.oracles import MEMORY, ORACLES, Oracle
+from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.own import OwnPolicy, named_policy, own_policy
 from adaspec.replay.player import Contender, is_compiled
 from adaspec.replay.suffix import HEAD, SuffixDecoding, parse_suffix
@@ -66,14 +66,13 @@ def contender_of(given: object) -> Contender:
 
 
 def _parse_oracle(text: str) -> Oracle:
-    named = text.partition(":")[2]
-    kind = named.removesuffix(MEMORY)
+    kind = text.partition(":")[2]
     if kind not in ORACLES:
         raise SpecError(
             f"unknown oracle '{text}'{nearest(kind, ORACLES) or '.'} "
-            f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}, each also with {MEMORY}"
+            f"Known: {', '.join('oracle:' + kind for kind in ORACLES)}"
         )
-    return Oracle(kind, memory=named != kind)
+    return Oracle(kind)
 
 
 _REPLAYED_ONLY: dict[str, Callable[[str], Contender]] = {

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel, StepShape, batch_shape, line, step_s
-from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
+from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
@@ -240,7 +239,7 @@ def _splice_matches(
             found[:, row] = arrays.splice_matches[:, i, k - 1]
             begin, known = found[START, row], columns.prompt[r] + p
             if reads_drafts and found[LENGTH, row] > 0:
-                if begin < known or begin >= IN_ANSWERS:
+                if begin < known or begin >= IN_RING:
                     copied[row] = copied_token(arrays, r, begin, 0)
                 else:
                     copied[row] = arrays.drafted[i, begin - known]

@@ -37,8 +37,6 @@ ORACLES = {
     "plan": PLAN,
     "plan-splice": PLAN_SPLICE,
 }
-MEMORY = "-memory"
-"""What the name of an oracle ends with that may copy from earlier answers."""
 SPAN_CAP = 20
 """The paper's bound on a span that oracle:ngram, :neural and :combine propose."""
 PLAN_NEURAL = 8
@@ -48,23 +46,19 @@ RATE_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """A reference by name: one of `ORACLES`.
-
-    With `memory`, it may also copy from the answers of earlier requests.
-    """
+    """A reference by name: one of `ORACLES`."""
 
     kind: str
-    memory: bool = False
 
     @property
     def name(self) -> str:
         """As written in specs and reports."""
-        return f"oracle:{self.kind}{MEMORY if self.memory else ''}"
+        return f"oracle:{self.kind}"
 
     @property
     def needs(self) -> Needs:
         """The drafter, where it would mean nothing without one."""
-        return Needs(drafter=self.kind in ("neural", "combine"), memory=self.memory)
+        return Needs(drafter=self.kind in ("neural", "combine"))
 
 
 class Bounds(NamedTuple):

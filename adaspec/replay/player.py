@@ -18,13 +18,13 @@ from adaspec.policy.spec import Baseline
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.budgeted import run_budgeted
 from adaspec.replay.closed_loop import Result, result_of
-from adaspec.replay.history import GivenAnswers
 from adaspec.replay.learned import run_learned
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.paths import Paths, run_paths, walk_rule
-from adaspec.replay.recording import Recording, RememberedRecordings
+from adaspec.replay.recording import Recording
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
+from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]
 
@@ -59,12 +59,11 @@ class Player:
         cost: CostModel,
         cap: int,
         engine: str = SYNC,
-        remembered: RememberedRecordings | None = None,
+        warm: Sequence[Request] = (),
     ) -> None:
-        """`remembered` has the recording's requests with the earlier answers that they know."""
+        """`warm` had been answered before the first request, as suffix decoding remembers."""
         self.recording, self.cap = recording, cap
-        self.cost, self.engine, self.remembered = cost, engine, remembered
-        self._answers: GivenAnswers | None = None
+        self.cost, self.engine, self._warm = cost, engine, warm
         self._paths: dict[StaticRule, Paths] = {}
 
     @property
@@ -80,10 +79,7 @@ class Player:
 
     def refusal(self, contender: Contender) -> str | None:
         """Why this trace cannot replay the contender; None where it can."""
-        needs = needs_of(contender)
-        why = missing(self.recording, needs)
-        if why is None and needs.memory and self.remembered is None:
-            why = "copies from earlier answers, and none are replayed here"
+        why = missing(self.recording, needs_of(contender))
         if why is None and isinstance(contender, SuffixDecoding):
             why = why_not_here()
         if why is None and self.is_async and not is_compiled(contender):
@@ -93,32 +89,15 @@ class Player:
             )
         return None if why is None else f"'{contender.name}' {why}"
 
-    def remember(self, order: Ints, concurrency: int) -> Recording | None:
-        """The entries of an order with the answers that each knows; None where none are replayed.
-
-        It takes a while, so whoever plays several contenders hands it to `play`.
-        """
-        return None if self.remembered is None else self.remembered.at(order, concurrency)
-
-    def play(
-        self,
-        contender: Contender,
-        order: Ints,
-        concurrency: int,
-        known: Recording | None = None,
-    ) -> Result:
-        """One run of the closed loop; `known` is what `remember` says of this order."""
+    def play(self, contender: Contender, order: Ints, concurrency: int) -> Result:
+        """One run of the closed loop."""
         if len(order) < concurrency:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
-        recording = self.recording
-        if needs_of(contender).memory:
-            assert self.remembered is not None  # `refusal` says so
-            recording = self.remembered.at(order, concurrency) if known is None else known
-            order = np.arange(len(order), dtype=np.int32)
         if isinstance(contender, StaticPolicy):
-            return self._play_rule(contender, recording, order, concurrency)
+            return self._play_rule(contender, order, concurrency)
+        recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
             return run_learned(recording, contender, *run, engine=self.engine)
@@ -127,15 +106,9 @@ class Player:
         if isinstance(contender, Oracle):
             return run_oracle(recording, contender, *run)
         if isinstance(contender, SuffixDecoding):
-            return run_suffix(recording, contender, *run, self._new_memory())
+            memory = SuffixMemory(recording.requests, new_cache(), self._warm)
+            return run_suffix(recording, contender, *run, memory)
         return run_own(recording, contender, *run)
-
-    def _new_memory(self) -> SuffixMemory:
-        """What suffix decoding remembers as a run begins."""
-        if self._answers is None:
-            self._answers = GivenAnswers(self.recording.requests)
-        before = () if self.remembered is None else self.remembered.before
-        return SuffixMemory(self._answers, new_cache(), before)
 
     def mean_speed(self, policy: Baseline, orders: Sequence[Ints], concurrency: int) -> float:
         """Tokens per second, as a mean over these orders; no path is kept of a rule."""
@@ -144,31 +117,17 @@ class Player:
         else:
             asked = np.unique(np.concatenate(orders))
             paths = walk_rule(self.recording, policy.rule, self.cap, self.is_async, asked)
-            runs = [
-                self._run(policy, paths, self.recording, order, concurrency) for order in orders
-            ]
+            runs = [self._run(policy, paths, order, concurrency) for order in orders]
         return float(np.mean([run.tokens_per_s for run in runs]))
 
-    def _play_rule(
-        self, policy: StaticPolicy, recording: Recording, order: Ints, concurrency: int
-    ) -> Result:
-        """One run, whose path is kept where other orders have the same."""
-        if recording is self.recording and policy.rule in self._paths:
-            paths = self._paths[policy.rule]
-        else:
-            paths = walk_rule(recording, policy.rule, self.cap, self.is_async)
-            if recording is self.recording:
-                self._paths[policy.rule] = paths
-        return self._run(policy, paths, recording, order, concurrency)
+    def _play_rule(self, policy: StaticPolicy, order: Ints, concurrency: int) -> Result:
+        """One run, whose path is kept, as other orders have the same."""
+        if policy.rule not in self._paths:
+            paths = walk_rule(self.recording, policy.rule, self.cap, self.is_async)
+            self._paths[policy.rule] = paths
+        return self._run(policy, self._paths[policy.rule], order, concurrency)
 
-    def _run(
-        self,
-        policy: StaticPolicy,
-        paths: Paths,
-        recording: Recording,
-        order: Ints,
-        concurrency: int,
-    ) -> Result:
-        costs = self.cost.without_deciding().constants()
-        loop = run_paths(recording.columns, paths, order, concurrency, costs, policy.needs.drafter)
+    def _run(self, policy: StaticPolicy, paths: Paths, order: Ints, concurrency: int) -> Result:
+        costs, columns = self.cost.without_deciding().constants(), self.recording.columns
+        loop = run_paths(columns, paths, order, concurrency, costs, policy.needs.drafter)
         return result_of(loop)

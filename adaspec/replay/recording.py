@@ -9,17 +9,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.answers import IN_ANSWERS
-from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, START, Matches
+from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, MATCH_FIELDS, START, Matches
 from adaspec.draft.positions import (
     accepted_runs,
     match_positions,
     splice_matches,
 )
+from adaspec.draft.ring import Ring
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.static import ranking
-from adaspec.replay.history import History, answered_before
 from adaspec.trace.schema import CONFIDENCES, Request
 
 Ints = NDArray[np.int32]
@@ -73,22 +72,20 @@ class RecordedArrays(NamedTuple):
     confidences: NDArray[np.float32]
     splice_matches: Ints
     """(facts of `Matches`, positions, draft cap) the look-ups behind the first drafted tokens."""
-    answers: Ints
-    """The tokens of earlier answers by place, which the look-ups know as well; see `History`."""
+    ring: Ints
+    """The ring's tokens by place, -1 behind each answer; empty where there is no ring."""
 
 
 @compiled
 def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) -> int:
     """The token `step` behind where a match of a request continues."""
-    if start >= IN_ANSWERS:
-        return arrays.answers[start - IN_ANSWERS + step]
+    if start >= IN_RING:
+        return arrays.ring[start - IN_RING + step]
     return arrays.text[arrays.text_start[request] + start + step]
 
 
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
-NO_ANSWERS = np.empty(0, np.int32)
-NOT_LOOKED_UP = Matches(*[NO_ANSWERS] * MATCH_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +110,6 @@ class Recording:
         """What each source would give at every position."""
         return self.arrays.columns
 
-    @property
-    def knows_answers(self) -> bool:
-        """Whether its look-ups know earlier answers."""
-        return len(self.arrays.answers) > 0
-
     def members(self, workload: str | None) -> Ints:
         """Indices of a workload's requests, or of all."""
         if workload is None:
@@ -132,11 +124,11 @@ class Recording:
 
 
 def build_recording(
-    requests: Iterable[Request], neural_cap: int, history: History | None = None
+    requests: Iterable[Request], neural_cap: int, ring: Ring | None = None
 ) -> Recording:
     """Look up every position of every request once, so that replays need not.
 
-    With a `history`, look-ups also know the answers that had been given by then.
+    Look-ups search the `ring`, too, if there is one: it stays as it is.
     """
     chosen = tuple(requests)
     _check(chosen, neural_cap)
@@ -147,19 +139,13 @@ def build_recording(
     drafted = [each[:, :draft_cap] for each in drafted if draft_cap > 0]
     shown = [r.confidences for r in chosen if shows_confidences and r.confidences is not None]
     confidences = [each[:, :draft_cap] for each in shown]
-    matches: list[Matches] = [NOT_LOOKED_UP] * len(chosen)
-    splices: list[Matches] = [NOT_LOOKED_UP] * len(drafted)
-    answers = NO_ANSWERS
-    views = enumerate([None] * len(chosen)) if history is None else history.views(chosen)
-    for number, known in views:
-        prompt, output = chosen[number].prompt_tokens, chosen[number].output_tokens
-        matches[number] = match_positions(prompt, output, known)
-        if drafted:
-            splices[number] = splice_matches(prompt, output, drafted[number], known)
-        if known is not None:  # one may know less, but a place means the same in all of them
-            answers = max(answers, known.stored, key=len)
-    facts = _facts(matches)
-    lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], answers)
+    facts = _facts([match_positions(r.prompt_tokens, r.output_tokens, ring) for r in chosen])
+    splices = [
+        splice_matches(r.prompt_tokens, r.output_tokens, each, ring)
+        for r, each in zip(chosen, drafted, strict=False)
+    ]
+    ring_tokens = np.empty(0, np.int32) if ring is None else ring.tokens.copy()
+    lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], ring_tokens)
     splice_facts = _facts(splices) if splices else np.empty((MATCH_FIELDS, 0, 0), np.int32)
     np.minimum(splice_facts[AVAILABLE], LONGEST, out=splice_facts[AVAILABLE])
     texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
@@ -192,37 +178,12 @@ def build_recording(
             drafted=_stacked(drafted, np.int32),
             confidences=np.concatenate(confidences) if confidences else none_shown,
             splice_matches=splice_facts,
-            answers=answers.copy(),
+            ring=ring_tokens,
         ),
         neural_cap=min(neural_cap, draft_cap) if shows_tokens else neural_cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,
     )
-
-
-class RememberedRecordings:
-    """Requests as a server gets them that remembers what it answered to others."""
-
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        neural_cap: int,
-        warm: Iterable[Request] = (),
-        prefill: bool = False,
-    ) -> None:
-        """`prefill`: whether reading prompts is charged."""
-        self.requests, self._cap, self._prefill = tuple(requests), neural_cap, prefill
-        given = tuple(warm)
-        self.before = tuple(answered_before(given, self.requests))
-        """The answers of other traces that every request knows."""
-        self.left_out = len(given) - len(self.before)
-
-    def at(self, order: Ints, running: int) -> Recording:
-        """A recording of the entries of an order, one after another, where so many run at once."""
-        entries = [self.requests[number] for number in order.tolist()]
-        history = History(self.before, running=running, in_turn=True)
-        recording = build_recording(entries, self._cap, history)
-        return recording.with_prefill() if self._prefill else recording
 
 
 def _check(requests: Sequence[Request], neural_cap: int) -> None:
@@ -256,14 +217,14 @@ def _facts(matches: Sequence[Matches]) -> Ints:
 
 
 def _lookup(
-    requests: Sequence[Request], start: Ints, length: Ints, available: Ints, answers: Ints
+    requests: Sequence[Request], start: Ints, length: Ints, available: Ints, ring: Ints
 ) -> Lookup:
     """A look-up's answers at all positions of these requests."""
     runs, begin = [], 0
     for request in requests:
         prompt, end = len(request.prompt_tokens), begin + len(request.output_tokens)
         context = np.concatenate([request.prompt_tokens, request.output_tokens])
-        runs.append(accepted_runs(context, start[begin:end], prompt, answers))
+        runs.append(accepted_runs(context, start[begin:end], prompt, ring))
         begin = end
     available = np.where(length > 0, np.minimum(available, LONGEST), 0)
     run = np.minimum(np.concatenate(runs), available)

@@ -1,18 +1,20 @@
 """vLLM's suffix decoding, replayed: a look-up that also remembers other requests' answers.
 
-The drafts are those of arctic-inference's own cache, called as vLLM calls it. Its memory is empty
-as a run begins, or holds the answers of other traces, and grows with every answer. What an order
-may not know is left out as for everybody: see `KnownAnswers`. Suffix decoding alone also knows what
-those that run now have answered so far: of copies that run at once, the last one's, unless it gets
-ahead of another.
+The drafts are those of arctic-inference's own cache, called as vLLM calls it. The cache is empty as
+a run begins, or holds the answers of other traces, and grows by all that the run answers, token by
+token. An order may hold a request several times, standing for others like it: from its start on the
+cache knows the request's answer only as far as it has given that itself, and while copies of it run
+at once, none of theirs.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,25 +22,15 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, decoding_shape
 from adaspec.errors import SpecError
-from adaspec.replay.closed_loop import (
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    result_of,
-    start,
-)
-from adaspec.replay.history import GivenAnswers, KnownAnswers
+from adaspec.replay import closed_loop
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
 
 Ints = NDArray[np.int32]
 
 HEAD = "suffix"
-TREE_DEPTH = 24
-"""vLLM's default: the longest match and the longest draft."""
-REMEMBERED = 10_000
-"""vLLM's default: so many answers are remembered, the oldest go first."""
+TREE_DEPTH, REMEMBERED = 24, 10_000
+"""vLLM's defaults: the longest match and draft, and how many answers are remembered at most."""
 _NUMBER = r"(?=.)[0-9]{0,4}(\.[0-9]{1,9})?"
 
 
@@ -55,23 +47,21 @@ class SuffixDecoding:
 
 def parse_suffix(text: str) -> SuffixDecoding:
     """The setting that `suffix:FACTOR:PROB` names; what is left out is vLLM's default."""
-    words, most = text.strip().split(":")[1:], {"FACTOR": TREE_DEPTH, "PROB": 1}
+    words, most, why = text.strip().split(":")[1:], {"FACTOR": TREE_DEPTH, "PROB": 1}, []
     if len(words) > len(most):
-        raise _malformed(text, f"{len(words)} values, at most {len(most)} are known")
+        why.append(f"{len(words)} values, at most {len(most)} are known")
     for word, (name, high) in zip(words, most.items(), strict=False):
         if not re.fullmatch(_NUMBER, word) or float(word) > high:
-            raise _malformed(text, f"{name} is '{word}', not a number from 0 to {high}")
+            why.append(f"{name} is '{word}', not a number from 0 to {high}")
+    if why:
+        raise SpecError(f"malformed policy spec '{text}': {why[0]}. Write {HEAD}:FACTOR:PROB")
     return SuffixDecoding(text, *map(float, words))
-
-
-def _malformed(text: str, why: str) -> SpecError:
-    return SpecError(f"malformed policy spec '{text}': {why}. Write {HEAD}:FACTOR:PROB")
 
 
 def why_not_here() -> str | None:
     """Why suffix decoding cannot be replayed here; None where it can."""
     try:
-        _cache_class()
+        new_cache()
     except Exception as error:  # a foreign compiled extension fails in many ways
         reason = (str(error) or type(error).__name__).splitlines()[0]
         return f"needs arctic-inference, which cannot be imported: {reason}"
@@ -80,75 +70,52 @@ def why_not_here() -> str | None:
 
 def new_cache() -> Any:
     """An empty cache of arctic-inference's, with vLLM's limits."""
-    return _cache_class()(max_tree_depth=TREE_DEPTH, max_cached_requests=REMEMBERED)
-
-
-def _cache_class() -> Any:
-    return import_module("arctic_inference.suffix_decoding").SuffixDecodingCache
+    made = import_module("arctic_inference.suffix_decoding").SuffixDecodingCache
+    return made(max_tree_depth=TREE_DEPTH, max_cached_requests=REMEMBERED)
 
 
 class SuffixMemory:
-    """The cache of one server, which knows what the requests of an order may know."""
+    """The cache of one server in a run, for which it holds nobody's own answer."""
 
-    def __init__(self, answers: GivenAnswers, cache: Any, warm: Iterable[Request] = ()) -> None:
+    def __init__(self, requests: Sequence[Request], cache: Any, warm: Iterable[Request]) -> None:
         """`cache` is empty; it is told of the answers of `warm` before all others."""
-        self.cache, self.answers = cache, answers
-        self._known = KnownAnswers(answers)
-        self._cached: dict[int, int] = {}
-        """Under which number the cache has an answer, or as much of it as there is."""
-        self._growing: dict[int, dict[int, int]] = {}
-        """By answer, the numbers that it grows under, and how long it is there."""
-        self._started = 0
+        self.cache, self._requests = cache, requests
+        self._numbers, self._running = count(), Counter[bytes]()
+        self._cached: dict[bytes, int] = {}
+        """By answer, the number under which the cache has it, or as much of it as there is."""
         for each in warm:
             self._store(each)
 
     def start(self, request: int) -> int:
-        """Take a request in, and out what nobody may know by now; the number that it goes by."""
-        for answer in self._known.start(request):
-            if answer in self._cached:
-                self._evict(self._cached.pop(answer))
-        number = self._begin(self.answers.requests[request])
-        answer = self.answers.of[request]
-        copies = self._growing.setdefault(answer, {})
-        copies[number] = 0
-        if self._known.hidden_by(answer) > len(copies):  # an earlier turn runs, too
-            self._evict(number)
-        else:
+        """Take a request in with its first token, and its answer out; the number it goes by."""
+        asked, number = self._requests[request], next(self._numbers)
+        answer = _tokens(asked.output_tokens).tobytes()
+        self.cache.start_request(number, _tokens(asked.prompt_tokens))
+        self._running[answer] += 1
+        # Where a copy runs already, the cache holds neither's answer.
+        alone = self._running[answer] == 1
+        for hidden in (self._cached.pop(answer, None), None if alone else number):
+            if hidden in self.cache.cached_requests:  # the oldest leave by themselves
+                self.cache.evict_cached_response(hidden)
+        if alone:
             self._cached[answer] = number
+        self.cache.add_active_response(number, _tokens(asked.output_tokens[:1]))
         return number
-
-    def grow(self, request: int, number: int, tokens: Ints) -> None:
-        """Add to what a running request has answered."""
-        answer = self.answers.of[request]
-        copies = self._growing[answer]
-        copies[number] += len(tokens)
-        if self._cached.get(answer) == number and min(copies.values()) < copies[number]:
-            self._evict(self._cached.pop(answer))
-        self.cache.add_active_response(number, tokens)
 
     def stop(self, request: int, number: int) -> None:
-        """Let a request go, and bring in what may be known again."""
+        """Let a request go; once no copy of it runs, its answer is known."""
         self.cache.stop_request(number)
-        del self._growing[self.answers.of[request]][number]
-        for answer in self._known.end(request):
-            if answer not in self._cached:
-                self._cached[answer] = self._store(self.answers.requests[answer])
-
-    def _begin(self, request: Request) -> int:
-        number = self._started
-        self._started += 1
-        self.cache.start_request(number, _tokens(request.prompt_tokens))
-        return number
+        answer = _tokens(self._requests[request].output_tokens).tobytes()
+        self._running[answer] -= 1
+        if not self._running[answer] and answer not in self._cached:
+            self._cached[answer] = self._store(self._requests[request])
 
     def _store(self, request: Request) -> int:
-        number = self._begin(request)
+        number = next(self._numbers)
+        self.cache.start_request(number, _tokens(request.prompt_tokens))
         self.cache.add_active_response(number, _tokens(request.output_tokens))
         self.cache.stop_request(number)
         return number
-
-    def _evict(self, number: int) -> None:
-        if number in self.cache.cached_requests:  # the oldest leave by themselves
-            self.cache.evict_cached_response(number)
 
 
 def run_suffix(
@@ -159,48 +126,45 @@ def run_suffix(
     cost: CostModel,
     cap: int,
     memory: SuffixMemory,
-) -> Result:
+) -> closed_loop.Result:
     """One run of the closed loop; the memory is of no use after it."""
     costs, arrays = cost.without_deciding().constants(), recording.arrays
-    loop = start(recording.columns, order, concurrency, False)
+    loop, cache = closed_loop.start(recording.columns, order, concurrency, False), memory.cache
+    limits = {
+        "max_spec_tokens": min(cap, TREE_DEPTH),
+        "max_spec_factor": suffix.factor,
+        "min_token_prob": suffix.least_probability,
+    }
     running: dict[int, tuple[int, int]] = {}
-    """By place in the order, the request and the number under which the memory has it."""
-    while goes_on(loop):
+    """By place in the order, the request and its number in the cache."""
+    while closed_loop.goes_on(loop):
         places = loop.entry.tolist()
         for place in running.keys() - set(places):
             memory.stop(*running.pop(place))
         for place, request in zip(places, loop.request.tolist(), strict=True):
             if place not in running:
                 running[place] = request, memory.start(request)
-                first = _tokens(recording.requests[request].output_tokens[:1])
-                memory.grow(*running[place], first)
+        numbers = [running[place][1] for place in places]
         ends = arrays.text_start[loop.request + 1]
         known = arrays.text_start[loop.request] + loop.columns.prompt[loop.request] + loop.position
         began = np.maximum(arrays.text_start[loop.request], known - TREE_DEPTH)
         # All drafts first: no row knows yet what this step brings another.
-        drafts: list[Sequence[int]] = [
-            memory.cache.speculate(
-                running[place][1],
-                arrays.text[first:last],
-                max_spec_tokens=min(cap, TREE_DEPTH),
-                max_spec_factor=suffix.factor,
-                min_token_prob=suffix.least_probability,
-            ).token_ids
-            for place, first, last in zip(places, began, known, strict=True)
+        drafts = [
+            cache.speculate(number, arrays.text[first:last], **limits).token_ids
+            for number, first, last in zip(numbers, began, known, strict=True)
         ]
         accepted = 0
-        for row, (place, draft) in enumerate(zip(places, drafts, strict=True)):
+        for row, (number, draft) in enumerate(zip(numbers, drafts, strict=True)):
             following = arrays.text[known[row] : ends[row]]
             compared = following[: len(draft)]
             right = int((np.array(draft[: len(compared)]) == compared).cumprod().sum())
-            emitted = following[: right + 1]
-            memory.grow(*running[place], emitted)
-            loop.emitted[row] = len(emitted)
+            cache.add_active_response(number, following[: right + 1])
+            loop.emitted[row] = len(following[: right + 1])
             accepted += right
-        drafted = sum(map(len, drafts))
-        shape = decoding_shape(concurrency, context_tokens(loop), drafted, 0, False)
-        finish_step(loop, costs, shape, accepted)
-    return result_of(loop)
+        context = closed_loop.context_tokens(loop)
+        shape = decoding_shape(concurrency, context, sum(map(len, drafts)), 0, False)
+        closed_loop.finish_step(loop, costs, shape, accepted)
+    return closed_loop.result_of(loop)
 
 
 def _tokens(tokens: Ints) -> Ints:

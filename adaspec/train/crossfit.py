@@ -19,7 +19,6 @@ from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.features import FEATURES_VERSION
-from adaspec.replay.history import History
 from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.reader import open_traces
@@ -29,9 +28,7 @@ from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, 
 from adaspec.train.heads import Settings
 from adaspec.train.outcomes import Recorded
 from adaspec.train.recipe import (
-    FRESH,
     check_learnable,
-    remembering,
     shown_of,
     texts_of,
 )
@@ -47,15 +44,12 @@ def cross_fit(
     exclude_workloads: Sequence[str] = (),
     general: bool = False,
     progress: Progress = silent,
-    memory: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
     Each fold is replayed by itself, and figures are means over folds. The report is that of an
     evaluation, with the models' calibration, and the facts of the cross-fit under `cross_fitted`.
-    With `memory`, the models copy from earlier answers as well; while one is trained, only those of
-    its own training requests are known.
     """
     progress("reading", 0, 1)
     readers = open_traces(traces)
@@ -79,22 +73,12 @@ def cross_fit(
         general=general,
         shown=shown_of(selection),
     )
-    trainers = [trainer] * folds
-    if memory:
-        histories = [History(seed=options.seed, known=members, fresh=FRESH) for members in others]
-        trainers = [
-            replace(
-                trainer,
-                recorded=Recorded(build_recording(selection.requests, selection.neural_cap, each)),
-            )
-            for each in histories
-        ]
     progress("folds", 0, folds)
     # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
     # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
     policies: list[LearnedPolicy] = []
-    for policy in pool(delayed(_train)(*each) for each in zip(trainers, others, strict=True)):
+    for policy in pool(delayed(_train)(trainer, members) for members in others):
         policies.append(policy)
         progress("folds", len(policies), folds)
 
@@ -105,8 +89,7 @@ def cross_fit(
     report = evaluate_folds(selection, judged_by, cost, options, progress)
     progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
-    judging = remembering(selection, options.seed) if memory else recording
-    report["calibration"] = calibration_of(Recorded(judging), judged)
+    report["calibration"] = calibration_of(Recorded(recording), judged)
     progress("calibration", 1, 1)
     report["cross_fitted"] = {
         "folds": folds,
@@ -114,8 +97,6 @@ def cross_fit(
         "features": FEATURES_VERSION,
         "forwards": [policy.forwards_by_load.tolist() for policy in policies],
     }
-    if memory:
-        report["cross_fitted"]["memory"] = True
     report["notes"].append(
         f"cross-fitted in {folds} folds: every request is decided by a model that never saw it; "
         "each fold is replayed by itself, with hindsight of its own; figures are means over folds"

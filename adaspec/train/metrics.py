@@ -67,7 +67,7 @@ def _lead(lead: float, ends: Sequence[float] | None) -> str:
 
 
 def read_crossfit_report(
-    folder: Path, cost: CostModel, options: Options, contents: str, memory: bool
+    folder: Path, cost: CostModel, options: Options, contents: str
 ) -> dict[str, Any]:
     """The cross-fitted report in a folder, which must be about this very training."""
     report = read_report(folder).document
@@ -83,7 +83,6 @@ def read_crossfit_report(
         ("cost model", report.get("cost"), cost.name),
         ("longest draft", report.get("cap"), options.cap),
         ("engine", report.get("engine", SYNC), options.engine),
-        ("--memory", fit.get("memory", False), memory),
     )
     for what, of_report, of_training in differing:
         if of_report != of_training:

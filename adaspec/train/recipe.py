@@ -20,9 +20,7 @@ from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import Evidence, PolicyManifest, Source
 from adaspec.predict.features import FEATURES_VERSION
-from adaspec.replay.history import History
 from adaspec.replay.recording import Recording, build_recording
-from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
 from adaspec.train.corpus import Corpus, content_hashes, contents_of, gather
@@ -30,9 +28,6 @@ from adaspec.train.heads import Settings, model_text
 from adaspec.train.metrics import metrics_of, read_crossfit_report, verdict
 from adaspec.train.outcomes import Recorded
 from adaspec.train.trainer import Forwards, Spread, Trainer
-
-FRESH = 1 / 3
-"""The share of training requests that know no earlier answers: a server also starts with none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,6 @@ def train_policy(
     exclude_requests: tuple[str, ...] = (),
     general: bool = False,
     crossfit_report: Path | None = None,
-    memory: bool = False,
     spread: Spread | None = None,
     force: bool = False,
     progress: Progress = silent,
@@ -88,30 +82,23 @@ def train_policy(
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation; their concurrencies are also the loads trained for.
-    `spread` calls what takes long for many arguments, on other machines for instance. With
-    `memory`, the policy is judged where it knows the answers of the requests it was trained on.
+    `spread` calls what takes long for many arguments, on other machines for instance.
     """
     check_destination(folder, force)
-    if general and memory:
-        raise TrainingError(
-            "--general and --memory: what other requests were answered is of one vocabulary: leave "
-            "one of the two out"
-        )
     progress("reading", 0, 1)
     corpus = gather(traces, exclude_workloads, general, exclude_requests)
     metrics: dict[str, Any] = {}
     judged: dict[str, dict[str, Any]] = {}
     if crossfit_report is not None:
         contents = contents_of(corpus.trained, corpus.held_out)
-        crossed = read_crossfit_report(crossfit_report, cost, options, contents, memory)
+        crossed = read_crossfit_report(crossfit_report, cost, options, contents)
         metrics["cross_fitted"] = metrics_of(crossed)
         count = sum(metrics["cross_fitted"]["requests"].values())
         judged[f"Cross-fitted, all {count:,} requests"] = crossed
-    plain = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
-    recording = remembering(corpus.trained, options.seed, fresh=FRESH) if memory else plain
+    recording = build_recording(corpus.trained.requests, corpus.trained.neural_cap)
     progress("reading", 1, 1)
-    check_learnable(plain)
-    everyone = np.ones(len(plain), np.bool_)
+    check_learnable(recording)
+    everyone = np.ones(len(recording), np.bool_)
     shown = shown_of(corpus.trained)
     trained, forwards, boosters = Trainer(
         Recorded(recording),
@@ -126,16 +113,13 @@ def train_policy(
         general=general,
         shown=shown,
     ).train(everyone)
-    manifest = manifest_of(corpus, shown or plain, trained, forwards, cost, options)
+    manifest = manifest_of(corpus, shown or recording, trained, forwards, cost, options)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
-    known = corpus.trained.requests if memory else ()
-    report = evaluate(corpus.held_out, [policy], cost, options, progress=progress, warm=known)
+    report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     progress("calibration", 0, 1)
     judging = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
-    if memory:
-        judging = remembering(corpus.held_out, options.seed, known)
     everything = np.ones(len(judging), np.bool_)
     report["calibration"] = calibration_of(Recorded(judging), [(policy, everything)])
     progress("calibration", 1, 1)
@@ -159,17 +143,6 @@ def shown_of(selection: Selection) -> Recording | None:
     if not 0 < len(shown) < len(selection.requests):
         return None
     return build_recording(shown, selection.neural_cap)
-
-
-def remembering(
-    selection: Selection, seed: int, warm: Sequence[Request] = (), fresh: float = 0.0
-) -> Recording:
-    """The requests with the answers of those before them in one order, and of `warm`.
-
-    A share of them, `fresh`, knows none.
-    """
-    history = History(tuple(warm), seed, fresh=fresh)
-    return build_recording(selection.requests, selection.neural_cap, history)
 
 
 def check_learnable(recording: Recording) -> None:
@@ -199,7 +172,7 @@ def manifest_of(
         evidence = ("tokens", "confidences") if recording.shows_confidences else ("tokens",)
     return PolicyManifest(
         features=FEATURES_VERSION,
-        sources=(*sources, "memory") if policy.memory else sources,
+        sources=sources,
         neural_cap=policy.neural_cap or None,
         cost=cost.name,
         step_costs=cost_document(cost),

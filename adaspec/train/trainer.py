@@ -203,7 +203,6 @@ class Trainer:
             self.cap,
             neural_cap,
             forwards=forwards,
-            memory=self.recording.knows_answers,
         )
 
     def _blank(self, members: Members) -> Model:

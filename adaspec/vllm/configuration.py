@@ -210,9 +210,9 @@ def _check_combination(target: Any, parallel: Any, options: Options) -> None:
         ),
         (contexts > 1, f"decode_context_parallel_size={contexts}: set it to 1"),
         (
-            ranks > 1 and options.memory_dir is not None,
-            f"memory_dir and tensor_parallel_size={ranks}: every rank would read the file for "
-            "itself, and must not find another one: leave memory_dir out",
+            ranks > 1 and options.ring_file is not None,
+            f"ring_file and tensor_parallel_size={ranks}: every rank would read the file for "
+            "itself, and must not find another one: leave ring_file out",
         ),
     ):
         if is_asked_for:
@@ -234,8 +234,8 @@ def translated(
     options = choose(options, target, method)
     if options.trace_dir is not None:
         _check_writable("trace_dir", Path(options.trace_dir))
-    if options.memory_dir is not None:
-        _check_writable("memory_dir", Path(options.memory_dir))
+    if options.ring_file is not None:
+        _check_writable("ring_file", Path(options.ring_file).parent)
     runner, problem = runner_of(on_cpu(), why_v1)
     cap = options.num_speculative_tokens
     assert cap is not None

@@ -32,12 +32,10 @@ REFUSED = {
 }
 """vLLM's keys that contradict what adaspec does, and why."""
 
+LEAST_RING, MOST_RING = 1 << 10, 1 << 20
+"""The smallest ring of ended answers, and the largest: a GPU reads all of it for every row."""
 MAX_VERIFIED = 128
 """The longest draft that vLLM's rejection sampler takes; a longer one ends the engine."""
-LEAST_MEMORY = 1 << 16
-"""The smallest memory of earlier answers, in bytes: it holds some 1,500 tokens."""
-MOST_MEMORY = 1 << 32
-"""The largest: some 98 million tokens."""
 Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 
 
@@ -78,11 +76,11 @@ class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_trace_bytes: Annotated[int, Meta(ge=1, le=1 << 62)] = 10 << 30
     record_fraction: Share | None = None
     """The fraction of requests that are recorded; by default all in mode 'record', else none."""
-    memory_bytes: Annotated[int, Meta(ge=0, le=MOST_MEMORY)] = 256 << 20
-    """The most that the answers of earlier requests take, for policies that copy from these; 0: no
-    answers are remembered."""
-    memory_dir: Text | None = None
-    """The folder in which these are kept for a server that is started again."""
+    ring_tokens: Annotated[int, Meta(ge=0, le=MOST_RING)] = 0
+    """How many of the last tokens of ended answers requests copy from; 0: from their own text
+    alone. Not unless the operator says so: how fast an answer comes then tells of others."""
+    ring_file: Text | None = None
+    """A file that keeps these tokens for a server that is started again."""
 
 
 class Options(Asked, frozen=True, kw_only=True):
@@ -134,7 +132,7 @@ class Options(Asked, frozen=True, kw_only=True):
     @property
     def writes(self) -> bool:
         """Whether a server writes anything that its stop could cost it."""
-        return self.trace_dir is not None or self.memory_dir is not None
+        return self.trace_dir is not None or self.ring_file is not None
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
@@ -167,7 +165,8 @@ def _check(options: Options) -> None:
             not recording and not fraction,
             "record_fraction as well: the share of requests that are recorded, such as 0.01",
         ),
-        ("memory_dir", options.memory_bytes == 0, "memory_bytes of more than 0, or leave it out"),
+        ("ring_tokens", 0 < options.ring_tokens < LEAST_RING, f"0, or {LEAST_RING:,} or more"),
+        ("ring_file", options.ring_tokens == 0, "ring_tokens as well, such as 65536"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):

@@ -9,15 +9,15 @@ RULES = (*NGRAM_RULES, "fixed:neural:3", "hybrid:4:16:3", "hybrid-splice:4:20:3:
 def serve_by(engine, rng, has_head, fault, **changes):
     """What serves from here on, and the name of its policy."""
     seed = int(rng.integers(1 << 30))
-    remembers = bool(rng.random() < 0.5)
+    changes["ring_tokens"] = int(rng.choice([0, 1024, 1 << 14]))
     way = rng.random()
     if fault is None and way < 0.3:
-        policy = random_policy(seed, has_head, memory=remembers)
+        policy = random_policy(seed, has_head)
         return engine.put(policy, **changes), policy.name
     if fault is None and way < 0.5:
         rule = str(rng.choice(RULES if has_head else NGRAM_RULES))
         return engine.put(rule, **changes), rule
-    return Wanderer(engine, seed, has_head, remembers, **changes).session, "wanderer"
+    return Wanderer(engine, seed, has_head, **changes).session, "wanderer"
 
 
 def count_chunks(session, count):

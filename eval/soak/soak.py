@@ -4,7 +4,7 @@
     python eval/soak/soak.py v2 --minutes 30 -o eval/reports/soak/v2
 
 Every greedy request is asked of an engine without speculation first. Then they come again and
-again, sampled ones among them, to an engine with memory, guard and traces; some are given
+again, sampled ones among them, to an engine with a ring, guard and traces; some are given
 up. Every spell of some seconds has another number of requests at once, mode, and fault, or none.
 vLLM's own memory grows with every step, without a drafter too. So an engine without adaspec is fed
 the same requests in a process of its own first, for a third of the time.
@@ -173,10 +173,10 @@ class Soak:
         config = {
             "method": "adaspec",
             "model": str(models / self.shape.head),
-            "policy": written_policy(folder / "policy", memory=True),
+            "policy": written_policy(folder / "policy"),
             "cost": DEFAULT,
             "num_speculative_tokens": CAP,
-            "memory_bytes": 1 << 20,
+            "ring_tokens": 1 << 14,
             "guard": True,
             "mode_file": str(self.mode_file),
         }
@@ -191,7 +191,7 @@ class Soak:
 
         if self.recorder is not None:
             self.recorder.close()
-        policy = random_policy(int(self.rng.integers(1 << 30)), True, memory=True)
+        policy = random_policy(int(self.rng.integers(1 << 30)), True)
         traces = {"trace_dir": str(self.folder / "traces"), "max_trace_bytes": TRACE_BYTES}
         self.served = self.engine.put(policy, record_fraction=0.2, **traces)
         counters = Counters(None, {})

@@ -114,8 +114,9 @@ def main():
     path = folder / "mode"
     config = {"method": "adaspec", "model": str(models / "eagle3"), "mode_file": str(path)}
     config |= {
-        "policy": written_policy(folder / "policy", memory=True),
+        "policy": written_policy(folder / "policy"),
         "num_speculative_tokens": CAP,
+        "ring_tokens": 4096,
     }
     path.write_text(WORDS[0])
     expected, _, _ = outputs(models, None, path)

@@ -16,12 +16,12 @@ from adaspec.vllm.events import Observer
 CAP, NEURAL_CAP = 12, 4
 
 
-def random_policy(seed, evidence, cap=CAP, memory=False):
+def random_policy(seed, evidence, cap=CAP):
     """A policy that knows nothing and expects something different everywhere."""
     from adaspec.policy.learned import LearnedPolicy
 
     model = random_model(seed, no_tables(), evidence=evidence)
-    return LearnedPolicy("random", model, cap, NEURAL_CAP, memory=memory)
+    return LearnedPolicy("random", model, cap, NEURAL_CAP)
 
 
 def without_numbers(policy):
@@ -34,7 +34,7 @@ def without_numbers(policy):
     return policy
 
 
-def written_policy(folder, memory=False):
+def written_policy(folder):
     """The folder of a random policy, which engines are started with."""
     from policy_fakes import manifest, written
 
@@ -43,7 +43,7 @@ def written_policy(folder, memory=False):
     model = random_model(3, no_tables(), evidence=True)
     own = manifest(
         features=FEATURES_VERSION,
-        sources=("ngram", "neural", "splice", *(["memory"] if memory else [])),
+        sources=("ngram", "neural", "splice"),
         evidence=("tokens", "confidences"),
         target=None,
         cap=CAP,
@@ -57,8 +57,8 @@ def written_policy(folder, memory=False):
 class Wanderer(Observer):
     """Makes a session decide at random all that the host decides."""
 
-    def __init__(self, engine, seed=7, evidence=True, memory=False, **changes):
-        self.session = engine.put(random_policy(seed, evidence, memory=memory), **changes)
+    def __init__(self, engine, seed=7, evidence=True, **changes):
+        self.session = engine.put(random_policy(seed, evidence), **changes)
         self.draw = np.random.default_rng(seed)
         self.taken = dict.fromkeys(("ngram", "neural", "splice"), 0)
         self.host = self.session.host

@@ -121,7 +121,10 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
     found, _, _ = index.survey(slots, 0, 0)
     before = [facts_of(found, row) for row in range(len(slots))]
 
-    behind = index.splice_match(slots, tails, lengths)
+    every, _ = index.splice_matches(slots, tails, lengths)
+    none = np.array([0, -1, 0, 0, 0], np.int32)
+    last = [every[n - 1, :, row] if n else none for row, n in enumerate(lengths)]
+    behind = Matches(*np.array(last).T)
     drafts = index.propose(slots, behind.start, np.full(len(slots), 20), tails, lengths)
 
     again, _, _ = index.survey(slots, 0, 0)

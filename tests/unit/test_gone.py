@@ -25,6 +25,10 @@ def serving_key(word):
     read_options({"method": "adaspec", word: 1})
 
 
+def oracle(word):
+    parse_contender(f"oracle:{word}")
+
+
 def kind_of_trace(word):
     record = json.loads(Manifest().to_json())
     Manifest.from_record({**record, "schema": 3, "kind": word}, "manifest.json")
@@ -43,12 +47,15 @@ def argument(word):
 
 
 SPECS = ("ema", "hybrid-agree", "hybrid-until", "fixed:neural-until", "fixed:ngram-vllm")
+SPECS += ("fixed:memory", "hybrid-memory")
 WENT = [
     *((serving_key, word) for word in ("log_decisions_per_s", "max_context_tokens")),
     *((serving_key, word) for word in ("max_drafted_tokens", "target", "sampling")),
+    *((serving_key, word) for word in ("memory_bytes", "memory_dir")),
     (mode, "shadow"),
     *((argument, word) for word in ("adaspec_cap", "adaspec_source")),
-    *((parse_contender, word) for word in SPECS),
+    *((parse_contender, word) for word in (*SPECS, "static:memory")),
+    *((oracle, word) for word in ("combine-memory", "plan-splice-memory")),
     *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
     (kind_of_trace, "logged"),
     (format_to_import, "vllm-responses"),
@@ -69,6 +76,7 @@ def test_a_spec_of_before_is_refused_with_its_values_too(spec):
 
 GIVEN = {
     "--protocol": "eval traces --protocol specdecode-bench",
+    "--memory": "train traces --memory -o policy",
     "bench": "bench decide",
     "--target": "record --target NAME",
     "--max-trace-bytes": "record --max-trace-bytes 9",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels.batch import Batch, Step
@@ -18,10 +19,10 @@ from adaspec.policy.protocol import Ints
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.session import packing
-from adaspec.vllm.session.memory import AnswerMemory
 from adaspec.vllm.session.packing import Chosen, Drafts
 from adaspec.vllm.session.predictor import HostPredictor
 from adaspec.vllm.session.report import Layout
+from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleCurves
 
 _ACCELERATORS = ("cuda", "xpu")
@@ -46,11 +47,11 @@ class Drafting:
         neural_cap: int,
         vocabulary: int,
         device: torch.device,
-        memory: AnswerMemory | None = None,
+        ring: ServedRing | None = None,
         rule: StaticRule | None = None,
     ) -> None:
         """Where there is a `rule`, it decides in the policy's place."""
-        self.predictor, self._pack = _on(device, policy, slots, cap, memory)
+        self.predictor, self._pack = _on(device, policy, slots, cap, ring)
         if rule is not None:
             self.predictor = RuleCurves(self.predictor, rule, neural_cap)
         self.layout = Layout(cap, neural_cap)
@@ -65,7 +66,7 @@ class Drafting:
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
             for allowed in (None, none.new_zeros(0, dtype=torch.int32)):
-                self.enter(*np.zeros((2, 0), np.int32))
+                self.enter(np.zeros(0, np.int32), np.zeros(0, np.bool_))
                 step = self.begin(empty, settings)
                 self.revise(step, drafted, confidences)
                 self.finish(step, drafted, confidences, allowed)
@@ -78,9 +79,9 @@ class Drafting:
         step: Step = self.predictor.begin(batch, settings[0], settings[1:])
         return step
 
-    def enter(self, slots: Ints, owners: Ints) -> None:
-        """Requests take these slots, each of which knows the answers of one owner's."""
-        self.predictor.enter(slots, owners)
+    def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
+        """Requests take these slots; `in_ring`: whether the ring is searched for each."""
+        self.predictor.enter(slots, in_ring)
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in (rows, forwards) drafted tokens and their (forwards, rows, 3) confidences."""
@@ -103,7 +104,6 @@ class Drafting:
             sampled=step.batch.sampled,
             rejected=step.batch.rejected,
             emitted=step.emitted,
-            remembered=proposal.from_answers,
             neural_gain=proposal.neural_gain,
             drafted=drafted,
             confidences=confidences,
@@ -112,14 +112,14 @@ class Drafting:
 
 
 def _on(
-    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, memory: AnswerMemory | None
+    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, ring: ServedRing | None
 ) -> tuple[Any, Pack]:
     """The policy's predictor on a device, and what packs its drafts there."""
     if not has_kernels(device):
-        index = None if memory is None else memory.index
-        return HostPredictor(policy.model, slots, cap, index), packing.pack_on_host
+        searched = None if ring is None else ring.ring
+        return HostPredictor(policy.model, slots, cap, searched), packing.pack_on_host
     from adaspec.kernels.predictor import FusedPredictor
 
-    answers = None if memory is None else memory.on_device(slots, device)
-    predictor = FusedPredictor(policy.model, slots, cap, device, answers=answers)
+    there = None if ring is None else ring.on_device(slots, device)
+    predictor = FusedPredictor(policy.model, slots, cap, device, ring=there)
     return predictor, packing.pack_on_device

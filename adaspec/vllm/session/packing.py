@@ -42,8 +42,6 @@ class Chosen(NamedTuple):
     context: Tensor
     sampled: Tensor
     rejected: Tensor
-    remembered: Tensor
-    """Whether the copied tokens are from earlier answers."""
     neural_gain: Tensor
     emitted: Tensor
     drafted: Tensor
@@ -69,7 +67,6 @@ def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabul
         rejected=host.rejected,
         neural=np.minimum(host.neural, length).astype(np.int32),
         length=length,
-        remembered=host.remembered.astype(np.int32),
         neural_gain=host.neural_gain,
         emitted=host.emitted,
         tokens=tokens,

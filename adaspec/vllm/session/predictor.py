@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.cost.model import line
-from adaspec.draft.answers import IN_ANSWERS, AnswerIndex
 from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
+from adaspec.draft.ring import Ring
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
 from adaspec.policy.planner import stages
@@ -36,13 +36,8 @@ Floats = NDArray[np.float64]
 class HostPredictor:
     """A model, for the rows of each step."""
 
-    def __init__(
-        self, model: Model, slots: int, cap: int, answers: AnswerIndex | None = None
-    ) -> None:
-        """No draft is longer than `cap`.
-
-        Where there are `answers` of earlier requests, they are looked up, too.
-        """
+    def __init__(self, model: Model, slots: int, cap: int, ring: Ring | None = None) -> None:
+        """No draft is longer than `cap`; the `ring` is searched, too, if there is one."""
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
         self._cap = cap
@@ -52,21 +47,24 @@ class HostPredictor:
             model, costs, slots, cap, LONGEST_NEURAL, reads_drafts=self.reads_drafts
         )
         self._pinned = Pinned(planner)
-        self._index = NgramIndex(answers)
+        self._index = NgramIndex(ring)
         self._places = np.full(slots, -1, np.int64)
         """By slot, where its text is in the index; -1: nowhere."""
-        self._known, self._owners = np.zeros((2, slots), np.int64)
-        """By slot, how many of its tokens are there, and whose answers its request knows."""
+        self._known, self._in_ring = np.zeros(slots, np.int64), np.zeros(slots, np.bool_)
+        """By slot, how many of its tokens are there, and whether the ring is searched for it."""
         self._drafts = np.zeros((slots, LONGEST_NEURAL), np.int32)
         self._confidences = np.zeros((slots, LONGEST_NEURAL, len(CONFIDENCES)), np.float32)
         self.splice_matches = np.zeros((LONGEST_NEURAL, MATCH_FIELDS, slots), np.int32)
         """The matches behind the tokens of each forward."""
 
-    def enter(self, slots: Ints, owners: Ints) -> None:
-        """Requests take these slots, of whose texts nothing is known yet."""
+    def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
+        """Requests take these slots, of whose texts nothing is known yet.
+
+        `in_ring`: whether the ring is searched for each.
+        """
         for slot in slots.tolist():
             self._forget(slot)
-        self._owners[slots] = owners
+        self._in_ring[slots] = in_ring
 
     def _forget(self, slot: int) -> None:
         if self._places[slot] >= 0:
@@ -140,7 +138,7 @@ class HostPredictor:
             slot = int(slots[row])
             self._forget(slot)
             text = tokens[slot, : context[row]]
-            self._places[slot] = self._index.open(text, int(self._owners[slot]))
+            self._places[slot] = self._index.open(text, bool(self._in_ring[slot]))
         self._known[slots] = context
         return said
 
@@ -193,7 +191,6 @@ class HostPredictor:
             neural_gain=torch.from_numpy(gain),
             tokens=torch.from_numpy(tokens),
             survival=torch.from_numpy(survival),
-            from_answers=torch.from_numpy((start >= IN_ANSWERS) & (ngram > 0)),
         )
 
 

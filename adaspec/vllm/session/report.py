@@ -17,7 +17,7 @@ from torch import Tensor
 from adaspec.policy.planner.forwards import GAINS
 from adaspec.trace.schema import CONFIDENCES
 
-SINGLE = ("context", "sampled", "rejected", "neural", "length", "remembered")
+SINGLE = ("context", "sampled", "rejected", "neural", "length")
 """The facts that are one whole number per row, in the order of their columns; the gains follow."""
 
 
@@ -47,8 +47,6 @@ class StepReport(NamedTuple):
     """Tokens of the new draft that the neural drafter drafted."""
     length: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
-    remembered: NDArray[np.int32]
-    """1 where the copied tokens are from earlier answers, else 0."""
     neural_gain: NDArray[np.float64]
     """(rows, GAINS) what the new draft is worth beyond the best one that is only copied."""
     emitted: NDArray[np.int32]

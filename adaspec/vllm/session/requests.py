@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,8 +55,8 @@ class RunningRequest:
     """Its emitted tokens so far, as far as observers have been told."""
     params: Any
     """Its sampling parameters; None if it has none."""
-    key: object
-    """What must be the same for it to know another's answer; None: it knows nobody's."""
+    in_ring: bool
+    """Whether it searches the ring, and its answer enters it."""
     max_model_len: int | None = None
     """Where its text ends at the latest, if the engine says so."""
     max_tokens: int | None = None
@@ -66,8 +64,6 @@ class RunningRequest:
     ends: frozenset[int] = frozenset()
     """Tokens that end it, once it has emitted `least_tokens`."""
     least_tokens: int = 0
-    owner: int = 0
-    """The number that the memory gives the key."""
     slot: int = -1
     """Its place in the engine; -1 until it is in a batch."""
     is_served: bool = True
@@ -253,13 +249,11 @@ class Requests:
         return had_ended, missing, kept
 
 
-def owner_key(new: Any) -> object:
-    """What must be the same for a new request to know another's answer; None: it knows nobody's.
+def shares_ring(new: Any) -> bool:
+    """Whether a new request searches the ring, and its answer enters it.
 
-    That is a hash of its LoRA adapter and the `cache_salt` by which vLLM keeps prefix caches apart.
+    Those do not that have a LoRA adapter, or a `cache_salt`, by which vLLM keeps prefix caches
+    apart; nor does one of which a scheduler does not tell.
     """
-    if not hasattr(new, SALT_ATTRIBUTE):  # its scheduler does not tell it
-        return None
-    adapter = new.lora_request
-    both = [getattr(new, SALT_ATTRIBUTE), None if adapter is None else adapter.lora_name]
-    return hashlib.blake2b(json.dumps(both).encode(), digest_size=16).hexdigest()
+    salt = getattr(new, SALT_ATTRIBUTE, "unknown")
+    return salt is None and new.lora_request is None

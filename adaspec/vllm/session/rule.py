@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels.batch import Batch, Expected, Proposal, Step
@@ -39,9 +41,9 @@ class RuleCurves:
         self._write(expected)
         return step
 
-    def enter(self, slots: Ints, owners: Ints) -> None:
-        """Requests take these slots, each of which knows the answers of one owner's."""
-        self._predictor.enter(slots, owners)
+    def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
+        """Requests take these slots; `in_ring`: whether the ring is searched for each."""
+        self._predictor.enter(slots, in_ring)
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in what the drafter drafted: which rows are to be spliced."""

@@ -42,13 +42,12 @@ from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.client_arguments import is_chosen, is_served
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
-from adaspec.vllm.kept_answers import answers_of
 from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Host, warm_up
-from adaspec.vllm.session.memory import AnswerMemory
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
 from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
+from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleHost
 from adaspec.vllm.session.served import Serving
 
@@ -68,7 +67,7 @@ class Session:
     ) -> None:
         policy, setup = serving.policy, serving.setup
         self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
-        # A rule is served by the same choice, which takes a policy's memory.
+        # A rule is served by the same choice, which takes a policy's model.
         learned = load_policy(GENERAL) if isinstance(policy, StaticPolicy) else policy
         self.serving = serving
         self.observers = Observers()
@@ -76,9 +75,9 @@ class Session:
         warm_up(learned, setup)
         self._policy = learned
         self.host = self._host_of(setup)
-        index = answers_of(policy, serving.options, serving.target)
-        self.memory = None if index is None else AnswerMemory(index)
-        """The answers of earlier requests, where they are looked up."""
+        options = serving.options
+        self.ring = ServedRing(options, serving.target) if options.ring_tokens else None
+        """The tokens of ended answers, where they are searched."""
         self.drafting = Drafting(
             learned,
             setup.slots,
@@ -86,7 +85,7 @@ class Session:
             setup.neural_cap,
             serving.target.vocabulary,
             device,
-            self.memory,
+            self.ring,
             self._rule,
         )
         self._waits = setup.engine == SYNC
@@ -303,11 +302,9 @@ class Session:
         except Exception as error:
             self._fault("plan", error)
         self.tell()
-        while self.memory is not None and self.memory.waits and not self.breaker.off:
-            self._remember([])
 
     def tell(self) -> None:
-        """Tell observers of this step, keep its text, and store the answers that have ended."""
+        """Tell observers of this step, keep its text, and let the ring take what has ended."""
         untold, self._untold = self._untold, []
         for each in untold:
             try:
@@ -365,9 +362,6 @@ class Session:
         placed = 0
         try:
             for request in entered:
-                if self.memory is not None and not request.owner:
-                    key = object() if request.key is None else request.key
-                    request.owner = self.memory.index.owner(key)
                 holds = self.host.holds_drafter(running)
                 holds &= request.is_served and not request.drafter_has_holes
                 holds |= request.recorded and self.serving.record_cap > 0
@@ -377,8 +371,8 @@ class Session:
             for request in entered[placed:]:  # a fault: they enter in the next step
                 self.requests.vacate(request)
             slots = np.array([each.slot for each in entered[:placed]], np.int32)
-            owners = np.array([each.owner for each in entered[:placed]], np.int32)
-            self.drafting.enter(slots, owners)
+            in_ring = np.array([each.in_ring for each in entered[:placed]], np.bool_)
+            self.drafting.enter(slots, in_ring)
         return True
 
     def _forget_ended(self, are_cut: bool = False) -> None:
@@ -387,7 +381,7 @@ class Session:
         `are_cut`: those that did not end by themselves were ended by an engine that stops.
         """
         left = self.requests.forget_ended()
-        self._untold.append(partial(self._remember, left))
+        self._untold.append(partial(self._keep_answers, left))
         if left:
             self._untold.append(partial(self._tell_left, left, are_cut))
 
@@ -397,19 +391,16 @@ class Session:
         if names:
             self.observers.notify("left", names)
 
-    def _remember(self, left: Sequence[RunningRequest]) -> None:
-        """Store the answers of requests that have ended; a memory that fails is given up."""
-        if self.memory is None or self.breaker.off:
+    def _keep_answers(self, left: Sequence[RunningRequest]) -> None:
+        """Let the ring take the answers of requests that have ended; one that fails is given up."""
+        if self.ring is None or self.breaker.off:
             return
         try:
-            for request in left:
-                if request.owner and request.output:
-                    self.memory.add(request.output, request.owner)
-            self.memory.store()
+            self.ring.take([each.output for each in left if each.in_ring])
         except Exception as error:
-            self.memory.give_up()
-            self.memory = None
-            self.breaker.note("memory", error)
+            self.ring.give_up()
+            self.ring = None
+            self.breaker.note("ring", error)
 
     def _read_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
         """Take in what came of drafting, of the rows of the step."""

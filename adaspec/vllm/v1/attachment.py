@@ -15,7 +15,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import follow
 from adaspec.vllm.serving import session_of
 from adaspec.vllm.session.report import Outcome
-from adaspec.vllm.session.requests import Rows, RunningRequest, owner_key
+from adaspec.vllm.session.requests import Rows, RunningRequest, shares_ring
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts
@@ -68,8 +68,8 @@ class Hooks:
         self._runner = runner
         self._execute, self._propose = runner.execute_model, runner.propose_draft_token_ids
         self._texts = Texts(runner.scheduler_config.max_num_seqs, runner.max_model_len)
-        self._owners: dict[str, object] = {}
-        """By request, what must be the same for it to know another's answer."""
+        self._in_ring: set[str] = set()
+        """The requests that share the ring."""
         self._resumed: set[str] = set()
         """The requests of which the step reads all text again."""
         self._sampled: set[str] = set()
@@ -79,12 +79,12 @@ class Hooks:
         """See which requests come and go, then `execute_model`."""
         session: Session = self._runner.adaspec_session
         for new in scheduler_output.scheduled_new_reqs:
-            self._owners[new.req_id] = owner_key(new)
+            if shares_ring(new):
+                self._in_ring.add(new.req_id)
         self._resumed = set(scheduler_output.scheduled_cached_reqs.resumed_req_ids)
         gone = sorted(scheduler_output.finished_req_ids)
         self._texts.leave([*gone, *(scheduler_output.preempted_req_ids or ())])
-        for name in gone:
-            self._owners.pop(name, None)
+        self._in_ring.difference_update(gone)
         session.end(gone)
         result = self._execute(scheduler_output, *args, **kwargs)
         if not scheduler_output.total_num_scheduled_tokens:
@@ -157,9 +157,9 @@ class Hooks:
 
     def _request(self, name: str, row: int, prompt_tokens: int, known: int) -> RunningRequest:
         text = self._runner.input_batch.token_ids_cpu[row]
-        params, key = self._runner.requests[name].sampling_params, self._owners.get(name)
+        params, in_ring = self._runner.requests[name].sampling_params, name in self._in_ring
         prompt, output = text[:prompt_tokens].copy(), text[prompt_tokens:known].tolist()
-        return RunningRequest(name, prompt, output, params, key, self._runner.max_model_len)
+        return RunningRequest(name, prompt, output, params, in_ring, self._runner.max_model_len)
 
 
 def outcome_of(known: Ints, sampled: Sequence[Sequence[int]], verified: Ints) -> Outcome:

@@ -12,7 +12,7 @@ from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH, follow
 from adaspec.vllm.serving import session_of
-from adaspec.vllm.session.requests import RunningRequest, owner_key
+from adaspec.vllm.session.requests import RunningRequest, shares_ring
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v2 import speculator, trimming
 
@@ -106,5 +106,5 @@ def _request(data: Any, max_model_len: int) -> RunningRequest:
     """A request as the scheduler hands it over."""
     tokens, prompt_len = data.prefill_token_ids, data.prompt_len
     prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])
-    params, key = data.sampling_params, owner_key(data)
-    return RunningRequest(data.req_id, prompt, output, params, key, max_model_len)
+    params, in_ring = data.sampling_params, shares_ring(data)
+    return RunningRequest(data.req_id, prompt, output, params, in_ring, max_model_len)

@@ -23,13 +23,14 @@ from random_models import random_model
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, compute_cache_key
 
-from adaspec.draft.answers import LEAST_BYTES, AnswerIndex
 from adaspec.kernels.batch import Batch
 from adaspec.kernels.logits import LogitsReader
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.vllm.choice import Target
+from adaspec.vllm.options import Options
 from adaspec.vllm.session import drafting
 from adaspec.vllm.session.drafting import Drafting
-from adaspec.vllm.session.memory import AnswerMemory
+from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.v2 import trimming
 
 SLOTS, CONTEXT, CAP, NEURAL_CAP, VOCABULARY = 40, 300, 12, 4, 50
@@ -41,12 +42,13 @@ class Server:
     """What a server launches, at its start and in its steps."""
 
     def __init__(
-        self, evidence: bool, remembers: bool, cap: int = CAP, device: torch.device = CPU
+        self, evidence: bool, has_ring: bool, cap: int = CAP, device: torch.device = CPU
     ) -> None:
         model = random_model(3, evidence=evidence)
         policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
-        memory = AnswerMemory(AnswerIndex(LEAST_BYTES)) if remembers else None
-        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, memory)
+        target = Target("random", VOCABULARY, None, "")
+        ring = ServedRing(Options(ring_tokens=2048), target) if has_ring else None
+        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, ring)
         self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device)
         self.counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)
         self.holds = torch.ones(SLOTS, dtype=torch.bool, device=device)
@@ -120,8 +122,8 @@ def compile_all() -> None:
 
     JITFunction.run = compile_only
     for evidence in (True, False):
-        for remembers in (False, True):
-            server = Server(evidence, remembers)
+        for has_ring in (False, True):
+            server = Server(evidence, has_ring)
             server.start()
     for dtype in (torch.bfloat16, torch.float16):
         server.reader.read(torch.zeros((2, 32_000), dtype=dtype), torch.tensor(0))
@@ -143,10 +145,10 @@ def count_keys() -> None:
         known.add(key)
 
     JITFunction.run = note_key
-    for evidence, remembers, cap in product((True, False), (True, False), (1, CAP, 16)):
+    for evidence, has_ring, cap in product((True, False), (True, False), (1, CAP, 16)):
         known.clear()
         serving = False
-        server = Server(evidence, remembers, cap)
+        server = Server(evidence, has_ring, cap)
         server.start()
         started, serving = started + len(known), True
         for rows in (1, 2, 3, 15, 16, 17, 32, SLOTS):
@@ -161,8 +163,8 @@ def count_keys() -> None:
 
 def run_without_values() -> None:
     JITFunction.run = lambda *args, **named: None
-    for evidence, remembers, limited in product((True, False), repeat=3):
-        server = Server(evidence, remembers, device=META)
+    for evidence, has_ring, limited in product((True, False), repeat=3):
+        server = Server(evidence, has_ring, device=META)
         server.warm_up()
         for forwards in (0, 1, 3):
             server.step(5, forwards, limited)

@@ -35,7 +35,6 @@ def chosen_of(seed, rows, cap, forwards):
         context=facts[:, 2],
         sampled=whole(0, cap + 2, rows).int(),
         rejected=whole(0, cap + 1, rows).int(),
-        remembered=whole(0, 2, rows) > 0,
         neural_gain=torch.rand((rows, GAINS), generator=draw, dtype=torch.float64),
         emitted=whole(-1, VOCABULARY, rows, cap + 1),
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],

@@ -11,9 +11,9 @@ from interpreter import DEVICE, torch
 from random_models import random_model
 from random_recordings import random_requests, recording_of
 
-from adaspec.draft.answers import BYTES_PER_TOKEN, HEAD, AnswerIndex
-from adaspec.draft.match import MATCH_FIELDS
-from adaspec.kernels.batch import AnswersOnDevice, Batch, Lengths, Proposal
+from adaspec.draft.match import IN_RING, MATCH_FIELDS, START
+from adaspec.draft.ring import Ring
+from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice
 from adaspec.kernels.layout import (
     AVAILABLE,
     EXPECTED_AT,
@@ -64,14 +64,14 @@ class Pair:
         model: Model,
         slots: int,
         cap: int,
-        index: AnswerIndex | None = None,
-        answers: AnswersOnDevice | None = None,
+        ring: Ring | None = None,
+        there: RingOnDevice | None = None,
         rule: StaticRule | None = None,
     ) -> None:
-        self.host = HostPredictor(model, slots, cap, index)
-        self._owners = answers.owners.cpu().numpy() if answers else np.zeros(slots, np.int32)
+        self.host = HostPredictor(model, slots, cap, ring)
+        self._in_ring = there.readers.cpu().numpy() if there else np.zeros(slots, np.bool_)
         self.enter(*range(slots))
-        self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, answers=answers)
+        self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, ring=there)
         self._ours, self._theirs = self.host, self.fused
         if rule is not None:
             self._ours, self._theirs = (
@@ -82,7 +82,7 @@ class Pair:
 
     def enter(self, *slots: int) -> None:
         """Other requests take these slots."""
-        self.host.enter(np.array(slots, np.int32), self._owners[[*slots]])
+        self.host.enter(np.array(slots, np.int32), self._in_ring[[*slots]])
 
     def step(self, batch: Batch, drafts: Drafts, price: float, factors: np.ndarray) -> Proposal:
         """One step in which this is drafted; what the host proposes."""
@@ -119,8 +119,7 @@ class Pair:
         # What a rule would draft by one more forward, its predictor does not know.
         self._close("gain", theirs[:, : self.gains], ours[:, : self.gains])
         self._close("survival", found.survival[same], wanted.survival[same].numpy())
-        for name in ("tokens", "from_answers"):
-            self._same(name, getattr(found, name)[same], getattr(wanted, name)[same].numpy())
+        self._same("tokens", found.tokens[same], wanted.tokens[same].numpy())
         return wanted
 
     @property
@@ -180,28 +179,23 @@ class Pair:
         assert far < CLOSE, (what, far)
 
 
-def random_memory(rng: np.random.Generator, slots: int) -> tuple[AnswerIndex, AnswersOnDevice]:
-    """Earlier answers on both sides: many begin alike, and they fill the room more than once."""
-    index, given = AnswerIndex(1_500 * BYTES_PER_TOKEN), []  # owners are 1 to 3; 0 is nobody
-    answers = AnswersOnDevice.of(index, slots, DEVICE)
-    answers.owners.copy_(torch.from_numpy(rng.integers(0, 4, slots).astype(np.int32)))
+def random_ring(rng: np.random.Generator, engine: Engine) -> tuple[Ring, RingOnDevice]:
+    """Ended answers on both sides: some say what texts end with, and they fill the room twice."""
+    ring, known = Ring(1_100), engine.context_tokens
+    there = RingOnDevice.empty(ring.capacity, len(known), DEVICE)
+    there.readers.copy_(torch.from_numpy(rng.random(len(known)) < 0.8))
     for _ in range(120):
         answer = rng.integers(0, 3, rng.integers(1, 60)).astype(np.int32)
-        if given and rng.random() < 0.5:
-            before = given[rng.integers(len(given))]
-            answer = np.append(before[: rng.integers(1, 40)], answer[:9])
-        given.append(answer)
-        head = int(index.words[HEAD])
-        stored = index.add(answer, int(rng.integers(1, 4)))
-        if stored is not None:
-            changed = index.changed(head, stored)
-            words = torch.from_numpy(index.words[changed]).to(DEVICE)
-            answers.write(torch.from_numpy(changed).to(DEVICE), words)
-    return index, answers
+        slot = rng.integers(len(known))
+        end = engine.tokens[slot, : known[slot]][-rng.integers(1, 50) :]
+        ring.append(np.append(end, answer) if rng.random() < 0.5 else answer)
+    assert ring.moves
+    there.write(0, torch.from_numpy(ring.tokens), torch.tensor([len(ring.tokens)]))
+    return ring, there
 
 
 @pytest.mark.parametrize(
-    ("forwards", "evidence", "remembers", "longest"),
+    ("forwards", "evidence", "has_ring", "longest"),
     [
         (0, True, True, 90),
         (1, False, False, 12),
@@ -213,19 +207,17 @@ def random_memory(rng: np.random.Generator, slots: int) -> tuple[AnswerIndex, An
     ],
 )
 def test_random_steps_are_those_of_the_host(
-    forwards: int, evidence: bool, remembers: bool, longest: int
+    forwards: int, evidence: bool, has_ring: bool, longest: int
 ) -> None:
     rng = np.random.default_rng([forwards, evidence])
     recording = recording_of(random_requests(forwards, 6, tokens=True))
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
     model = random_model(forwards + 5, tables, evidence=evidence)
     engine = Engine(rng, 3, longest, 3, DEVICE)
-    slots, index, answers = len(engine.context_tokens), None, None
-    if remembers:
-        index, answers = random_memory(rng, slots)
-        np.testing.assert_array_equal(answers.words.cpu().numpy(), index.words)
+    slots = len(engine.context_tokens)
+    ring, there = random_ring(rng, engine) if has_ring else (None, None)
     cap = max(forwards, int(rng.choice([3, 7, 48])))
-    pair, copied = Pair(model, slots, cap, index, answers), 0
+    pair, copied = Pair(model, slots, cap, ring, there), 0
     for step in range(5):
         if step == 3:
             engine.replace(0)
@@ -233,9 +225,12 @@ def test_random_steps_are_those_of_the_host(
         price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
         factors = rng.uniform(0.5, 1.15, 3)
         proposal = pair.step(engine.batch, engine.draft(forwards), price, factors)
-        copied += int(proposal.from_answers.sum())
+        rows = pair.host.planner.rows.start[: pair.count]
+        copied += int(
+            (rows >= IN_RING).sum() + (pair.host.splice_matches[:, START] >= IN_RING).sum()
+        )
         engine.verify(proposal)
-    assert remembers or not copied
+    assert (copied > 0) == has_ring
     assert pair.other_choices <= pair.choices // 10
 
 

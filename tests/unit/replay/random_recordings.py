@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from reference import Request
 
 from adaspec.cost.model import CostModel
+from adaspec.draft.ring import Ring
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
@@ -78,12 +79,14 @@ def random_requests(seed: int, count: int, *, tokens: bool, **kinds: object) -> 
 
 
 def recording_of(
-    requests: list[Request], neural_cap: int = NEURAL_CAP, seed: int | None = None
+    requests: list[Request],
+    neural_cap: int = NEURAL_CAP,
+    seed: int | None = None,
+    ring: Ring | None = None,
 ) -> Recording:
     rng = None if seed is None else np.random.default_rng(seed)
-    return build_recording(
-        [recorded(request, str(at), rng=rng) for at, request in enumerate(requests)], neural_cap
-    )
+    made = [recorded(request, str(at), rng=rng) for at, request in enumerate(requests)]
+    return build_recording(made, neural_cap, ring)
 
 
 def random_cost(rng: np.random.Generator) -> CostModel:

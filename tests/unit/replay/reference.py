@@ -5,6 +5,7 @@ Nothing here knows of paths, recordings or compiled code: every step scans the t
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -37,15 +38,44 @@ class Match:
 NO_MATCH = Match(0, [])
 
 
+RING: list[int] = []
+"""The ring's tokens, -1 behind each answer."""
+
+
 def look_up(text: Sequence[int]) -> Match:
-    """The longest match, its most recent occurrence, and what follows it."""
-    known = list(text)
+    """The longest match, its most recent occurrence, what follows it; or that in the ring."""
+    known, own = list(text), NO_MATCH
     for length in range(min(LONGEST_MATCH, len(known) - 1), 0, -1):
         tail = known[-length:]
         ends = [at for at in range(length, len(known)) if known[at - length : at] == tail]
         if ends:
-            return Match(length, known[ends[-1] :])
-    return NO_MATCH
+            own = Match(length, known[ends[-1] :])
+            break
+    there, _, _ = ring_match(RING, known)
+    return there if there.length > own.length else own
+
+
+def ring_match(ring: Sequence[int], text: Sequence[int]) -> tuple[Match, int, int]:
+    """The longest match in the ring, how many of its latest 8 occurrences say the same next, of
+    how many. It is the latest of those that say what most say; its length counts half."""
+    longest, places = 0, []
+    for place in range(1, len(ring)):
+        length = 0
+        while (
+            length < min(place, len(text), LONGEST_MATCH)
+            and ring[place - 1 - length] == text[-1 - length]
+        ):
+            length += 1
+        if ring[place] >= 0 and length >= max(longest, 1):
+            places = [place] if length > longest else [*places, place]
+            longest = length
+    if longest < 2:
+        return NO_MATCH, 0, 0
+    latest = places[:-9:-1]
+    votes = Counter(ring[place] for place in latest)
+    most = max(votes.values())
+    place = next(each for each in latest if votes[ring[each]] == most)
+    return Match(longest // 2, list(ring[place : ring.index(-1, place)])[:64]), most, len(latest)
 
 
 @dataclass(frozen=True)

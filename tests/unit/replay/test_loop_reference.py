@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_rival import OwnRival
@@ -16,6 +17,7 @@ from random_recordings import (
 from reference import Played, Request, close, play_rule
 
 from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.draft.ring import Ring, ring_of
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.closed_loop import Result
@@ -34,9 +36,11 @@ def assert_equal(a: Result, b: Result | Played) -> None:
     np.testing.assert_allclose(np.sort(a.token_s), np.sort(b.token_s), rtol=1e-9)
 
 
-def world(seed: int, *, tokens: bool) -> tuple[list[Request], Recording, np.random.Generator]:
+def world(
+    seed: int, *, tokens: bool, ring: Ring | None = None
+) -> tuple[list[Request], Recording, np.random.Generator]:
     requests = random_requests(seed, 6, tokens=tokens)
-    recording = recording_of(requests, seed=seed if tokens else None)
+    recording = recording_of(requests, seed=seed if tokens else None, ring=ring)
     return requests, recording, np.random.default_rng([seed, 1])
 
 
@@ -46,13 +50,17 @@ def random_order(rng: np.random.Generator, concurrency: int, requests: int = 6) 
 
 @pytest.mark.parametrize("engine", [SYNC, ASYNC])
 @pytest.mark.parametrize("tokens", [False, True], ids=["without tokens", "with tokens"])
-def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine):
+def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkeypatch):
     """In an async engine it runs all its forwards and verifies its longest draft."""
 
     @settings(max_examples=100, deadline=None)
     @given(SEEDS, static_specs(), st.integers(1, 5), st.integers(1, 9), st.booleans())
     def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
-        requests, recording, rng = world(seed, tokens=tokens)
+        # In every other case there is a ring.
+        ended = random_requests(seed + 1, seed % 2 * 6, tokens=False)
+        ring = ring_of(each.output for each in ended)
+        monkeypatch.setattr(reference, "RING", ring.tokens.tolist())
+        requests, recording, rng = world(seed, tokens=tokens, ring=ring)
         cost, order = random_cost(rng), random_order(rng, concurrency)
         policy, entries = parse_policy(spec), np.array(order, np.int32)
         recording = recording.with_prefill() if prefill else recording

@@ -12,7 +12,6 @@ from test_loop_reference import assert_equal
 
 from adaspec.errors import EvaluationError
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.history import GivenAnswers
 from adaspec.replay.player import Player
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 
@@ -60,7 +59,7 @@ class LookUp:
 
 
 def played(recording, order, concurrency, cost, cache):
-    memory = SuffixMemory(GivenAnswers(recording.requests), cache)
+    memory = SuffixMemory(recording.requests, cache, ())
     return run_suffix(recording, SuffixDecoding(), order, concurrency, cost, CAP, memory)
 
 

@@ -109,10 +109,6 @@ def test_a_report_about_something_else_is_refused(seen, trace, tmp_path):
         ({"schema": 9}, "schema 9 is not"),
         ({"cost": "another"}, "its cost model (another)"),
         ({"engine": "async"}, "its engine (async)"),
-        (
-            {"cross_fitted": report["cross_fitted"] | {"memory": True}},
-            "its --memory (True)",
-        ),
         ({"headline": [{}]}, "is no report of adaspec"),
         ({}, "its requests"),
     ):

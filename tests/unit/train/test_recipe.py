@@ -14,7 +14,7 @@ from tiny_training import OPTIONS, TINY, train
 
 from adaspec.api import evaluate_policies
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.errors import AdaspecError, TrainingError
+from adaspec.errors import AdaspecError
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
@@ -265,5 +265,3 @@ def test_a_general_policy_learns_from_two_models_and_knows_neither(trace, tmp_pa
     assert len(made.policy.model.table_arrays()["keys"]) == 0
     assert "any model" in (made.folder / "CARD.md").read_text()
     assert load_policy(made.folder).model.reads_evidence
-    with pytest.raises(TrainingError, match="--general and --memory"):
-        train(trace, tmp_path / "both", general=True, memory=True)

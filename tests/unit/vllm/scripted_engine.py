@@ -132,7 +132,7 @@ class ScriptedEngine:
                 prompt = tokens[row, : prompts[row]]
                 output = texts[row][prompts[row] : known[row]]
                 self.session.admit(
-                    RunningRequest(names[row], prompt, output, self.params[at], None)
+                    RunningRequest(names[row], prompt, output, self.params[at], False)
                 )
         slots = self.texts.slots_of(names)
         self.texts.write(slots, prompts, tokens, outcome)
@@ -183,7 +183,6 @@ def report_of(survival, neural):
         rejected=0 * ones,
         neural=np.array(neural, np.int32),
         length=length,
-        remembered=0 * ones,
         neural_gain=np.zeros((rows, 3)),
         emitted=np.ones((rows, cap + 1), np.int32),
         tokens=np.ones((rows, cap), np.int32),

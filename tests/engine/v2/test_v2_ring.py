@@ -1,0 +1,50 @@
+"""The ring on V2: what ended is copied on the device, changes no output, and salts keep out."""
+
+import numpy as np
+import pytest
+from heard import Heard
+from wandering import Wanderer, check_sound
+
+TOKENS = 32
+
+
+def accepted(verified):
+    """How many drafted tokens were accepted since the last call."""
+    count = sum(int(event.accepted.sum()) for event in verified)
+    verified.clear()
+    return count
+
+
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_what_was_answered_is_copied_and_changes_no_output(
+    served, prompts, truth, by_kernels, monkeypatch
+):
+    monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", by_kernels)
+    engine = served(None)
+    session = engine.put("fixed:ngram:8:2", ring_tokens=2048)
+    verified = Heard(session)["verified"]
+    is_fused = type(session.drafting.predictor._predictor).__name__ == "FusedPredictor"
+    assert is_fused == by_kernels
+    asked = prompts[: 2 if by_kernels else 6]  # the interpreter takes its time
+    counts = []
+    for salt in ("one", None, "one", None):
+        salts = [salt] * len(asked)
+        assert engine.greedy(asked, TOKENS, salts=salts) == truth(TOKENS)[: len(asked)]
+        counts.append(accepted(verified))
+    assert counts[2] == counts[0]
+    assert counts[3] > counts[1] + 4 * len(asked)
+    check_sound(session)
+
+
+def test_a_ring_that_is_full_aborts_and_preemption_are_no_harm(served, prompts, truth):
+    cramped = {"num_gpu_blocks_override": 14, "block_size": 32, "enable_prefix_caching": False}
+    engine = served("eagle3", **cramped)
+    session = Wanderer(engine, ring_tokens=1024).session
+    for _ in range(3):  # of somebody else: little room is left
+        session.ring.take([np.arange(600) % 90])
+    assert session.ring.ring.moves
+    engine.abort(prompts, TOKENS, steps=8)
+    for _ in range(3):
+        assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+    assert engine.preempted > 0
+    check_sound(session)
