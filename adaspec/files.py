@@ -68,10 +68,14 @@ def check_folder(path: Path, kind: Kind, force: bool = False) -> None:
             raise kind.error(f"{path}: exists and is not a folder: choose another place")
         if not force:
             raise kind.error(f"{path}: exists: choose another folder, or add --force")
-        if os.path.ismount(path):
-            raise kind.error(f"{path}: is a mount point: choose a folder inside it")
-        with refusing(path, kind.error):
-            _check_ours(path, path, kind)
+        names = [str(each.relative_to(path)) for each in sorted(path.rglob("*"))]
+        foreign = next((name for name in names if not kind.is_ours(name)), None)
+        if foreign is not None or (names and kind.mark not in names):
+            why = f"holds no {kind.mark}" if foreign is None else f"also holds {foreign!r}"
+            raise kind.error(
+                f"{path}: {why}, so --force will not replace it as {kind.what}: choose another "
+                "folder, or remove this one yourself"
+            )
     check_writable(path, kind.error)
 
 
@@ -80,7 +84,7 @@ def new_folder(path: Path, kind: Kind, force: bool = False, mode: int = 0o777) -
     """A folder to fill, which takes its place if the block succeeds; if not, nothing is left."""
     check_folder(path, kind, force)
     final = _final(path)
-    staged = _beside(final, UNFINISHED)
+    staged, older = _beside(final, UNFINISHED), _beside(final, ".replaced")
     try:
         with refusing(path, kind.error):
             final.parent.mkdir(parents=True, exist_ok=True)
@@ -89,22 +93,21 @@ def new_folder(path: Path, kind: Kind, force: bool = False, mode: int = 0o777) -
             for each in filter(Path.is_file, staged.rglob("*")):
                 _flush(each)
             if force and final.exists():
-                _replace(staged, final, path, kind)
-            else:
-                staged.rename(final)  # fails if anything but an empty folder is there
+                check_folder(path, kind, force)  # again, as files may have come meanwhile
+                final.rename(older)
+            staged.rename(final)  # fails if anything but an empty folder is there
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
+    shutil.rmtree(older, ignore_errors=True)
 
 
 @contextmanager
-def new_file(
-    path: Path, error: type[AdaspecError], mode: int = 0o666, shown: Path | None = None
-) -> Iterator[BinaryIO]:
-    """A file to fill, which takes its place if the block succeeds; errors are about `shown`."""
+def new_file(path: Path, error: type[AdaspecError], mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file to fill, which takes its place if the block succeeds."""
     staged = _beside(_final(path), UNFINISHED)
     try:
-        with refusing(shown or path, error):
+        with refusing(path, error):
             staged.touch(mode, exist_ok=False)
             with staged.open("wb") as file:
                 yield file
@@ -113,29 +116,6 @@ def new_file(
     except BaseException:
         staged.unlink(missing_ok=True)
         raise
-
-
-def _replace(staged: Path, final: Path, shown: Path, kind: Kind) -> None:
-    older = _beside(final, ".replaced")
-    final.rename(older)
-    try:
-        _check_ours(older, shown, kind)  # again, as files may have come meanwhile
-        staged.rename(final)
-    except BaseException:
-        older.rename(final)
-        raise
-    shutil.rmtree(older, ignore_errors=True)
-
-
-def _check_ours(folder: Path, shown: Path, kind: Kind) -> None:
-    if any(folder.iterdir()) and not (folder / kind.mark).is_file():
-        why = f"holds no {kind.mark}, so --force will not replace it"
-        raise kind.error(f"{shown}: {why}: choose another folder, or remove this one yourself")
-    for each in sorted(folder.rglob("*")):
-        name = str(each.relative_to(folder))
-        if not kind.is_ours(name) and name not in {".DS_Store", "Thumbs.db"}:
-            why = f"also holds {name!r}, no part of {kind.what}, so --force will not replace it"
-            raise kind.error(f"{shown}: {why}: move that away, or choose another folder")
 
 
 def _final(path: Path) -> Path:

@@ -75,22 +75,16 @@ class TraceReader:
         """Size of the shards on disk, in bytes."""
         return sum(shard.stat().st_size for shard in self.shards)
 
-    def requests(self, workload: str | None = None) -> Iterator[Request]:
-        """The requests in recorded order, of one workload or of all."""
+    def requests(self) -> Iterator[Request]:
+        """The requests in recorded order."""
         limit = self.manifest.max_tokens
         seen: dict[Key, str] = {}
         for request, where in self._rows():
-            if workload not in (None, request.workload):
-                continue
             if request.max_tokens is None and limit is not None:
                 request = replace(request, max_tokens=limit)
             check_request(request, self.manifest, where)
             _claim(seen, (request.workload, request.id), where)
             yield request
-        if workload is not None and not seen:
-            raise TraceError(
-                f"{self.path}: holds no workload {workload!r}: it has {', '.join(self.workloads())}"
-            )
 
     def workloads(self) -> dict[str, int]:
         """Requests per workload, in recorded order."""
@@ -170,9 +164,6 @@ class TraceReader:
                 f"all that it had written was read ({shards}); at most the rows that it had not "
                 "written yet are missing, from a server those of the last seconds"
             )
-        for name in sorted(path.name for path in self.path.iterdir()):
-            if is_leftover(name):
-                self.warnings.append(f"{self.path / name}: unfinished, not read: delete it")
 
 
 def paths_of(paths: Paths) -> list[Path]:

@@ -51,6 +51,12 @@ class Request:
         """True if its limit ended the output: the model might have gone on."""
         return self.max_tokens is not None and len(self.output_tokens) >= self.max_tokens
 
+    @property
+    def nbytes(self) -> int:
+        """Size of its arrays in memory."""
+        arrays = (getattr(self, name) for name in ARRAYS)
+        return sum(array.nbytes for array in arrays if array is not None)
+
 
 ARRAYS: dict[str, type[np.number[Any]]] = {
     "prompt_tokens": np.int32,

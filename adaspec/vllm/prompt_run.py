@@ -185,6 +185,6 @@ def finished(options: RecordOptions) -> TraceReader:
     except TraceError as error:
         raise TraceError(f"nothing was recorded: {error}") from None
     if reader.warnings:
-        TraceWriter(options.out, reader.manifest, append=True).close()
+        TraceWriter(options.out, reader.manifest).close()
         reader = TraceReader(options.out)
     return reader

@@ -7,10 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
-
-import numpy as np
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
@@ -80,9 +77,7 @@ class TraceOutput:
 
     def _is_taken(self, row: Request) -> bool:
         """Whether a row will be on disk with the next flush."""
-        values = (getattr(row, item.name) for item in fields(row))
-        arrays = sum(value.nbytes for value in values if isinstance(value, np.ndarray))
-        size = _ROW_BYTES + 2 * arrays  # Parquet's dictionaries may take half as much again
+        size = _ROW_BYTES + 2 * row.nbytes  # Parquet's dictionaries may take half as much again
         with self._ending_on_error():
             writer = self._writer or self._open()
             if self._pending_bytes + size > self._space:
@@ -103,7 +98,7 @@ class TraceOutput:
         return False
 
     def _open(self) -> TraceWriter:
-        self._writer = TraceWriter(self.folder, self.manifest, append=True)
+        self._writer = TraceWriter(self.folder, self.manifest)
         self._measure()
         log.info("adaspec: a trace is written to %s", self.folder)
         return self._writer

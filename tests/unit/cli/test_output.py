@@ -10,6 +10,7 @@ from rich.console import Console
 from adaspec.cli.main import run
 from adaspec.cli.output import ProgressBar, print_json
 from adaspec.trace.manifest import Manifest
+from adaspec.trace.schema import Request
 from adaspec.trace.writer import TraceWriter
 
 
@@ -66,15 +67,14 @@ def shown(capsys):
     return run_and_look
 
 
-def test_inspect_shows_no_control_characters_of_a_manifest_or_a_file_left_over(shown, tmp_path):
+def test_inspect_shows_no_control_characters_of_a_trace(shown, tmp_path):
     names = ("target", "drafter", "engine", "engine_version", "hardware")
-    with TraceWriter(tmp_path / "t", Manifest(**dict.fromkeys(names, CLEAR))):
-        pass
-    (tmp_path / "t" / f".{CLEAR}.unfinished").touch()
+    tokens = np.arange(4, dtype=np.int32)
+    with TraceWriter(tmp_path / "t", Manifest(**dict.fromkeys(names, CLEAR))) as writer:
+        writer.add(Request(CLEAR, CLEAR, tokens, tokens))
     code, out, _ = shown("inspect", tmp_path / "t")
     assert code == 0
     assert "?[2J" in out
-    assert "not read" in out
     assert shown("inspect", tmp_path / "t", "--json")[0] == 0
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
     with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
         check_can_continue(tmp_path / "trace", structs.replace(MANIFEST, target="other"))
     with (
-        TraceWriter(tmp_path / "trace", MANIFEST, append=True),
+        TraceWriter(tmp_path / "trace", MANIFEST),
         pytest.raises(ServingError, match="another process is recording into it"),
     ):
         check_can_continue(tmp_path / "trace", MANIFEST)
