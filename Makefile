@@ -108,7 +108,7 @@ test-thorough: $(READY) engine
 
 # Compiled code is kept between runs: the first one after a change to it takes longer.
 test-fast: $(READY)
-	$(PY) -m pytest tests/unit -n $(WORKERS) --dist loadfile -m 'not slow'
+	$(PY) -m pytest tests/unit -n $(WORKERS) --dist loadfile -m 'not slow and not thorough'
 
 # Every process keeps its engine to a core of its own; on a GPU they would be in each other's way.
 ENGINES := $(if $(shell command -v nvidia-smi),1,$(WORKERS))

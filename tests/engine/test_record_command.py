@@ -93,6 +93,7 @@ def test_prompts_become_a_trace_that_is_what_the_target_says(on_v1, prompts, tru
         assert request.output_tokens.tolist() == output[: len(request.output_tokens)]
 
 
+@pytest.mark.thorough
 def test_the_same_is_recorded_on_v2(on_v1, prompts, record):
     _, on_v2 = record("v2", prompts[:6], code=ON_V2, async_scheduling=True)
     assert on_v1[1].keys() == on_v2.keys()
