@@ -31,12 +31,6 @@ def pytest_configure():
     os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND=str(core))
 
 
-def pytest_collection_modifyitems(items):
-    """Files with slow tests first: begun last, they would leave the other processes idle."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 def pytest_ignore_collect(collection_path, config):
     """Where vLLM is absent, only the file that says so is collected."""
     if collection_path.name == "v2":

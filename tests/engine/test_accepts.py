@@ -77,7 +77,7 @@ def check_forwards(engine, session, act):
     return heard
 
 
-@pytest.mark.parametrize("head", ["eagle", "draft"])
+@pytest.mark.parametrize("head", ["eagle", pytest.param("draft", marks=THOROUGH)])
 def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompts, head):
     engine, _ = serve(head)
     session = Wanderer(engine).session

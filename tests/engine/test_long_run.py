@@ -20,14 +20,12 @@ TRUTH = Output([7, 8, 9], "length", [-0.1, -0.2, -0.3])
 @pytest.mark.parametrize(
     ("asked", "found", "says"),
     [
-        (GREEDY, [TRUTH], None),
         (SAMPLED, [TRUTH, Output([1], "stop")], None),
         (replace(GREEDY, abort_after=3), [Output([7, 8], None)], None),
         (GREEDY, [Output([7, 8, 1], "length")], "differs from token 2"),
         (GREEDY, [Output([7, 8], None)], "never ended"),
         (GREEDY, [Output([7, 8, 9], "length", [-0.1, -0.2, -0.9])], "log-probability"),
         (SAMPLED, [TRUTH, Output([500], "stop")], "vocabulary"),
-        (replace(GREEDY, abort_after=2), [Output([7, 1], None)], "differs from token 1"),
     ],
 )
 def test_an_output_that_is_wrong_is_a_complaint_and_no_other(asked, found, says):

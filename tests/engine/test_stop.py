@@ -22,7 +22,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
         "model": str(models / "eagle"),
         "policy": "fixed:ngram:8:2",
         "trace_dir": str(tmp_path / "traces"),
-        "record_fraction": 0.5,
+        "record_fraction": 0.9,
         "ring_tokens": 4096,
         "ring_file": str(tmp_path / "ring"),
     }
