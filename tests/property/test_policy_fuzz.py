@@ -1,4 +1,4 @@
-"""A thousand damaged policies: each is refused in one line, or says just what the whole one says.
+"""Hundreds of damaged policies: each is refused in one line, or says just what the whole one says.
 
 Where the checksums were made to vouch for the damage, so that parsing itself is reached, what comes
 back may say something else, but never anything that a policy could not hold. Archives that somebody
@@ -16,7 +16,7 @@ import pytest
 from adaspec.errors import PolicyError
 from adaspec.policy.artifact import MAX_BYTES, load_artifact
 
-RAW, RESIGNED = 200, 1_000
+RAW, RESIGNED = 100, 500
 NAMES = sorted(MAX_BYTES)
 PARSED = ["manifest.json", "network.npz", "tables.npz"]
 MOST_MEMORY = 4 << 20
@@ -62,7 +62,7 @@ def is_possible(artifact):
     )
 
 
-def test_a_thousand_damaged_policies_are_refused_or_harmless(tmp_path, monkeypatch):
+def test_hundreds_of_damaged_policies_are_refused_or_harmless(tmp_path, monkeypatch):
     for name in ("system", "popen", "abort"):
         monkeypatch.setattr(os, name, lambda *_: pytest.fail("a policy ran code"))
     folder = fakes.written(tmp_path / "p")
@@ -89,6 +89,6 @@ def test_a_thousand_damaged_policies_are_refused_or_harmless(tmp_path, monkeypat
     finally:
         tracemalloc.stop()
     # Both ends are reached, or the damage is not what it is meant to be.
-    assert refused > 800
-    assert accepted > 20
+    assert refused > 400
+    assert accepted > 10
     assert [each.name for each in tmp_path.iterdir()] == ["p"]
