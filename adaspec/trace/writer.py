@@ -147,9 +147,9 @@ class TraceWriter:
             self._shards = len(existing.shards)
         with refusing(self.path, TraceError):
             (self.path / COMPLETE).unlink(missing_ok=True)
-            for file in self.path.iterdir():
-                if is_leftover(file.name):
-                    file.unlink()
+            for path in self.path.iterdir():
+                if is_leftover(path.name):
+                    path.unlink()
 
 
 def lock(path: Path) -> int:
