@@ -6,9 +6,7 @@ Functions import the modules that are slow to load only when they need them.
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adaspec.cost.builtin import DEFAULT
@@ -46,7 +44,7 @@ def evaluate_policies(
     *,
     cost: AnyCost | None = None,
     workload: str | None = None,
-    max_output_tokens: int | None = MAX_OUTPUT,
+    max_output_tokens: int = MAX_OUTPUT,
     exclude_requests: str | Iterable[str] = (),
     include_training: bool = False,
     warm: Paths = (),
@@ -59,10 +57,10 @@ def evaluate_policies(
     H100. What copies does so from the answers of the traces `warm`, too, as in a server that gave
     them before. `options` are the fields of `Options`: concurrency, engine, seed and more.
     """
-    from adaspec.evaluate.evaluation import evaluate, note_costs, seen_in_training
+    from adaspec.evaluate.evaluation import evaluate, seen_in_training
     from adaspec.evaluate.report import EvaluationReport
 
-    how = _options(options, evaluate_policies)
+    how = _options(options)
     named = _contenders(policies)
     wanted = Wanted(
         workload,
@@ -71,11 +69,8 @@ def evaluate_policies(
         seen=frozenset() if include_training else seen_in_training(named),
     )
     model = _cost(cost)
-    selection = select(traces, wanted)
     before = answered(warm) if warm else ()
-    document = evaluate(selection, named, model, how, progress, before)
-    note_costs(document, model, given=cost is not None)
-    return EvaluationReport(document)
+    return EvaluationReport(evaluate(select(traces, wanted), named, model, how, progress, before))
 
 
 def train_policy(
@@ -86,7 +81,6 @@ def train_policy(
     exclude_workloads: str | Iterable[str] = (),
     exclude_requests: str | Iterable[str] = (),
     general: bool = False,
-    crossfit_report: AnyPath | None = None,
     spread: Spread | None = None,
     force: bool = False,
     progress: Progress = silent,
@@ -98,24 +92,21 @@ def train_policy(
     vocabulary, and may learn from traces of several models. `options` are the fields of `Options`:
     `concurrency` has the loads to train for; `engine`, sync or async, is the one in which the
     drafter has to pay and the policy is judged. The result has the `policy`, its `manifest`, and
-    how it was judged.
+    the `report` that judges it.
     """
     from adaspec.train import recipe
 
-    how, sources = _options(options, train_policy), paths_of(traces)
-    earlier = None if crossfit_report is None else Path(crossfit_report)
     return recipe.train_policy(
-        sources,
+        paths_of(traces),
         paths_of(folder)[0],
         _cost(cost),
-        how,
+        _options(options),
+        spread,
+        force,
+        progress,
         exclude_workloads=_texts(exclude_workloads),
         exclude_requests=_texts(exclude_requests),
         general=general,
-        crossfit_report=earlier,
-        spread=spread,
-        force=force,
-        progress=progress,
     )
 
 
@@ -127,20 +118,16 @@ def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
     return [load_policy(policy) for policy in distinct.values()]
 
 
-def _options(given: dict[str, Any], function: Callable[..., Any]) -> Options:
-    """The options of these names; one that neither they nor the function have is refused."""
-    options = [each.name for each in dataclasses.fields(Options)]
-    for name in given.keys() - {*options}:
-        known = nearest(name, [*options, *inspect.signature(function).parameters])
-        raise AdaspecError(f"{function.__name__} knows no option '{name}'{known}")
+def _options(given: dict[str, Any]) -> Options:
+    """The options of these names, which there have to be."""
+    known = [each.name for each in dataclasses.fields(Options)]
+    for name in given.keys() - {*known}:
+        raise AdaspecError(f"there is no option '{name}'{nearest(name, known)}")
     return Options(**given)
 
 
 def _texts(texts: str | Iterable[str]) -> tuple[str, ...]:
-    try:
-        return (texts,) if isinstance(texts, str) else tuple(texts)
-    except TypeError:
-        raise AdaspecError(f"{texts!r:.60} is neither a text nor a list of texts") from None
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def _cost(cost: AnyCost | None) -> CostModel:

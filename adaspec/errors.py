@@ -60,6 +60,8 @@ GONE: dict[str, str] = {
     "fixed:neural-until": "use fixed:neural:K",
     "fixed:ngram-vllm": "use fixed:ngram:K:MIN",
     "--protocol": "use python eval/paper/table.py TRACES",
+    "--cap": "eval replays drafts of up to 48 tokens; from Python give cap=N",
+    "--crossfit-report": "a cross-fit's report stands by itself: leave it out",
     "protocol": "use python eval/paper/table.py TRACES",
     "specdecode-bench": "use 'h100-llama-3.1-8b-paper', or python eval/paper/table.py TRACES",
     "--memory": "any policy copies from ended answers, while serving by ring_tokens",

@@ -6,18 +6,14 @@ from dataclasses import asdict
 
 import click
 
-from adaspec.cli.options import check_drafter, draft_method_option, json_option
+from adaspec.cli.options import check_drafter, drafter_options, json_option
 from adaspec.cli.output import print_json, say
 
 
 @click.command("doctor")
 @click.option("--policy", metavar="DIR|NAME|SPEC", help="Also say whether this policy can serve.")
-@click.option(
-    "--model", metavar="M", help="Also say whether this target can be served, and by what policy."
-)
-@click.option("--draft", metavar="HEAD", help="Also say what this head is and whether it fits.")
-@draft_method_option
-@json_option()
+@drafter_options(model_required=False)
+@json_option
 def command(
     policy: str | None,
     model: str | None,

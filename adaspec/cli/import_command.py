@@ -26,8 +26,8 @@ from adaspec.trace.importers.formats import FORMATS, TEXTS, import_trace
     "that is trained on it.",
 )
 @click.option("--tokenizer", metavar="DIR|HUB_ID", help="What makes tokens of texts.")
-@force_option("Replace a trace that is there already.")
-@json_option("Print a summary for machines.")
+@force_option
+@json_option
 def command(
     format: str, sources: tuple[str, ...], out: Path, as_json: bool, **options: Any
 ) -> None:

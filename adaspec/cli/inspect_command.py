@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from adaspec.cli.options import json_option
-from adaspec.cli.output import ProgressBar, cost_rows, print_json, results, say
+from adaspec.cli.output import ProgressBar, print_cost, print_json, results, say
 from adaspec.errors import shown
 from adaspec.evaluate.inspection import inspect
 from adaspec.evaluate.plain_table import NULL, Table, decimal, percent
@@ -16,7 +16,7 @@ from adaspec.evaluate.plain_table import NULL, Table, decimal, percent
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@json_option()
+@json_option
 def command(path: Path, as_json: bool) -> None:
     """Say what the trace, policy or cost file at PATH is, how large, and whether sound.
 
@@ -36,10 +36,7 @@ def command(path: Path, as_json: bool) -> None:
     size, sound = f"{document['bytes']:,} bytes", "sound" if document["sound"] else "not whole"
     say(f"{document['path'] or 'builtin'}: {what}, {size}, {sound}")
     if what == "cost":
-        cost = document["cost"]
-        names = [[name, cost[name] or NULL, ""] for name in ("name", "target", "hardware")]
-        rows = [*names, *cost_rows(cost, document["fit"])]
-        Table("", [""] * 3, rows, 1).print(results())
+        print_cost(document["cost"], document["fit"])
     else:
         facts = {name: document[name] for name in ("rows", "shards") if name in document}
         facts |= document["manifest"]

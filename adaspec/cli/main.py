@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 
 import click
 
@@ -44,24 +43,15 @@ class LazyGroup(click.Group):
         """The names of all commands, in their order."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Import the command's module; an unknown one is refused with the nearest and all."""
         if cmd_name not in COMMANDS:
-            return None
+            raise click.UsageError(
+                f"no command '{cmd_name}'{nearest(cmd_name, COMMANDS)} "
+                f"(commands: {', '.join(COMMANDS)})"
+            )
         command: click.Command = import_module(f"adaspec.cli.{cmd_name}_command").command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or fail with the nearest known command and the list of all."""
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(
-                f"no command '{args[0]}'{nearest(args[0], COMMANDS)} "
-                f"(commands: {', '.join(COMMANDS)})",
-                ctx=ctx,
-            )
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the one-line helps without importing any command."""
@@ -94,12 +84,6 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run `adaspec ARGUMENTS` and return the exit code; failures go to stderr in one line."""
-    if "_ADASPEC_COMPLETE" in os.environ:
-        adaspec.main(prog_name="adaspec")
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return _fail("the current folder was deleted: change to another one", USER_ERROR)
     try:
         with adaspec.make_context("adaspec", list(arguments)) as context:
             adaspec.invoke(context)
@@ -134,19 +118,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _usage(mistake: click.ClickException, arguments: Sequence[str]) -> str:
     """One line for a command line that does not parse, with the command's help page."""
-    context: click.Context | None = getattr(mistake, "ctx", None)
     text = mistake.format_message()
     if isinstance(mistake, click.NoSuchOption) and mistake.option_name in GONE:
         text = f"no such option: {mistake.option_name}{nearest(mistake.option_name, ())}"
-    # click does not say for every mistake which command it was.
     path = " ".join(["adaspec", *[name for name in arguments[:1] if name in COMMANDS]])
-    if context is not None:
-        path = context.command_path
-        group = context.command
-        # Newer versions of click give the whole help page.
-        if isinstance(group, click.Group) and text.startswith(("Usage:", "Missing command")):
-            names = group.list_commands(context)
-            text = f"no command given (commands: {', '.join(names)})"
     return f"{text.rstrip('.')} (see '{path} --help')"
 
 

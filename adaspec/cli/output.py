@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
 import time
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from adaspec.errors import printable
+from adaspec.evaluate.plain_table import NULL, Table
 from adaspec.records import json_types
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ LINE_PERIOD_S = 30.0
 
 _STEPS_SHOWN = 8
 """About so many steps of a cost model's table."""
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that JSON allows unescaped, but that control terminals or cannot be written."""
 
 
 class _PlainPipeConsole(Console):
@@ -63,17 +61,17 @@ def remark(line: str) -> None:
 def print_json(document: object) -> None:
     """Write a document to standard output as strict JSON: NaN and infinities become null.
 
-    Characters that could control a terminal, or that cannot be encoded, are escaped.
+    It is in ASCII, which controls no terminal and which any encoding can write.
     """
-    text = json.dumps(json_types(document), indent=2, allow_nan=False, ensure_ascii=False)
-    print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text))
+    print(json.dumps(json_types(document), indent=2, allow_nan=False))
 
 
-def cost_rows(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[list[str]]:
-    """A cost model's times, each with what its fit says of it, as rows of a table."""
+def print_cost(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> None:
+    """Show a cost model's times, each with what its fit says of it."""
     unknown = fit["not_identified"] if fit is not None else {}
     steps = list(zip(cost["tokens"], cost["seconds"], strict=True))
-    rows = [
+    rows = [[name, cost[name] or NULL, ""] for name in ("name", "target", "hardware")]
+    rows += [
         [f"a step of {size:,} tokens", f"{1e3 * seconds:.4g} ms", ""]
         for size, seconds in steps[:: max(1, len(steps) // _STEPS_SHOWN)]
     ]
@@ -87,7 +85,7 @@ def cost_rows(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> list[li
             f" {fit['held_out_points']} of {fit['points']} points"
         )
         rows.append(["held-out error", f"{fit['mean_error']:.1%}", said])
-    return rows
+    Table("", [""] * 3, rows, 1).print(results())
 
 
 def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bool) -> None:

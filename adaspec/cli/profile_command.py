@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,19 @@ from msgspec import structs
 
 from adaspec.cli.options import (
     check_drafter,
-    draft_method_option,
-    draft_option,
+    drafter_options,
     engine_option,
     json_option,
-    model_option,
     out_option,
 )
-from adaspec.cli.output import ProgressBar, cost_rows, print_json, remark, results, say
+from adaspec.cli.output import ProgressBar, print_cost, print_json, remark, say
 from adaspec.cost.builtin import DEFAULT
 from adaspec.errors import CostError
-from adaspec.evaluate.plain_table import Table
 from adaspec.files import check_writable
 
 
 @click.command("profile")
-@model_option
-@draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.")
-@draft_method_option
+@drafter_options()
 @out_option("COST.json", "The cost file.")
 @click.option(
     "--minutes",
@@ -39,7 +33,7 @@ from adaspec.files import check_writable
     help="How long steps are timed, beside the engine's start.",
 )
 @engine_option
-@json_option("Print everything measured for machines.")
+@json_option
 def command(
     model: str,
     draft: str | None,
@@ -64,8 +58,6 @@ def command(
       adaspec eval traces --cost cost.json
     """
     check_drafter(draft, draft_method)
-    if math.isnan(minutes):
-        raise click.BadParameter("nan is no number", param_hint="'--minutes'")
     if not out.parent.is_dir():
         raise click.BadParameter(f"{out}: no such folder to write to", param_hint="'-o'")
     check_writable(out, CostError)
@@ -77,15 +69,10 @@ def command(
         profile = profile_machine(model, draft, draft_method, engine, minutes, bar)
     save_cost(profile.cost, out, profile.measured.fit)
     if as_json:
-        document = profile.document()
-        document["files"] = {"cost": str(out)}
-        print_json(document)
+        print_json(profile.document())
     else:
-        cost = profile.cost
-        title = f"{cost.target} on {cost.hardware}, {profile.engine.get('dtype')}"
-        say(f"{title}, model runner {profile.runner}")
-        rows = cost_rows(asdict(cost), structs.asdict(profile.measured.fit))
-        Table("", [""] * 3, rows, 1).print(results())
+        say(f"{profile.engine.get('dtype')}, model runner {profile.runner}")
+        print_cost(asdict(profile.cost), structs.asdict(profile.measured.fit))
     for complaint in profile.complaints:
         remark(f"warning: {complaint}")
     remark(f"deciding was not measured: it takes what '{DEFAULT}' says of a GPU's kernels")

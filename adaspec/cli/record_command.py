@@ -10,38 +10,34 @@ import click
 
 from adaspec.cli.options import (
     check_drafter,
-    draft_method_option,
-    draft_option,
+    drafter_options,
     engine_option,
     json_option,
-    model_option,
     out_option,
     seed_option,
-    whole_option,
 )
 from adaspec.cli.output import ProgressBar, print_json, remark
 from adaspec.vllm.options import MAX_VERIFIED
 
 
 @click.command("record")
-@model_option
-@draft_option("EAGLE, EAGLE-3 or MTP head, or a draft model; none: text alone.")
-@draft_method_option
+@drafter_options()
 @click.option(
     "--prompts", metavar="FILE.jsonl", required=True, type=click.Path(path_type=Path, exists=True)
 )
 @out_option("TRACES")
-@whole_option(
+@click.option(
     "--k",
-    8,
-    most=MAX_VERIFIED,
+    type=click.IntRange(1, MAX_VERIFIED),
+    default=8,
+    show_default=True,
     help="Tokens drafted at every position: the longest draft that can be replayed.",
 )
-@whole_option("--max-tokens", 512)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True)
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @seed_option
 @engine_option
-@json_option("Print a summary for machines.")
+@json_option
 def command(as_json: bool, **options: Any) -> None:
     """Run prompts through vLLM and record at every position what the drafter would have done.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.ring import RING_TOKENS, ring_of
@@ -223,26 +224,6 @@ def _add_replicates(
         result.replicates = dict(zip(contenders[cell], replicates[cell].T, strict=True))
 
 
-def note_costs(document: dict[str, Any], cost: CostModel, given: bool) -> None:
-    """Add notes on the cost model; `given` says whether the user chose it."""
-    target = document["traces"]["target"]
-    if not cost.charges_deciding:
-        document["notes"].append(
-            "the cost file does not say what deciding takes, so it is not charged: "
-            "write its decide_s into the file"
-        )
-    if not given:
-        document["notes"].append(
-            f"costs are the builtin '{cost.name}' ({cost.hardware}), since --cost was not "
-            "given: another machine has other winners"
-        )
-    elif cost.target and target and _model_name(cost.target) != _model_name(target):
-        document["notes"].append(
-            f"the costs were measured with {cost.target}, the traces' target is {target}: its "
-            "steps take another time"
-        )
-
-
 def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
     """The content hashes of all requests that any named policy was trained on."""
     return frozenset().union(*(_trained_on(policy) for policy in named))
@@ -263,7 +244,6 @@ def document_of(
             "sources": list(selection.sources),
             "target": selection.target,
             "drafter": selection.drafter,
-            "synthetic": selection.synthetic,
             "requests": selection.counts,
             "left_out": selection.left_out,
         },
@@ -275,14 +255,30 @@ def document_of(
         "prefill": options.prefill,
         "charge_decisions": cost.charges_deciding and not options.free_decisions,
         "engine": options.engine,
-        "notes": list(_notes(selection, named, options)),
+        "notes": list(_notes(selection, named, cost, options)),
     }
 
 
-def _notes(selection: Selection, named: Sequence[Contender], options: Options) -> Iterator[str]:
+def _notes(
+    selection: Selection, named: Sequence[Contender], cost: CostModel, options: Options
+) -> Iterator[str]:
     yield from selection.warnings
-    if selection.synthetic:
-        yield "the traces are synthetic: figures show how adaspec reports, not what it gains"
+    if not cost.charges_deciding:
+        yield (
+            "the cost file does not say what deciding takes, so it is not charged: write its "
+            "decide_s into the file"
+        )
+    measured, target = (_model_name(each or "") for each in (cost.target, selection.target))
+    if cost == BUILTIN.get(cost.name):
+        yield (
+            f"costs are the builtin '{cost.name}' ({cost.hardware}): another machine has other "
+            "winners"
+        )
+    elif measured and target and measured != target:
+        yield (
+            f"the costs were measured with {cost.target}, the traces' target is "
+            f"{selection.target}: its steps take another time"
+        )
     if not selection.neural_cap:
         yield "the traces hold no neural drafts: only n-gram settings were replayed"
     if options.engine == ASYNC:

@@ -15,7 +15,7 @@ from adaspec.evaluate import tables
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.plain_table import Section
 from adaspec.files import AnyPath, Kind, check_folder, new_folder
-from adaspec.records import json_types, read_json
+from adaspec.records import json_types
 
 REPORT, PAGE = "report.json", "report.html"
 
@@ -113,28 +113,9 @@ def _sections(
     if report.judged and len(report.workloads) > 2:
         alone = [tables.lifts_alone(report, policy) for policy in report.judged]
         sections.insert(1, Section("Each workload alone", alone))
-    judged = report.document.get("calibration")
-    if judged and judged["sources"]:
-        sections.append(Section("Calibration", list(tables.calibration(judged))))
+    if judged := report.document.get("calibration"):
+        sections.append(Section("Calibration", [tables.calibration(judged)]))
     return sections
-
-
-def read_report(folder: Path) -> EvaluationReport:
-    """The report in a folder."""
-    file, advice = folder / REPORT, "give a folder that --crossfit or 'adaspec eval' wrote"
-    try:
-        document = read_json(file, EvaluationError, advice)
-    except FileNotFoundError:
-        raise EvaluationError(f"{file}: there is no such file: {advice}") from None
-    report = EvaluationReport(document)
-    try:
-        str(report)  # it holds all that is shown
-    except EvaluationError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as fault:
-        why = f"{type(fault).__name__}: {fault}"
-        raise EvaluationError(f"{file}: is no report of adaspec ({why}): {advice}") from fault
-    return report
 
 
 def check_destination(folder: Path, force: bool = False) -> None:

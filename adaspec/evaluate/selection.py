@@ -26,7 +26,7 @@ class Wanted:
     """The conditions for a request to be evaluated."""
 
     workload: str | None = None
-    max_output_tokens: int | None = MAX_OUTPUT
+    max_output_tokens: int = MAX_OUTPUT
     exclude: tuple[str, ...] = ()
     """The requests to leave out, as WORKLOAD/ID."""
     filtered: bool = True
@@ -43,7 +43,7 @@ class Wanted:
             return UNPAIRED
         if self.filtered and output < MIN_OUTPUT:
             return TOO_SHORT
-        if self.filtered and most is not None and output > most:
+        if self.filtered and output > most:
             return f"longer than {most}"
         if self.seen and content_hash(request) in self.seen:
             return SEEN
@@ -59,7 +59,6 @@ class Selection:
     sources: tuple[str, ...]
     target: str | None
     drafter: str | None
-    synthetic: bool
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)
     """Workload -> reason -> count."""
     warnings: tuple[str, ...] = ()
@@ -115,7 +114,6 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
         sources=tuple(str(reader.path) for reader in readers),
         target=target,
         drafter=drafter,
-        synthetic=any(each.synthetic for each in manifests),
         left_out={name: dict(sorted(n.items())) for name, n in sorted(left_out.items())},
         warnings=tuple(warnings),
         unpaired=tuple(unpaired),
@@ -124,7 +122,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
 
 def answered(paths: Paths) -> tuple[Request, ...]:
     """All requests of traces, as a server that had answered them would remember them."""
-    return select(paths, Wanted(max_output_tokens=None, filtered=False)).requests
+    return select(paths, Wanted(filtered=False)).requests
 
 
 def content_hash(request: Request) -> str:

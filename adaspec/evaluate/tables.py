@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -182,43 +182,26 @@ def winners(report: Report, workload: str) -> Table:
     return Table(title, ("best of", "at once", "setting"), rows, 3)
 
 
-def calibration(document: Mapping[str, Any], title: str = "Calibration") -> Iterator[Table]:
-    """The calibration of a learned policy's probabilities, before and after drafting."""
-    heads = ("states", "came true", "ECE", "AUC", "log-loss")
-
-    def figures(entry: Mapping[str, Any]) -> list[str]:
-        values = (entry[key] for key in ("came", "ece", "auc", "log_loss"))
-        return [f"{entry['states']:,}", *(decimal(value, 3) for value in values)]
-
-    yield Table(
-        title,
-        ("source", "", *heads),
+def calibration(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The calibration of a learned policy's probabilities."""
+    keys = ("came", "ece", "auc", "log_loss")
+    return Table(
+        "Calibration",
+        ("source", "", "positions", "came true", "ECE", "AUC", "log-loss"),
         [
-            [_SOURCES[source], f"S({entry['survival']})", *figures(entry)]
-            for source, judged in document["sources"].items()
-            for entry in judged
+            [
+                _SOURCES[row["source"]],
+                f"S({row['survival']})",
+                f"{row['positions']:,}",
+                *(decimal(row[key], 3) for key in keys),
+            ]
+            for row in rows
         ],
         2,
         "S(j) is the probability that at least j drafted tokens are accepted, as predicted before "
         "drafting at every position whose outcome is known. ECE is the expected calibration error "
         "over bins of equally many positions.",
     )
-    if document.get("drafted"):
-        yield Table(
-            f"{title}, token by token",
-            ("drafted token", *heads, "AUC before seen", "log-loss before"),
-            [
-                [
-                    str(entry["token"]),
-                    *figures(entry),
-                    *(decimal(entry["before"][key], 3) for key in ("auc", "log_loss")),
-                ]
-                for entry in document["drafted"]
-            ],
-            0,
-            "Where all drafted before it were right: how well the policy knows that a drafted "
-            "token is right once it has seen it, with its confidences, and how well before.",
-        )
 
 
 def _by_load(

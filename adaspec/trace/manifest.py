@@ -45,7 +45,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     engine_version: str | None = None
     hardware: str | None = None
     sampling: dict[str, Any] = {}
-    synthetic: bool = False
     source: str | None = None
     """Program that made the trace, and from what."""
     adaspec_version: str = __version__
@@ -84,7 +83,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         values = upgraded(record, "a trace's manifest", SCHEMA, where, TraceError)
         if "draft_cap" not in values:
             raise TraceError(f"{where}: not a trace's manifest: it has no 'draft_cap'")
-        # Facts of schemas 2 and 3: a trace of another kind than dense, or with scrambled tokens.
+        # Facts of before: a made-up trace, one of another kind than dense, or of scrambled tokens.
+        values.pop("synthetic", None)
         check_word(values.pop("kind", "dense"), ("dense",), f"{where}: kind", TraceError)
         values.pop("fingerprint", None)
         if values.pop("scrambled", False):

@@ -1,7 +1,7 @@
 """How well calibrated a model's survival curves are, at every position of unseen requests.
 
 Networks and curves are judged by themselves, as they predict before drafting: without recalibration
-or evidence. A policy that reads the drafted tokens is also judged token by token.
+or evidence.
 """
 
 from __future__ import annotations
@@ -10,75 +10,50 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from sklearn.metrics import log_loss, roc_auc_score
 
-from adaspec.evaluate.calibration import BINS, judge, sharpness
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.features import EXPECTED
-from adaspec.predict.model import ACCEPTED_NEXT, BEFORE_HEADS, Model
+from adaspec.predict.model import BEFORE_HEADS, Model
 from adaspec.predict.network import predict
 from adaspec.predict.survival import fill_survivals
-from adaspec.train.outcomes import Outcomes, Recorded
+from adaspec.train.outcomes import Recorded
 from adaspec.train.rows import Array, Floats, Members, survey
 
 DEPTHS = 4
 """The survival probabilities S(1) to S(4) are judged."""
-DRAFTED = "drafted"
-"""Single tokens of the neural drafter, judged after they were seen."""
+BINS = 15
+_CERTAIN = 1e-6
+"""Probabilities are kept this far from 0 and 1: one certain miss would outweigh all the rest."""
 
 
 def calibration_of(
     recorded: Recorded, judged: Sequence[tuple[LearnedPolicy, Members]]
-) -> dict[str, Any]:
-    """The calibration document: ECE, AUC, log-loss and bins per source and depth.
+) -> list[dict[str, Any]]:
+    """A row per source and depth: how often drafts got so far, and how good the predictions were.
 
-    Each policy is judged by its requests, and all together. `drafted` has the predictions for
-    single tokens after they were seen, and under `before` those from before; it is empty if no
-    policy reads drafted tokens.
+    Each policy predicts for its own requests; the rows are about all of them together.
     """
-    seen: dict[tuple[str, int], list[tuple[NDArray[np.bool_], Array]]] = {}
+    seen: dict[tuple[str, int], list[tuple[Array, Array]]] = {}
     """By source and depth, what came and what was predicted of it."""
-
-    def add(source: str, depth: int, outcomes: Outcomes, shown: Any, predicted: Array) -> None:
-        pairs = seen.setdefault((source, depth), [])
-        pairs.append((outcomes.right[shown] >= depth, predicted[shown]))
-
     for policy, members in judged:
         rows = survey(recorded.recording, policy, members, drafts=False)["before"]
-        neural, copied = recorded.neural(rows.at), recorded.copied(rows.at)
         copies = recorded.recording.columns.match[rows.at] > 0
-        for source, outcomes, usable in (("ngram", copied, copies), ("neural", neural, True)):
+        for source, outcomes, usable in (
+            ("ngram", recorded.copied(rows.at), copies),
+            ("neural", recorded.neural(rows.at), True),
+        ):
             predicted = survivals(policy.model, rows.x, source)
             for depth in range(1, DEPTHS + 1):
-                shown = (outcomes.known >= depth) & usable
-                add(source, depth, outcomes, shown, predicted[:, depth - 1])
-        if not policy.model.reads_evidence:
-            continue
-        rows = survey(recorded.recording, policy, members, drafts=True)["evidence"]
-        outcomes = recorded.neural(rows.at)
-        after = predict(policy.model.networks["evidence"], rows.x)[:, ACCEPTED_NEXT]
-        predicted = np.stack([after, rows.x[:, EXPECTED].astype(np.float64)], axis=1)
-        for depth in range(1, DEPTHS + 1):
-            # Tokens behind a wrong one are left out.
-            shown = (
-                (rows.depth == depth) & (outcomes.known >= depth) & (outcomes.right >= depth - 1)
-            )
-            add(DRAFTED, depth, outcomes, shown, predicted)
-    sources: dict[str, list[dict[str, Any]]] = {}
-    drafted = []
-    for (source, depth), pairs in seen.items():
-        came, predicted = (np.concatenate(each) for each in zip(*pairs, strict=True))
-        came = came.astype(np.float64)
-        if not len(came):
-            continue
-        if source == DRAFTED:
-            after, before = predicted.T
-            entry = judge(came, after) | {"before": sharpness(came, before)}
-            drafted.append({"token": depth} | entry)
-        else:
-            entry = {"survival": depth} | judge(came, predicted)
-            sources.setdefault(source, []).append(entry)
-    return {"bins": BINS, "sources": sources, "drafted": drafted}
+                known = (outcomes.known >= depth) & usable
+                came = (outcomes.right[known] >= depth).astype(np.float64)
+                pairs = seen.setdefault((source, depth), [])
+                pairs.append((came, predicted[known, depth - 1]))
+    joined = {key: [*map(np.concatenate, zip(*pairs, strict=True))] for key, pairs in seen.items()}
+    return [
+        {"source": source, "survival": depth, **judge(came, predicted)}
+        for (source, depth), (came, predicted) in joined.items()
+        if len(came)
+    ]
 
 
 def survivals(model: Model, x: Floats, source: str) -> Array:
@@ -91,3 +66,23 @@ def survivals(model: Model, x: Floats, source: str) -> Array:
     out = np.empty((len(x), DEPTHS + 1))
     fill_survivals(first, more, model.curves[source], out)
     return np.clip(out[:, 1:], 0.0, 1.0)
+
+
+def judge(came: Array, predicted: Array) -> dict[str, Any]:
+    """How good probabilities were; the AUC is None where all outcomes are equal."""
+    # scikit-learn's quantile bins differ in size where predictions are equal.
+    bins = np.array_split(np.argsort(predicted, kind="stable"), min(BINS, len(came)))
+    errors = [len(each) * abs(predicted[each].mean() - came[each].mean()) for each in bins]
+    bounded = np.clip(predicted, _CERTAIN, 1 - _CERTAIN)
+    varied = 0 < came.sum() < len(came)
+    return {
+        "positions": len(came),
+        "came": _rounded(came.mean()),
+        "ece": _rounded(sum(errors) / len(came)),
+        "auc": _rounded(roc_auc_score(came, predicted)) if varied else None,
+        "log_loss": _rounded(log_loss(came, bounded, labels=[0, 1])),
+    }
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 6)

@@ -140,12 +140,6 @@ def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
     return tuple(sorted({content_hash(request) for request in requests}))
 
 
-def contents_of(*selections: Selection) -> str:
-    """A digest of all requests' contents, to tell whether two results are about the same."""
-    hashes = content_hashes(request for selection in selections for request in selection.requests)
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
-
-
 def without(selection: Selection, workloads: Iterable[str]) -> Selection:
     """The selection without some workloads, which it must have."""
     left_out, known = set(workloads), selection.counts.keys() | selection.left_out.keys()

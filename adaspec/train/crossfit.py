@@ -18,20 +18,12 @@ from adaspec.evaluate.evaluation import evaluate_folds
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.features import FEATURES_VERSION
-from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
-from adaspec.train.corpus import MIN_TRAINED, TURNS, contents_of, dialogues_of, read_everything
-from adaspec.train.heads import Settings
-from adaspec.train.outcomes import Recorded
-from adaspec.train.recipe import (
-    check_learnable,
-    shown_of,
-    texts_of,
-)
+from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, read_everything
+from adaspec.train.recipe import trainer_of
 from adaspec.train.rows import Members
 from adaspec.train.trainer import Trainer
 
@@ -41,38 +33,25 @@ def cross_fit(
     folds: int,
     cost: CostModel,
     options: Options,
-    exclude_workloads: Sequence[str] = (),
-    general: bool = False,
     progress: Progress = silent,
-    exclude_requests: tuple[str, ...] = (),
+    **chosen: Any,
 ) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
     Each fold is replayed by itself, and figures are means over folds. The report is that of an
-    evaluation, with the models' calibration, and the facts of the cross-fit under `cross_fitted`.
+    evaluation, with the models' calibration. What is `chosen` is as in `corpus.read_everything`.
     """
     progress("reading", 0, 1)
-    readers = open_traces(traces)
-    selection = read_everything(readers, exclude_workloads, general, exclude_requests)
+    selection = read_everything(open_traces(traces), **chosen)
     check_folds(selection, folds)
-    recording = build_recording(selection.requests, selection.neural_cap)
-    check_learnable(recording)
-    member = deal(selection.requests, folds)
-    progress("reading", 1, 1)
-    others = [member != fold for fold in range(folds)]
     workers = min(options.workers, folds)
-    trainer = Trainer(
-        Recorded(recording),
-        cost,
-        Settings(seed=options.seed, threads=max(1, options.workers // workers)),
-        cap=options.cap,
-        loads=options.concurrency,
-        progress=progress if workers == 1 else silent,
-        engine=options.engine,
-        texts=texts_of(selection),
-        general=general,
-        shown=shown_of(selection),
-    )
+    threads = max(1, options.workers // workers)
+    trainer = trainer_of(selection, cost, options, threads, chosen.get("general", False))
+    if workers == 1:
+        trainer.progress = progress
+    member = deal(selection.requests, folds)
+    others = [member != fold for fold in range(folds)]
+    progress("reading", 1, 1)
     progress("folds", 0, folds)
     # `max_nbytes=None` shares no arrays between processes: shared ones are read-only, and all
     # compiled code would have to be compiled again for those.
@@ -89,14 +68,8 @@ def cross_fit(
     report = evaluate_folds(selection, judged_by, cost, options, progress)
     progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
-    report["calibration"] = calibration_of(Recorded(recording), judged)
+    report["calibration"] = calibration_of(trainer.recorded, judged)
     progress("calibration", 1, 1)
-    report["cross_fitted"] = {
-        "folds": folds,
-        "contents": contents_of(selection),
-        "features": FEATURES_VERSION,
-        "forwards": [policy.forwards_by_load.tolist() for policy in policies],
-    }
     report["notes"].append(
         f"cross-fitted in {folds} folds: every request is decided by a model that never saw it; "
         "each fold is replayed by itself, with hindsight of its own; figures are means over folds"

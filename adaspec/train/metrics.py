@@ -1,18 +1,12 @@
-"""The part of a report that a policy's manifest keeps: its own, and a cross-fitted one."""
+"""The part of a report that a policy's manifest keeps, and what it comes to in a few lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel
-from adaspec.errors import TrainingError
 from adaspec.evaluate.hindsight import STATIC_BEST
-from adaspec.evaluate.options import ALL, Options
-from adaspec.evaluate.report import read_report
-from adaspec.predict.features import FEATURES_VERSION
+from adaspec.evaluate.options import ALL
 from adaspec.records import json_types
 
 FEW = 30
@@ -64,31 +58,3 @@ def verdict(report: Mapping[str, Any]) -> list[str]:
 def _lead(lead: float, ends: Sequence[float] | None) -> str:
     between = "" if ends is None else f" ({ends[0]:+.1%} .. {ends[1]:+.1%})"
     return f"{lead:+.1%}{between}"
-
-
-def read_crossfit_report(
-    folder: Path, cost: CostModel, options: Options, contents: str
-) -> dict[str, Any]:
-    """The cross-fitted report in a folder, which must be about this very training."""
-    report = read_report(folder).document
-    fit = report.get("cross_fitted")
-    if not isinstance(fit, Mapping):
-        raise TrainingError(
-            f"{folder}: is no cross-fitted report, as its policies may have seen what they are "
-            "judged by: give one of 'adaspec train --crossfit N -o FOLDER'"
-        )
-    differing = (
-        ("requests", fit.get("contents"), contents),
-        ("features", fit.get("features"), FEATURES_VERSION),
-        ("cost model", report.get("cost"), cost.name),
-        ("longest draft", report.get("cap"), options.cap),
-        ("engine", report.get("engine", SYNC), options.engine),
-    )
-    for what, of_report, of_training in differing:
-        if of_report != of_training:
-            raise TrainingError(
-                f"{folder}: its {what} ({of_report}) are not those of this training "
-                f"({of_training}): run 'adaspec train --crossfit' again on these traces, with the "
-                "same options"
-            )
-    return report

@@ -8,12 +8,12 @@ comes from models that never saw that request.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
@@ -49,16 +49,8 @@ Spread = Callable[..., list[Any]]
 
 def in_threads(workers: int) -> Spread:
     """A `Spread` over threads: replays and fits are compiled and release the GIL."""
-
-    def spread(method: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
-        pool = ThreadPoolExecutor(workers)
-        try:
-            return list(pool.map(method, *arguments))
-        finally:
-            # Without this, an interrupt would wait for the calls that have not begun.
-            pool.shutdown(cancel_futures=True)
-
-    return spread
+    pool = Parallel(workers, prefer="threads")
+    return lambda method, *arguments: list(pool(map(delayed(method), *arguments)))
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ def test_one_path_will_do_where_several_may_be_given_and_a_report_says_it_all(tr
     assert report.document == again.document
     assert {entry["policy"] for entry in report.headline} == {"fixed:neural:3"}
     assert "none" in {row["policy"] for row in report.rows}
-    assert any("--cost was not given" in note for note in report.notes)
+    assert any("costs are the builtin" in note for note in report.notes)
     assert json.loads(report.to_json())["rows"]
     assert "fixed:neural:3" in str(report)
     assert report.write(str(tmp_path / "report")) == tmp_path / "report"
@@ -134,7 +134,6 @@ WRONG = {
     "read an empty path": lambda trace, folder: adaspec.read_trace(""),
     "read a number": lambda trace, folder: adaspec.read_trace(5),
     "evaluate a number as traces": evaluated(traces=[5]),
-    "train on a workload less that is none": trained(exclude_workloads=None),
     "train into a number": trained(folder=7),
     "write nothing": written(),
     "write dicts": written({"prompt_tokens": [1]}),

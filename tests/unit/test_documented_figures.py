@@ -4,7 +4,7 @@ Tables between `<!-- table NAME -->` and `<!-- end -->` are written by eval/summ
 number with a unit has to be listed in a comment on its page, with where it stands:
 
     <!-- figures
-    0.76: eval/reports/NAME/report.json calibration drafted 0 before auc
+    0.76: eval/reports/NAME/report.json calibration 0 auc
     10 GiB: adaspec/vllm/options.py "10 * 2**30"
     -->
 

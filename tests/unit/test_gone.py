@@ -77,6 +77,8 @@ def test_a_spec_of_before_is_refused_with_its_values_too(spec):
 GIVEN = {
     "--protocol": "eval traces --protocol specdecode-bench",
     "--memory": "train traces --memory -o policy",
+    "--cap": "eval traces --cap 20",
+    "--crossfit-report": "train traces -o policy --crossfit-report crossfit",
     "bench": "bench decide",
     "--target": "record --target NAME",
     "--max-trace-bytes": "record --max-trace-bytes 9",

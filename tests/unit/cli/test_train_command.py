@@ -8,7 +8,6 @@ from synthetic import TINY, synthesize, without_drafts
 
 from adaspec.cli.main import run
 from adaspec.trace.writer import write_trace
-from adaspec.train.metrics import metrics_of
 
 QUICK = ["--concurrency", "2", "--orders", "1", "--resamples", "2", "--jobs", "1"]
 
@@ -22,34 +21,24 @@ def trace(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def crossed(trace, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reports") / "crossfit"
-    assert run(["train", str(trace), "--crossfit", "2", "-o", str(folder), *QUICK]) == 0
-    return folder
-
-
-@pytest.fixture(scope="module")
-def policy(trace, crossed, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("policies") / "mine"
-    report = ["--crossfit-report", str(crossed)]
-    assert run(["train", str(trace), "-o", str(folder), *QUICK, *report]) == 0
-    return folder
+@pytest.mark.slow
+def test_a_policy_and_a_cross_fit_are_written_and_their_reports_printed(trace, tmp_path, capsys):
+    assert run(["train", str(trace), "-o", f"{tmp_path}/mine", "--json", *QUICK]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["policies"] == ["mine"]
+    assert "2 at once: " in said.err
+    crossed = ["--crossfit", "2", "-o", f"{tmp_path}/crossed", "--json"]
+    assert run(["train", str(trace), *crossed, *QUICK]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == json.loads((tmp_path / "crossed" / "report.json").read_text())
+    assert report["policies"] == ["crossfit:2"]
+    assert any("costs are the builtin" in note for note in report["notes"])
 
 
 def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask.distributed", None)
     said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
     assert "pip install 'adaspec[dask]'" in said
-
-
-def test_a_card_gives_the_cross_fitted_figure_first(policy, crossed):
-    card = (policy / "CARD.md").read_text()
-    assert card.index("### Cross-fitted, all 24 requests") < card.index("### This very model")
-    assert "No cross-fitted figure" not in card
-    metrics = json.loads((policy / "manifest.json").read_text())["metrics"]
-    report = json.loads((crossed / "report.json").read_text())
-    assert metrics["cross_fitted"] == metrics_of(report)
 
 
 FIT = "train TRACE --crossfit"
@@ -59,22 +48,18 @@ MISTAKES = {
     "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
     "train TRACE -o out --exclude-request edits/none": "no request 'edits/none' to exclude",
     "train TRACE -o out --cost h200": "no cost model 'h200'",
-    "train nowhere -o CROSSED": "add --force",
-    "train nowhere -o CROSSED --force": "holds no SHA256SUMS",
-    "train TRACE -o out --crossfit-report TRACE": "report.json",
-    f"{FIT} 1": "1 is not in the range x>=2",
+    "train nowhere -o TRACE": "add --force",
+    "train nowhere -o TRACE --force": "so --force will not replace it",
+    f"{FIT} 1": "--crossfit 1: cross-fitting takes 2 folds or more",
     f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), fewer than folds",
     f"{FIT} 2 --exclude-request edits/none": "no request 'edits/none' to exclude",
-    f"{FIT} 2 -o POLICY --force": "so --force will not replace it",
-    f"{FIT} 2 -o CROSSED": "exists: choose another folder",
-    f"{FIT} 2 --crossfit-report CROSSED": "leave --crossfit-report and --dask out",
+    f"{FIT} 2 -o TRACE --force": "so --force will not replace it",
+    f"{FIT} 2 -o TRACE": "exists: choose another folder",
+    f"{FIT} 2 --dask tcp://127.0.0.1:9": "leave --dask out",
 }
 
 
 @pytest.mark.parametrize(("words", "said"), MISTAKES.items(), ids=MISTAKES)
-def test_a_mistake_is_said_in_one_line(
-    policy, crossed, trace, tmp_path, monkeypatch, mistake, words, said
-):
+def test_a_mistake_is_said_in_one_line(trace, tmp_path, monkeypatch, mistake, words, said):
     monkeypatch.chdir(tmp_path)
-    places = {"TRACE": trace, "CROSSED": crossed, "POLICY": policy}
-    assert said in mistake(*(places.get(word, word) for word in words.split()))
+    assert said in mistake(*(trace if word == "TRACE" else word for word in words.split()))

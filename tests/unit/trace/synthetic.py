@@ -72,7 +72,7 @@ def write_synthetic(
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
 ) -> None:
-    """Write the requests of `synthesize` as a trace whose manifest says that it is synthetic."""
+    """Write the requests of `synthesize` as a trace."""
     manifest = Manifest(
         target="synthetic",
         drafter="synthetic",
@@ -80,7 +80,6 @@ def write_synthetic(
         draft_cap=neural_cap,
         confidences=CONFIDENCES,
         sampling={"temperature": 0},
-        synthetic=True,
         source=f"synthesize: seed {seed}",
     )
     requests = synthesize(seed, workloads, requests_per_workload, neural_cap)
