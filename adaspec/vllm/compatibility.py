@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import operator
 import pkgutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from adaspec.errors import ServingError
 from adaspec.vllm.patching import (
@@ -79,7 +77,7 @@ FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
     f"{_PROPOSER}:SpecDecodeBaseProposer.load_model": ("target_model",),
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len", "seq_lens"),
     f"{_SCHEDULER}.schedule": (),
-    f"{RUNNER}:CachedRequestState.__init__": ("sampling_params", "output_token_ids"),
+    f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
     "vllm.v1.core.sched.output:CachedRequestData.__init__": ("resumed_req_ids",),
     f"{_SAMPLER}:expand_batch_to_tokens": ("x", "cu_num_tokens", "num_tokens"),
     f"{_SAMPLER}:apply_sampling_constraints": ("logits",),
@@ -93,16 +91,15 @@ _MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManage
 FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     **_OF_BOTH,
     f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
-    f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": ("kv_cache_config",),
+    f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": (),
     f"{RUNNER_V2}:GPUModelRunner._dummy_run": ("num_tokens", "context_len", "skip_eplb"),
     f"{RUNNER_V2}:GPUModelRunner.execute_model": ("scheduler_output", "dummy_run"),
-    f"{RUNNER_V2}:GPUModelRunner.sample_tokens": ("grammar_output",),
+    f"{RUNNER_V2}:GPUModelRunner.sample_tokens": (),
     f"{_GPU}.spec_decode.adaptive_verification:maybe_create_adaptive_verification_manager": (
         "enable_adaptive_verification",
         "vllm_config",
     ),
     f"{_MANAGER}.get_num_tokens": ("num_tokens_per_req", "draft_tokens"),
-    f"{_MANAGER}.compact_batch": (),
     f"{_MANAGER}.reallocate_drafts": ("req_ids", "idx_mapping"),
     f"{_MANAGER}.record_confidences": ("confidence_probs", "input_batch"),
     f"{_MANAGER}.batches_to_profile": ("capture_sizes",),
@@ -149,22 +146,6 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     ),
 }
 """The same for model runner V2."""
-RUNNER_ATTRIBUTES = (
-    "requests",
-    "max_model_len",
-    "vllm_config.model_config",
-    "vllm_config.parallel_config",
-    "scheduler_config.max_num_seqs",
-    "input_batch.num_reqs",
-    "input_batch.req_ids",
-    "input_batch.token_ids_cpu",
-    "input_batch.num_tokens_no_spec",
-    "input_batch.num_prompt_tokens",
-)
-DRAFTER_ATTRIBUTES = ("needs_extra_input_slots", "max_model_len", "num_speculative_tokens")
-"""The attributes that adaspec reads from a neural drafter; `RUNNER_ATTRIBUTES` are a runner's."""
-SCHEDULER_ATTRIBUTES = ("requests", "running", "max_num_scheduled_tokens")
-"""Those that it reads from a scheduler."""
 
 
 def installed_version() -> str:
@@ -210,32 +191,7 @@ def signature_problems(
 
 def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse a vLLM that lacks any of these functions or their parameters."""
-    _refuse(signature_problems(functions))
-
-
-def check_runner(runner: Any, drafter: Any) -> None:
-    """Refuse a runner or a neural drafter that lacks what adaspec relies on."""
-    check_functions(FUNCTIONS_V1)
-    _refuse(_attribute_problems(runner, RUNNER_ATTRIBUTES))
-    if drafter is not None:
-        _refuse(_attribute_problems(drafter, DRAFTER_ATTRIBUTES))
-
-
-def check_scheduler(scheduler: Any) -> None:
-    """Refuse a scheduler that lacks what adaspec relies on."""
-    _refuse(_attribute_problems(scheduler, SCHEDULER_ATTRIBUTES))
-
-
-def _attribute_problems(part: Any, paths: Iterable[str]) -> Iterator[str]:
-    for path in paths:
-        try:
-            operator.attrgetter(path)(part)
-        except AttributeError:
-            yield f"{type(part).__name__} has no '{path}'"
-
-
-def _refuse(problems: Iterator[str]) -> None:
-    for problem in problems:
+    for problem in signature_problems(functions):
         raise ServingError(
             f"vLLM {installed_version()} is not as adaspec knows it: {problem}; install a vLLM "
             "that it knows, or an adaspec that knows yours ('adaspec doctor' says more)"

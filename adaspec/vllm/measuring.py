@@ -28,9 +28,6 @@ from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, in_one_line
 NAME = "measured at start"
 MOST_SIZES = 12
 """The sizes of steps that are timed in graphs, or at all where there are none."""
-MOST_EAGER = 512
-"""Where there are no graphs, longer steps are not timed: they take as much longer as they have more
-tokens, and on a CPU seconds each."""
 BEYOND = (1.25, 2.0)
 """Those that are timed outside the graphs, as multiples of the largest graph."""
 SHORT_CONTEXT, LONG_CONTEXT = 0, 1024
@@ -176,8 +173,7 @@ def _draft_prompt_s(medians: Sequence[MeasuredStep], steps: Steps, cost: CostMod
 def kinds_of(steps: Steps) -> list[StepKind]:
     """The kinds of step to time: sizes in graphs and beyond, short and long contexts, forwards."""
     captured = [size for size in steps.captured if size <= steps.most_tokens]
-    eager = range(1, min(steps.most_tokens, MOST_EAGER) + 1)
-    sizes = thinned(captured or eager, MOST_SIZES)
+    sizes = thinned(captured or range(1, steps.most_tokens + 1), MOST_SIZES)
     if captured:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))
@@ -199,12 +195,7 @@ def in_words(cost: CostModel) -> str:
     """What steps cost, in one line."""
     costs = cost.constants()
     parts = [f"{1e3 * cost.seconds[0]:.3g} ms a step", f"{1e6 * costs.mean_token_s:.3g} us a token"]
-    if cost.largest_graph:
-        largest = cost.tokens.index(cost.largest_graph)
-        jump_s = cost.seconds[largest + 1] - cost.seconds[largest]
-        parts.append(f"{1e3 * jump_s:.3g} ms beyond graphs of {cost.largest_graph} tokens")
-    if cost.forward_s or cost.forward_per_row_s:
-        forward = f"{1e3 * cost.forward_s:.3g} ms and {1e6 * cost.forward_per_row_s:.3g} us a row"
-        parts.append(f"{forward} a forward of the drafter")
+    if cost.forward_s:
+        parts.append(f"{1e3 * cost.forward_s:.3g} ms a forward of the drafter")
     parts.append(f"{1e9 * cost.context_s:.3g} us per 1,000 tokens of context")
     return ", ".join(parts)

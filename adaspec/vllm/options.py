@@ -19,19 +19,6 @@ DraftMethod = Literal["eagle", "eagle3", "mtp", "draft_model"]
 """vLLM's names for the ways in which a neural drafter drafts."""
 DRAFT_METHODS = get_args(DraftMethod)
 
-REFUSED = {
-    "disable_padded_drafter_batch": "adaspec sets it",
-    "draft_sample_method": "drafts are greedy, or n-gram drafts would be judged by the head",
-    "num_speculative_tokens_per_batch_size": "the policy says how long drafts are at each load",
-    "parallel_drafting": "drafting may stop after any token, which parallel drafting cannot",
-    "prompt_lookup_max": "the longest match counts, of up to 32 tokens",
-    "prompt_lookup_min": 'write "policy": "fixed:ngram:K:MIN" instead',
-    "rejection_sample_method": "only the standard method keeps outputs as they are",
-    "use_heterogeneous_vocab": "n-gram and neural tokens must be of one vocabulary",
-    "use_local_argmax_reduction": "confidences need the drafter's whole logits",
-}
-"""vLLM's keys that contradict what adaspec does, and why."""
-
 LEAST_RING, MOST_RING = 1 << 10, 1 << 20
 """The smallest ring of ended answers, and the largest: a GPU reads all of it for every row."""
 MAX_VERIFIED = 128
@@ -142,12 +129,6 @@ def read_options(config: Mapping[str, Any]) -> Options:
         for key, value in config.items()
         if key != "method" and value is not None
     }
-    refused = [f"'{key}' ({why})" for key, why in REFUSED.items() if key in given]
-    if refused:
-        raise ServingError(
-            f"speculative config: leave out what does not go with method 'adaspec': "
-            f"{', '.join(refused)}"
-        )
     options = Options(**structs.asdict(convert(given, Asked, "speculative config", ServingError)))
     _check(options)
     return options

@@ -22,7 +22,6 @@ from adaspec.vllm.machine import hardware
 from adaspec.vllm.measuring import Measured, Report, measure, untold
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
-from adaspec.vllm.workarounds import use_worker_threads
 
 SCHEMA = 2
 GOAL = 0.10
@@ -81,7 +80,6 @@ def profile_machine(
     # What is asked of the engine's workers are functions, which only this process can hand them.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     prepare_vllm("profiling")
-    use_worker_threads()
     # With named costs, nothing is measured twice.
     config = {"method": "adaspec", "guard": False, "cost": DEFAULT}
     if draft is not None:

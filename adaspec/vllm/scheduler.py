@@ -12,7 +12,6 @@ from typing import Any
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
-from adaspec.vllm.compatibility import check_scheduler
 from adaspec.vllm.events import Fault
 from adaspec.vllm.mode_file import MODE_ATTRIBUTE, ModeFile, Told
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
@@ -30,7 +29,6 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
 
     base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
     made: Any = following(base)(vllm_config, *args, **kwargs)
-    check_scheduler(made)
     options = getattr(vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
     made.adaspec_sets_length = options.runner == "V2"
     file = None if options.mode_file is None else ModeFile(options.mode_file, options.mode)

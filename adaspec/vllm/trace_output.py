@@ -17,10 +17,6 @@ from adaspec.trace.writer import TraceWriter
 
 log = logging.getLogger("vllm.adaspec")
 
-_ROW_BYTES = 160
-_SHARD_BYTES = 8192
-"""The space for a shard beside its rows, and for a trace beside its shards."""
-
 
 class TraceOutput:
     """One trace folder of a running engine; all methods must be called by the same thread."""
@@ -34,7 +30,7 @@ class TraceOutput:
         flush_s: float,
         lost: Callable[[str, int], None],
     ) -> None:
-        """All traces in `root` together may take at most `max_bytes`.
+        """Once all traces in `root` together take more than `max_bytes`, no more is written.
 
         `lost` is called with the reason (limit, disk or rejected) and the number of rows that are
         not written.
@@ -44,9 +40,7 @@ class TraceOutput:
         self._writer: TraceWriter | None = None
         self._ended: str | None = None
         """The reason why no more rows are written; None while they are."""
-        self._pending_bytes = self._pending_rows = 0
-        self._space = 0
-        """How many bytes the pending rows and all that come may take."""
+        self._pending_rows = 0
         self._flushed_s = time.monotonic()
 
     def add(self, row: Request) -> None:
@@ -77,13 +71,9 @@ class TraceOutput:
 
     def _is_taken(self, row: Request) -> bool:
         """Whether a row will be on disk with the next flush."""
-        size = _ROW_BYTES + 2 * row.nbytes  # Parquet's dictionaries may take half as much again
         with self._ending_on_error():
             writer = self._writer or self._open()
-            if self._pending_bytes + size > self._space:
-                self._flush(writer)
-            if size > self._space:
-                self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
+            if self._ended is not None:
                 return False
             try:
                 writer.add(row)
@@ -93,27 +83,27 @@ class TraceOutput:
                 log.debug("adaspec: a trace row was rejected: %s", error)
                 return False
             self._pending_rows += 1
-            self._pending_bytes += size
             return True
         return False
 
     def _open(self) -> TraceWriter:
-        self._writer = TraceWriter(self.folder, self.manifest)
-        self._measure()
+        writer = self._writer = TraceWriter(self.folder, self.manifest)
         log.info("adaspec: a trace is written to %s", self.folder)
-        return self._writer
+        self._check_limit()
+        return writer
 
     def _flush(self, writer: TraceWriter) -> None:
         writer.flush()
         # A folder that was deleted during serving still takes files, which nobody will ever see.
         if not (self.folder / MANIFEST).exists():
             raise TraceError(f"{self.folder}: is gone")
-        self._pending_bytes = self._pending_rows = 0
+        self._pending_rows = 0
         self._flushed_s = time.monotonic()
-        self._measure()
+        self._check_limit()
 
-    def _measure(self) -> None:
-        self._space = self._max_bytes - folder_bytes(self.root) - _SHARD_BYTES
+    def _check_limit(self) -> None:
+        if folder_bytes(self.root) > self._max_bytes:
+            self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
 
     def _end(self, reason: str, message: str) -> None:
         log.warning(

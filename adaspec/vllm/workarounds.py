@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 from adaspec.vllm.patching import wrap
@@ -44,34 +43,6 @@ def detach_adapters(drafter: Any, target: Any) -> None:
             base = getattr(child, "base_layer", None)
             if base is not None and type(child).__module__.startswith("vllm.lora."):
                 setattr(parent, name, base)
-
-
-def use_worker_threads() -> None:
-    """Compute in this process with as many threads as vLLM gives a server's worker on a CPU.
-
-    vLLM keeps one core for the rest of the server, which an engine in one process would use, too.
-    Nothing happens on other platforms, or if vLLM is told not to bind threads.
-    """
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return
-    from vllm.utils.ompmultiprocessing import OMPProcessManager
-
-    parallel = SimpleNamespace(
-        local_world_size=1, data_parallel_rank_local=None, _api_process_count=1
-    )
-    config: Any = SimpleNamespace(parallel_config=parallel, kv_transfer_config=None)
-    try:
-        process_manager = OMPProcessManager(config)
-        cores = process_manager.cpu_lists[0] if process_manager.cpu_lists else None
-    except (AttributeError, AssertionError, IndexError, RuntimeError, TypeError) as error:
-        log.warning("adaspec: how many threads a server's worker has is not known: %r", error)
-        return
-    if cores:
-        import torch
-
-        torch.set_num_threads(len(cores))
 
 
 def shield_llvmlite() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.protocol import Ints
-from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.compatibility import FUNCTIONS_V1, check_functions
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import follow
 from adaspec.vllm.serving import session_of
@@ -30,7 +30,7 @@ def attach(runner: Any, options: Options) -> None:
     if drafter is None:
         return
     is_neural = not isinstance(drafter, NgramDrafter)
-    check_runner(runner, drafter if is_neural else None)
+    check_functions(FUNCTIONS_V1)
     fix_expansion()
     fix_undrafted_steps()
     limit = draft_to_the_end(runner)

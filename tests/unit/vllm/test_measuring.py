@@ -70,7 +70,6 @@ def test_a_measured_table_loads_and_has_its_jump(tmp_path):
     )
     assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
     assert cost.context_s == pytest.approx(H100.context_s, rel=0.05)
-    assert "ms beyond graphs of 512 tokens" in measuring.in_words(cost)
 
 
 def test_it_is_over_in_time_with_what_was_measured_until_then():

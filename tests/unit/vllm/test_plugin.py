@@ -12,7 +12,7 @@ from refusals import refusal
 
 from adaspec.errors import ServingError
 from adaspec.vllm import compatibility, plugin
-from adaspec.vllm.compatibility import check_runner
+from adaspec.vllm.compatibility import check_functions
 from adaspec.vllm.patching import (
     ENGINE_ARGS,
     FORCED_VARIABLE,
@@ -135,10 +135,6 @@ def test_vllm_serve_ends_in_one_line_where_adaspec_refuses(capsys, tmp_path, mon
     assert len(started) == 2
 
 
-MADE = types.SimpleNamespace(input_batch=types.SimpleNamespace(req_ids=[]))
-DRAFTER = types.SimpleNamespace(max_model_len=100)
-
-
 def test_whatever_is_patched_is_looked_at():
     looked_at = {
         *compatibility.FUNCTIONS_V1,
@@ -152,24 +148,17 @@ def test_whatever_is_patched_is_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("functions", "runner", "drafter", "says"),
+    ("functions", "says"),
     [
-        ({"json:dumps": ("obj", "indent"), "json:JSONEncoder.encode": ()}, MADE, DRAFTER, None),
-        ({"json:dumps": ("obj", "gap")}, MADE, None, "json.dumps lacks the parameter gap"),
-        ({"json.gone:dumps": ()}, MADE, None, "json.gone.dumps is missing"),
-        ({}, object(), None, "object has no 'input_batch.req_ids'"),
-        ({}, MADE, object(), "object has no 'max_model_len'"),
+        ({"json:dumps": ("obj", "indent"), "json:JSONEncoder.encode": ()}, None),
+        ({"json:dumps": ("obj", "gap")}, "json.dumps lacks the parameter gap"),
+        ({"json.gone:dumps": ()}, "json.gone.dumps is missing"),
     ],
 )
-def test_what_is_otherwise_is_named_as_the_server_starts(
-    monkeypatch, functions, runner, drafter, says
-):
+def test_what_is_otherwise_is_named_as_the_server_starts(monkeypatch, functions, says):
     monkeypatch.setattr(compatibility, "installed_version", lambda: "0.40.0")
-    monkeypatch.setattr(compatibility, "RUNNER_ATTRIBUTES", ("input_batch.req_ids",))
-    monkeypatch.setattr(compatibility, "DRAFTER_ATTRIBUTES", ("max_model_len",))
-    monkeypatch.setattr(compatibility, "FUNCTIONS_V1", functions)
     if says is None:
-        check_runner(runner, drafter)
+        check_functions(functions)
         return
-    line = refusal(ServingError, check_runner, runner, drafter)
+    line = refusal(ServingError, check_functions, functions)
     assert line.startswith(f"vLLM 0.40.0 is not as adaspec knows it: {says}")
