@@ -192,22 +192,19 @@ def _held_out(steps: _Steps) -> Bools:
 def _not_told_apart(names: Sequence[str], rows: Array) -> dict[str, str]:
     """Term -> reason, for terms whose column is zero or in the span of earlier columns."""
     reasons: dict[str, str] = {}
-    basis: list[Array] = []
+    lengths = np.linalg.norm(rows, axis=0)
+    columns = rows / np.where(lengths > 0.0, lengths, 1.0)
+    used: list[int] = []
     for index, name in enumerate(names):
-        column = rows[:, index]
-        length = float(np.linalg.norm(column))
-        if length == 0.0:
+        column, earlier = columns[:, index], columns[:, used]
+        remainder = column - earlier @ np.linalg.lstsq(earlier, column)[0]
+        if lengths[index] == 0.0:
             reasons[name] = "what it multiplies is 0 in every point"
-            continue
-        remainder = column / length
-        for direction in basis:
-            remainder = remainder - (remainder @ direction) * direction
-        remainder_length = float(np.linalg.norm(remainder))
-        if remainder_length < MIN_OWN_SHARE:
-            earlier = ", ".join(each for each in names[:index] if each not in reasons)
-            reasons[name] = f"the points vary it only along with {earlier}, which took its share"
-            continue
-        basis.append(remainder / remainder_length)
+        elif np.linalg.norm(remainder) < MIN_OWN_SHARE:
+            those = ", ".join(names[each] for each in used)
+            reasons[name] = f"the points vary it only along with {those}, which took its share"
+        else:
+            used.append(index)
     return reasons
 
 

@@ -143,9 +143,5 @@ def save_cost(cost: CostModel, path: Path, fit: FitQuality | None = None) -> Non
     if fit is not None:
         document["fit"] = structs.asdict(fit)
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    if not path.parent.is_dir():
-        raise CostError(f"{path}: no such folder to write to")
-    if path.is_dir():
-        raise CostError(f"{path}: a folder; a cost model is written to a file")
     with new_file(path, CostError) as file:
         file.write(text.encode())

@@ -221,20 +221,16 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
-    for name in found.names:
-        if found.names.count(name) > 1:
-            raise TraceError(f"{path}: column '{name}' occurs twice: {RESTORE}")
-        if name not in expected.names:
-            raise TraceError(f"{path}: unknown column '{name}': the manifest has no place for it")
+    names = [name for name in expected.names if name in found.names or name != LATER_COLUMN]
+    if sorted(found.names) != sorted(names):
+        raise TraceError(
+            f"{path}: has the columns {', '.join(found.names)}, and its manifest implies "
+            f"{', '.join(names)}: {RESTORE}"
+        )
+    for name in names:
         stored, wanted = found.field(name).type, expected.field(name).type
         if stored != wanted:
             raise TraceError(f"{path}: column '{name}' is {stored}, expected {wanted}: {RESTORE}")
-    for column in expected:
-        may_lack = column.name == LATER_COLUMN
-        if column.name not in found.names and not may_lack:
-            raise TraceError(
-                f"{path}: column '{column.name}' is missing, though the manifest implies it"
-            )
 
 
 def _damaged(path: Path, error: Exception) -> TraceError:

@@ -11,10 +11,8 @@ from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
 
-Counts = NDArray[np.int16]
-
-_INT16, _INT32 = 2**15 - 1, 2**31 - 1
-"""The largest values that the columns hold."""
+_INT32 = 2**31 - 1
+"""The largest limit that its column holds."""
 
 
 def check_request(request: Request, manifest: Manifest, where: str) -> None:
@@ -24,12 +22,25 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
     are paired, accepted tokens must be those of the output. Recorded n-gram counts may exceed the
     output's end: in the public traces they do by up to 19 tokens.
     """
-    _check_key(request.workload, request.id, where)
-    _check_tokens(request.prompt_tokens, "prompt_tokens", where)
-    _check_tokens(request.output_tokens, "output_tokens", where)
-    _check_range(request, "max_tokens", 1, _INT32, where)
-    if request.ngram_accepted is not None:
-        _check_counts(request.ngram_accepted, "ngram_accepted", where)
+    for name in ("workload", "id"):
+        text = getattr(request, name)
+        if not isinstance(text, str) or not text:
+            raise TraceError(f"{where}: {name}={text!r:.60} is empty, or no text")
+    if request.max_tokens is not None and not 1 <= request.max_tokens <= _INT32:
+        raise TraceError(f"{where}: max_tokens={request.max_tokens} is not from 1 to {_INT32}")
+    for name in ("prompt_tokens", "output_tokens", "neural_accepted", "ngram_accepted"):
+        values = getattr(request, name)
+        if values is None:
+            continue
+        if values.ndim != 1:
+            raise TraceError(f"{where}: {name} has {values.ndim} dimensions, expected 1")
+        if name.endswith("_tokens"):
+            _refuse(values < 0, f"{where}: {name}[{{1}}]={{0}} is not a token id", values)
+            continue
+        first = f"{where}: {name}[{{1}}]={{0}} is not null: prefill verifies no draft"
+        _refuse(values[:1] != -1, first, values)
+        broken = (values < 0) & (np.arange(len(values)) > 0)
+        _refuse(broken, f"{where}: {name}[{{1}}] is null or negative")
     accepted = request.neural_accepted
     if accepted is None:
         if request.drafted_tokens is not None or request.confidences is not None:
@@ -37,7 +48,6 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
         return
     if manifest.neural_cap is None:
         raise TraceError(f"{where}: holds neural_accepted, but the manifest's neural_cap is null")
-    _check_counts(accepted, "neural_accepted", where)
     length = len(accepted)
     at = f"{where}: accepted={{0}} at position {{1}}"
     cap = manifest.neural_cap
@@ -54,7 +64,7 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
 def _check_drafts(
     request: Request,
     drafted: NDArray[np.int32],
-    accepted: Counts,
+    accepted: NDArray[np.int16],
     manifest: Manifest,
     where: str,
 ) -> None:
@@ -96,44 +106,6 @@ def _check_drafts(
     for axis, name in enumerate(CONFIDENCES):
         if name not in manifest.confidences and known[:, :, axis].any():
             raise TraceError(f"{where}: holds {name}, which the manifest's confidences do not name")
-
-
-def _check_range(row: Request, name: str, least: int, most: int, where: str) -> None:
-    value = getattr(row, name)
-    if value is not None and not least <= value <= most:
-        beyond = f"below {least}" if value < least else f"above {most}"
-        raise TraceError(f"{where}: {name}={value} is {beyond}")
-
-
-def _check_key(workload: str, id: str, where: str) -> None:
-    for name, value in (("workload", workload), ("id", id)):
-        if not isinstance(value, str):
-            raise TraceError(f"{where}: {name}={value!r:.60} is a {type(value).__name__}, no text")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise TraceError(f"{where}: {name}={value!r:.60} is no text in UTF-8") from None
-    if not workload or not id:
-        raise TraceError(f"{where}: workload={workload!r}, id={id!r}: neither may be empty")
-
-
-def _check_tokens(tokens: NDArray[np.int32], name: str, where: str) -> None:
-    _check_flat(tokens, name, where)
-    broken = (tokens < 0) | (tokens > _INT32)
-    _refuse(broken, f"{where}: {name}[{{1}}]={{0}} is not a token id", tokens)
-
-
-def _check_counts(counts: Counts, name: str, where: str) -> None:
-    _check_flat(counts, name, where)
-    if len(counts) and counts[0] != -1:
-        raise TraceError(f"{where}: {name}[0]={counts[0]} is not null: prefill verifies no draft")
-    broken = (counts < 0) & (np.arange(len(counts)) > 0)
-    _refuse(broken, f"{where}: {name}[{{1}}] is null or negative")
-
-
-def _check_flat(values: NDArray[Any], name: str, where: str) -> None:
-    if values.ndim != 1:
-        raise TraceError(f"{where}: {name} has {values.ndim} dimensions, expected 1")
 
 
 def _refuse(broken: Any, text: str, values: NDArray[Any] | None = None) -> None:

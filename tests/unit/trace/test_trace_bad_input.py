@@ -81,9 +81,9 @@ def one_changed(row, at, to):
             replaced("neural_accepted", [[float("nan")] * 8] * 3),
             ": column 'neural_accepted' is list<element: double>, expected",
         ),
-        (lambda t: t.drop_columns(["margin"]), ": column 'margin' is missing"),
+        (lambda t: t.drop_columns(["margin"]), ": has the columns workload, id, "),
         (replaced("prompt_tokens", [None] * 3, pa.list_(pa.int32())), "prompt_tokens is null"),
-        (lambda t: t.append_column("mood", pa.array([1, 2, 3])), ": unknown column 'mood'"),
+        (lambda t: t.append_column("mood", pa.array([1, 2, 3])), "entropy, mood, and its"),
         (
             replaced("workload", pa.array([b"\xff\xfe"] * 3, pa.binary()).view(pa.string())),
             ": truncated or damaged",
@@ -120,7 +120,7 @@ def bent(array, *at, to):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens=0 is below 1"),
+        ({"max_tokens": 0}, "max_tokens=0 is not from 1 to"),
         ({"neural_accepted": None}, "without neural_accepted"),
         ({"neural_accepted": (1, 7)}, "accepted=7 at position 1 exceeds neural_cap=6"),
         ({"neural_accepted": (7, 2)}, "accepted=2 at position 7 reaches beyond the output's"),
