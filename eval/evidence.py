@@ -66,6 +66,7 @@ PRINTED = {
 """Reports that are what a command prints."""
 BY_HAND = {
     "gpu-h100": "it takes a GPU: its README.md has the commands",
+    "token-tables": "a cross-fit of a trainer that was changed for it: its README.md says how",
     "servers": "servers in turns for hours, by eval/servers/compare.py",
 }
 """Reports that this does not make -> why, and where their commands stand."""
