@@ -2,7 +2,7 @@
 
 It has the interface of `kernels.predictor.FusedPredictor`, which does the same on an accelerator:
 
-    enter(slots, owners)          requests take these slots
+    enter(slots, in_ring)         requests take these slots
     begin(batch, ..) -> Step      each row's match, and what is expected before drafting
     revise(step, ..)              after the forwards: their tokens, and what is expected by them
     propose(step) -> Proposal     what is worth drafting at the price, and as far as its source goes
