@@ -24,7 +24,8 @@ def check_request(request: Request, manifest: Manifest, where: str) -> None:
     """
     for name in ("workload", "id"):
         text = getattr(request, name)
-        if not isinstance(text, str) or not text:
+        # Half a pair of surrogates is text to Python, and to nobody else.
+        if not isinstance(text, str) or not text or text.encode("utf-8", "ignore").decode() != text:
             raise TraceError(f"{where}: {name}={text!r:.60} is empty, or no text")
     if request.max_tokens is not None and not 1 <= request.max_tokens <= _INT32:
         raise TraceError(f"{where}: max_tokens={request.max_tokens} is not from 1 to {_INT32}")

@@ -19,10 +19,9 @@ def test_an_answer_with_a_salt_neither_enters_the_ring_nor_is_helped_by_it(
     serve, truth, prompts, salts
 ):
     engine, _ = serve(None, POLICY, **RING)
-    found = {run(engine, prompts[5:6], [salt])[1] for salt in salts}
-    assert len(found) == 1
-    assert run(engine, prompts[5:6])[0] == truth()[5:6]
-    assert run(engine, prompts[5:6])[1] > max(found) + 10
+    (alone,) = {run(engine, prompts[:3], [salt] * 3)[1] for salt in salts}
+    assert run(engine, prompts[:3])[0] == truth()[:3]
+    assert run(engine, prompts[:3])[1] > alone + 6
 
 
 def test_a_restarted_server_begins_with_the_last_answers(serve, truth, prompts, tmp_path):
@@ -34,4 +33,4 @@ def test_a_restarted_server_begins_with_the_last_answers(serve, truth, prompts, 
     engine, _ = serve(None, POLICY, **RING, ring_file=file)
     outputs, accepted = run(engine, prompts[:3])
     assert outputs == truth()[:3]
-    assert accepted > alone + 30
+    assert accepted > alone + 6

@@ -26,7 +26,7 @@ def report_of():
     """The report on these requests."""
 
     def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, **options):
-        selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter", True)
+        selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter")
         defaults = {"engine": "sync", "concurrency": (1, 4), "orders": 1, "resamples": 3, "jobs": 1}
         named = [contender_of(spec) for spec in specs]
         return evaluate(selection, named, cost, Options(**(defaults | options)))
