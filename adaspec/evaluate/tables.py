@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -107,13 +108,11 @@ def settings(report: Report) -> Table:
         f"{document['engine']} engine" if "engine" in document else "",
     ]
     models = (f"{what} {traces[what]}" for what in ("target", "drafter") if traces.get(what))
+    left_out = sum(map(Counter, traces.get("left_out", {}).values()), Counter[str]())
     lines = [
         ("traces", ", ".join(traces.get("sources", ()))),
         ("requests", _counted(traces.get("requests", {}))),
-        *(
-            (f"left out of {name}", _counted(reasons))
-            for name, reasons in traces.get("left_out", {}).items()
-        ),
+        ("left out", _counted(left_out)),
         ("models", ", ".join(models)),
         ("cost", document.get("cost")),
         ("run", ", ".join(filter(None, run))),
