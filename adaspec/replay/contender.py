@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adaspec.errors import EvaluationError, SpecError, nearest
+from adaspec.errors import GONE, EvaluationError, SpecError, nearest
 from adaspec.policy.artifact import CHECKSUMS, NETWORK
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.shipped import shipped_policies
@@ -67,6 +67,8 @@ def contender_of(given: object) -> Contender:
 
 def _parse_oracle(text: str) -> Oracle:
     kind = text.partition(":")[2]
+    if kind in GONE:
+        raise SpecError(f"policy spec '{text}'{nearest(kind, ORACLES)}")
     if kind not in ORACLES:
         raise SpecError(
             f"unknown oracle '{text}'{nearest(kind, ORACLES) or '.'} "
