@@ -129,7 +129,7 @@ test-long: $(READY) engine
 
 # Each fault has a safe outcome that is counted and logged: the tests name them one by one.
 FAULTS := tests/engine/test_faults.py tests/unit/vllm/test_trace_output.py \
-  tests/engine/test_memory.py
+  tests/engine/test_ring.py
 test-faults: $(READY) engine
 	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"
 	$(PY) -m pytest tests/engine/v2/test_v2_faults.py -v -m "thorough or not thorough"
