@@ -108,7 +108,10 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def manifest_for(
-    requests: Sequence[Request], target: str | None, drafter: str | None, source: str | None = None
+    requests: Sequence[Request],
+    target: str | None = None,
+    drafter: str | None = None,
+    source: str | None = None,
 ) -> Manifest:
     """The manifest of a trace of these requests.
 

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -34,24 +33,13 @@ from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.records import convert
-from adaspec.trace.importers.lines import (
-    ImportedTrace,
-    Progress,
-    Record,
-    lines_of,
-    name_of,
-    workload_of,
-)
-from adaspec.trace.manifest import Manifest, TokenLimit, manifest_for
+from adaspec.trace.importers.lines import Record, name_of
+from adaspec.trace.manifest import Manifest, TokenLimit
 from adaspec.trace.schema import CONFIDENCES, Request, as_array
 
 Layers = (
     Annotated[list[list[Any] | None], Meta(description="a list with a list per position")] | None
 )
-
-_TEXT = ("prompt_token_ids", "output_token_ids")
-_COUNTS = ("neural_accepted", "ngram_accepted")
-_DRAFTS = ("drafted_tokens", *CONFIDENCES)
 
 
 class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,50 +58,34 @@ class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entropy: Layers = None
 
 
-_PUBLIC_CAP = 20
-"""Tokens that the engine of the public recordings drafted at each position, from either source."""
+Format = tuple[Callable[[Record, str, Counter[str]], Line], Manifest | None]
+"""What says a line in the words of jsonl, and may note what it ignores; and the manifest, or None
+where only all requests together say what the caps are."""
+
 _PUBLIC = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
+# The engine of the public recordings drafted 20 tokens at each position, from either source.
+PUBLIC_MANIFEST = Manifest(drafter="eagle", neural_cap=20, engine="vllm")
 
 
-def read_jsonl(files: list[Path], target: str | None, progress: Progress | None) -> ImportedTrace:
-    """The recording in some files of plain JSON lines; all of it is held in memory."""
-    numbers: Counter[str] = Counter()
-    rows = []
-    for file, where, record in lines_of(files, progress):
-        line = convert(record, Line, where, TraceError)
-        rows.append((where, _request(line, workload_of(file), numbers, where)))
-    return ImportedTrace(manifest_for([each for _, each in rows], target, None), rows)
+def plain_line(record: Record, where: str, notes: Counter[str]) -> Line:
+    """A line of jsonl."""
+    return convert(record, Line, where, TraceError)
 
 
-def read_public(files: list[Path], target: str | None, progress: Progress | None) -> ImportedTrace:
-    """The recording in some files as the public recordings are."""
-    manifest = Manifest(
-        target=target,
-        drafter="eagle",
-        neural_cap=_PUBLIC_CAP,
-        engine="vllm",
+def public_line(record: Record, where: str, notes: Counter[str]) -> Line:
+    """A line of the public recordings, in the words of jsonl."""
+    for key in record.keys() - set(_PUBLIC):
+        notes[f"key '{key}' ignored"] += 1
+    for key in _PUBLIC[:3]:
+        if record.get(key) is None:
+            raise TraceError(f"{where}: '{key}' is missing")
+    return Line(
+        id=record["id"],
+        prompt_token_ids=record["prompt_token_ids"],
+        output_token_ids=record["generated_token_ids"],
+        neural_accepted=_without_bonus(record, "acc_eagle", where),
+        ngram_accepted=_without_bonus(record, "acc_ngram", where),
     )
-    notes: Counter[str] = Counter()
-    return ImportedTrace(manifest, _public_requests(files, progress, notes), notes)
-
-
-def _public_requests(
-    files: list[Path], progress: Progress | None, notes: Counter[str]
-) -> Iterator[tuple[str, Request]]:
-    for file, where, record in lines_of(files, progress):
-        for key in record.keys() - set(_PUBLIC):
-            notes[f"key '{key}' ignored"] += 1
-        for key in _PUBLIC[:3]:
-            if record.get(key) is None:
-                raise TraceError(f"{where}: '{key}' is missing")
-        plain = Line(
-            id=record["id"],
-            prompt_token_ids=record["prompt_token_ids"],
-            output_token_ids=record["generated_token_ids"],
-            neural_accepted=_without_bonus(record, "acc_eagle", where),
-            ngram_accepted=_without_bonus(record, "acc_ngram", where),
-        )
-        yield where, _request(plain, workload_of(file), Counter(), where)
 
 
 def _without_bonus(record: Record, key: str, where: str) -> NDArray[np.int16] | None:
@@ -135,55 +107,52 @@ def _without_bonus(record: Record, key: str, where: str) -> NDArray[np.int16] | 
     return accepted
 
 
-def _request(line: Line, default: str, numbers: Counter[str], where: str) -> Request:
-    """The request of a line of jsonl."""
+def request_of(line: Line, default: str, numbers: Counter[str], where: str) -> Request:
+    """The request of a line, whose workload is the default one if it names none.
+
+    `numbers` counts the requests of each workload, by which those without an id are numbered.
+    """
     workload = default if line.workload is None else name_of(line.workload, "workload", where)
     number = numbers[workload]
     numbers[workload] += 1
-    prompt, output = (as_array(getattr(line, key), np.int32, f"{where}: {key}") for key in _TEXT)
-    accepted, ngram = (
-        None
-        if (counts := getattr(line, key)) is None
-        else as_array(counts, np.int16, f"{where}: {key}")
-        for key in _COUNTS
-    )
-    drafted, confidences = _drafts(line, where)
+    arrays = {
+        name: as_array(values, kind, f"{where}: {key}")
+        for name, key, kind in (
+            ("prompt_tokens", "prompt_token_ids", np.int32),
+            ("output_tokens", "output_token_ids", np.int32),
+            ("neural_accepted", "neural_accepted", np.int16),
+            ("ngram_accepted", "ngram_accepted", np.int16),
+        )
+        if (values := getattr(line, key)) is not None or name.endswith("_tokens")
+    }
     return Request(
         workload=workload,
         id=str(number) if line.id is None else name_of(line.id, "id", where),
-        prompt_tokens=prompt,
-        output_tokens=output,
-        neural_accepted=accepted,
-        drafted_tokens=drafted,
-        confidences=confidences,
-        ngram_accepted=ngram,
         max_tokens=line.max_tokens,
+        **arrays,
+        **_drafts(line, where),
     )
 
 
-def _drafts(line: Line, where: str) -> tuple[NDArray[np.int32] | None, NDArray[np.float32] | None]:
+def _drafts(line: Line, where: str) -> dict[str, NDArray[Any]]:
     """Drafted tokens and confidences, as wide as the longest draft of the request."""
-    tables = {}
-    for name in _DRAFTS:
-        values = getattr(line, name)
-        if values is not None:
-            tables[name] = [entry or [] for entry in values]
-    drafts = tables.pop("drafted_tokens", None)
-    if drafts is None:
-        if tables:
-            raise TraceError(f"{where}: '{min(tables)}' without 'drafted_tokens'")
-        return None, None
+    told = {name: rows for name in CONFIDENCES if (rows := getattr(line, name)) is not None}
+    if line.drafted_tokens is None:
+        if told:
+            raise TraceError(f"{where}: '{min(told)}' without 'drafted_tokens'")
+        return {}
+    drafts = [draft or [] for draft in line.drafted_tokens]
     width = max([1, *map(len, drafts)])
     padded = [[*draft, *[-1] * (width - len(draft))] for draft in drafts]
     drafted = as_array(padded, np.int32, f"{where}: drafted_tokens")
-    if not tables:
-        return drafted, None
+    if not told:
+        return {"drafted_tokens": drafted}
     confidences = np.full((*drafted.shape, len(CONFIDENCES)), np.nan, dtype=np.float32)
-    for name, layers in tables.items():
-        if [len(layer) for layer in layers] != [len(draft) for draft in drafts]:
+    for name, rows in told.items():
+        if [len(row or []) for row in rows] != [len(draft) for draft in drafts]:
             raise TraceError(f"{where}: '{name}' has not one number per drafted token")
-        for index, layer in enumerate(layers):
-            numbers = [math.nan if value is None else value for value in layer]
+        for index, row in enumerate(rows):
+            numbers = [math.nan if value is None else value for value in row or []]
             known = as_array(numbers, np.float32, f"{where}: {name}[{index}]")
-            confidences[index, : len(layer), CONFIDENCES.index(name)] = known
-    return drafted, confidences
+            confidences[index, : len(numbers), CONFIDENCES.index(name)] = known
+    return {"drafted_tokens": drafted, "confidences": confidences}

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from adaspec.errors import TraceError
 from adaspec.records import parse_json
-from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import Request
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
 """A function that is called with the bytes read so far and the bytes in total."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedTrace:
-    """A recording of another program, as a manifest and rows."""
-
-    manifest: Manifest
-    rows: Iterable[tuple[str, Request]]
-    """The requests, each with its file and line, for error messages."""
-    notes: Counter[str] = field(default_factory=Counter)
-    """Counts of what was left out, by description; filled while `rows` is consumed."""
 
 
 def workload_of(file: Path) -> str:

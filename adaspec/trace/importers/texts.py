@@ -15,39 +15,23 @@ known: such a trace serves for copies alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from adaspec.errors import TraceError
 from adaspec.records import fits
 from adaspec.trace.identity import model_name, vocabulary_hash
-from adaspec.trace.importers.lines import (
-    ImportedTrace,
-    Progress,
-    Record,
-    as_object,
-    lines_of,
-    name_of,
-    workload_of,
-)
+from adaspec.trace.importers.dense import Format, Line
+from adaspec.trace.importers.lines import Record, as_object
 from adaspec.trace.manifest import Manifest, TokenLimit
-from adaspec.trace.schema import Request
 
 
-def read_texts(
-    files: list[Path], target: str | None, progress: Progress | None, tokenizer: Any, name: str
-) -> ImportedTrace:
-    """The recording in some files of texts, by the tokenizer of that name."""
-    manifest = Manifest(
-        target=target or model_name(name),
-        tokenizer=model_name(name),
-        vocabulary_hash=vocabulary_hash(tokenizer.get_vocab()),
-    )
-    notes: Counter[str] = Counter()
-    return ImportedTrace(manifest, _requests(files, progress, tokenizer, notes), notes)
+def format_of(name: str) -> Format:
+    """The format of texts that become tokens by the tokenizer of that name."""
+    tokenizer, model = load_tokenizer(name), model_name(name)
+    vocabulary = vocabulary_hash(tokenizer.get_vocab())
+    manifest = Manifest(target=model, tokenizer=model, vocabulary_hash=vocabulary)
+    return partial(_line, tokenizer), manifest
 
 
 def load_tokenizer(name: str) -> Any:
@@ -79,48 +63,32 @@ def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _requests(
-    files: list[Path], progress: Progress | None, tokenizer: Any, notes: Counter[str]
-) -> Iterator[tuple[str, Request]]:
-    numbers: Counter[str] = Counter()
-    for file, where, record in lines_of(files, progress):
-        asked = as_object(record.get("request", record), f"{where}: 'request'")
-        messages, prompt = asked.get("messages"), asked.get("prompt")
-        answer = _answer(record, where)
-        if answer is None and isinstance(messages, list) and messages:
-            *messages, last = messages
-            if isinstance(last, dict) and last.get("role") == "assistant":
-                answer = last.get("content")
-        if isinstance(messages, list) == isinstance(prompt, str):
-            raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
-        if not isinstance(answer, str):
-            raise TraceError(
-                f"{where}: has no answer as a text: messages that end with the assistant's, a "
-                "completion, or a response"
-            )
-        workload = name_of(record.get("workload", workload_of(file)), "workload", where)
-        number = numbers[workload]
-        numbers[workload] += 1
-        limit = asked.get("max_tokens")
-        output = list(tokenizer.encode(answer, add_special_tokens=False))
-        if not output:
-            notes["empty answers left out"] += 1
-            continue
-        read = (
-            chat_tokens(tokenizer, messages, where)
-            if isinstance(messages, list)
-            else list(tokenizer.encode(prompt))
+def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Line:
+    """A line of texts in the words of jsonl."""
+    asked = as_object(record.get("request", record), f"{where}: 'request'")
+    messages, prompt = asked.get("messages"), asked.get("prompt")
+    answer = _answer(record, where)
+    if answer is None and isinstance(messages, list) and messages:
+        *messages, last = messages
+        if isinstance(last, dict) and last.get("role") == "assistant":
+            answer = last.get("content")
+    if isinstance(messages, list) == isinstance(prompt, str):
+        raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
+    if not isinstance(answer, str):
+        raise TraceError(
+            f"{where}: has no answer as a text: messages that end with the assistant's, a "
+            "completion, or a response"
         )
-        yield (
-            where,
-            Request(
-                workload=workload,
-                id=name_of(record.get("id", number), "id", where),
-                prompt_tokens=np.array(read, np.int32),
-                output_tokens=np.array(output, np.int32),
-                max_tokens=limit if fits(limit, TokenLimit) else None,
-            ),
-        )
+    is_chat, limit = isinstance(messages, list), asked.get("max_tokens")
+    return Line(
+        prompt_token_ids=(
+            chat_tokens(tokenizer, messages, where) if is_chat else tokenizer.encode(prompt)
+        ),
+        output_token_ids=tokenizer.encode(answer, add_special_tokens=False),
+        id=record.get("id"),
+        workload=record.get("workload"),
+        max_tokens=limit if fits(limit, TokenLimit) else None,
+    )
 
 
 def _answer(record: Record, where: str) -> Any:
