@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
@@ -22,9 +23,9 @@ def _list_of(item: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", item))
 
 
-_NAME = pa.string()
 _TOKENS = _list_of(pa.int32())
 _COUNTS = _list_of(pa.int16())
+_DRAFTS = _list_of(_TOKENS)
 
 LATER_COLUMN = "max_tokens"
 """The column that the first traces lack; in a shard without it no request has a limit."""
@@ -33,8 +34,8 @@ LATER_COLUMN = "max_tokens"
 def row_schema(manifest: Manifest) -> pa.Schema:
     """The columns of a trace with this manifest; neural ones only if a neural drafter ran."""
     columns = [
-        pa.field("workload", _NAME, nullable=False),
-        pa.field("id", _NAME, nullable=False),
+        pa.field("workload", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
         pa.field("prompt_tokens", _TOKENS, nullable=False),
         pa.field("output_tokens", _TOKENS, nullable=False),
         pa.field("ngram_accepted", _COUNTS),
@@ -43,10 +44,9 @@ def row_schema(manifest: Manifest) -> pa.Schema:
     if manifest.neural_cap is not None:
         columns.append(pa.field("neural_accepted", _COUNTS))
     if manifest.draft_cap is not None:
-        columns.append(pa.field("drafted_tokens", _list_of(_TOKENS)))
-    for name in CONFIDENCES:
-        if name in manifest.confidences:
-            columns.append(pa.field(name, _list_of(_list_of(pa.float32()))))
+        columns.append(pa.field("drafted_tokens", _DRAFTS))
+    for name in manifest.confidences:
+        columns.append(pa.field(name, _list_of(_list_of(pa.float32()))))
     return pa.schema(columns)
 
 
@@ -57,44 +57,42 @@ def row_batch(rows: Sequence[Request], manifest: Manifest) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _stored(row: Any, field: pa.Field) -> Any:
+def _stored(row: Request, field: pa.Field) -> Any:
     """A row's entry of a column, as Arrow takes it."""
-    if field.name in CONFIDENCES:
-        known = row.confidences
-        value = None if known is None else known[:, :, CONFIDENCES.index(field.name)]
-    else:
+    if field.name not in CONFIDENCES:
         value = getattr(row, field.name)
-    if value is None or not pa.types.is_list(field.type):
+    elif row.confidences is not None:
+        value = row.confidences[..., CONFIDENCES.index(field.name)]
+    else:
+        value = None
+    if value is None or field.type == _TOKENS or not pa.types.is_list(field.type):
         return value
-    if field.type == _COUNTS:
-        return [None, *value[1:].tolist()] if len(value) else []
-    if field.type == _TOKENS:
-        return value
-    lengths = (row.drafted_tokens >= 0).sum(axis=1).tolist()
-    drafts = [each[:length] for each, length in zip(value, lengths, strict=True)]
-    return [None, *drafts[1:]] if drafts else []
+    entries = list(value)
+    if field.type != _COUNTS:
+        lengths = (row.drafted_tokens >= 0).sum(axis=1)
+        entries = [draft[:length] for draft, length in zip(value, lengths, strict=True)]
+    entries[:1] = [None] * len(entries[:1])
+    return entries
 
 
 def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
     """The requests in `batch`, each with its own arrays; their soundness is not checked here."""
     columns: dict[str, list[Any]] = {}
-    cap = manifest.draft_cap or 0
     for field in row_schema(manifest):
         if field.name not in batch.schema.names:
             continue
         column = batch.column(field.name)
         if column.null_count and not field.nullable:
             raise TraceError(f"{where}: {field.name} is null: every row has one")
-        entries: list[Any] = column.to_pylist()
-        if field.type == _TOKENS:
-            entries = [_counts(entry, np.int32) for entry in entries]
-        elif field.type == _COUNTS:
-            entries = [_counts(entry, np.int16) for entry in entries]
-        elif field.name in CONFIDENCES:
-            entries = [_padded(entry, cap, np.float32, np.nan, where) for entry in entries]
-        elif pa.types.is_list(field.type):
-            entries = [_padded(entry, cap, np.int32, -1, where) for entry in entries]
-        columns[field.name] = entries
+        if not pa.types.is_list(field.type):
+            columns[field.name] = column.to_pylist()
+            continue
+        entries = [entry.values for entry in column]
+        if field.type in (_TOKENS, _COUNTS):
+            found = [None if each is None else np.array(each.fill_null(-1)) for each in entries]
+        else:
+            found = [_padded(each, manifest.draft_cap or 0, where) for each in entries]
+        columns[field.name] = found
     if manifest.confidences:
         unknown = [None] * batch.num_rows
         layers = [columns.pop(name, unknown) for name in CONFIDENCES]
@@ -105,25 +103,17 @@ def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Re
     ]
 
 
-def _counts(entry: list[int | None] | None, dtype: Any) -> NDArray[Any] | None:
-    """An array of a list, with -1 for null."""
-    if entry is None:
+def _padded(drafts: pa.ListArray | None, cap: int, where: str) -> NDArray[Any] | None:
+    """A (positions, cap) array of a request's drafts, filled up with -1 or NaN."""
+    if drafts is None:
         return None
-    return np.array([-1 if value is None else value for value in entry], dtype)
-
-
-def _padded(
-    entry: list[list[Any] | None] | None, cap: int, dtype: Any, pad: float, where: str
-) -> NDArray[Any] | None:
-    """A (positions, cap) array of a request's drafts, filled up with `pad`."""
-    if entry is None:
-        return None
-    table = np.full((len(entry), cap), pad, dtype)
-    for position, draft in enumerate(entry):
-        if draft:
-            if len(draft) > cap:
-                raise TraceError(f"{where}: a draft of {len(draft)} tokens exceeds draft_cap={cap}")
-            table[position, : len(draft)] = draft  # numpy turns a null into NaN
+    pad = np.nan if pa.types.is_floating(drafts.type.value_type) else -1
+    lengths = pc.list_value_length(drafts).fill_null(0).to_numpy()
+    if lengths.max(initial=0) > cap:
+        raise TraceError(f"{where}: a draft of {lengths.max()} tokens exceeds draft_cap={cap}")
+    values = drafts.flatten().fill_null(pad).to_numpy()
+    table = np.full((len(drafts), cap), pad, values.dtype)
+    table[np.arange(cap) < lengths[:, None]] = values
     return table
 
 
