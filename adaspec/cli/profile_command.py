@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ def command(
         print_json(profile.document())
     else:
         say(f"{profile.engine.get('dtype')}, model runner {profile.runner}")
-        print_cost(asdict(profile.cost), structs.asdict(profile.measured.fit))
+        print_cost(structs.asdict(profile.cost), structs.asdict(profile.measured.fit))
     for complaint in profile.complaints:
         remark(f"warning: {complaint}")
     remark(f"deciding was not measured: it takes what '{DEFAULT}' says of a GPU's kernels")

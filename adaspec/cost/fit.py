@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.load import FitQuality, check_cost
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import TERMS, CostModel
 from adaspec.errors import CostError
 
 Array = NDArray[np.float64]
@@ -45,21 +45,6 @@ class MeasuredStep:
     step_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """Measured steps by column."""
-
-    rows: Array
-    tokens: Array
-    """Padded to the size at which the step ran."""
-    context: Array
-    forwards: Array
-    outside: Array
-    """1 where the step ran outside the graphs."""
-    step_s: Array
-    kind: NDArray[np.int64]
-
-
 def fit_cost(
     steps: Sequence[MeasuredStep], name: str, captured_sizes: Sequence[int] = ()
 ) -> tuple[CostModel, FitQuality]:
@@ -71,15 +56,38 @@ def fit_cost(
     because its value would be invented.
     """
     sizes = tuple(captured_sizes)
-    measured = _steps(steps, sizes)
-    held_out = _held_out(measured)
-    bends = [bend for bend in BENDS if measured.tokens.min() < bend < measured.tokens.max()]
-    terms = _terms(measured, bends)
-    tried = _fit(terms, measured, ~held_out)[0]
+    facts = [(step.rows, step.tokens, step.context_tokens, step.forwards) for step in steps]
+    kinds, kind = np.unique(np.array(facts).reshape(-1, 4), axis=0, return_inverse=True)
+    if len(kinds) < MIN_KINDS:
+        raise CostError(
+            f"{len(kinds)} different steps were measured, a fit needs at least {MIN_KINDS}:"
+            " measure more batch sizes, contexts and draft lengths"
+        )
+    rows, tokens, context, forwards = np.array(facts, np.float64).T
+    outside = tokens > sizes[-1] if sizes else np.zeros(len(steps), np.bool_)
+    ladder = np.array([*sizes, np.inf])
+    # Inside the graphs a step runs at the next captured size.
+    ran_at = np.where(outside | (not sizes), tokens, ladder[np.searchsorted(ladder, tokens)])
+    bends = [bend for bend in BENDS if ran_at.min() < bend < ran_at.max()]
+    # What each term multiplies in each step, the earlier ones first to take a common share.
+    terms = {"fixed_s": np.ones(len(steps))}
+    for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
+        terms[_slope(low)] = np.clip(ran_at - low, 0, high - low)
+    terms |= {
+        "context_s": context,
+        "forward_s": forwards,
+        "forward_per_row_s": forwards * rows,
+        "forward_context_s": forwards * context,
+        "jump_s": outside.astype(np.float64),
+        "outside_graphs_s": outside * (forwards > 0.0),
+    }
+    step_s = np.array([step.step_s for step in steps])
+    held_out = _held_out(kind.reshape(-1), len(kinds))
+    tried = _fit(terms, step_s, ~held_out)[0]
     predicted = sum(tried[term] * column for term, column in terms.items())
-    error = np.abs(predicted / measured.step_s - 1.0)[held_out]
-    values, open_terms = _fit(terms, measured, np.ones(len(steps), np.bool_))
-    cost = _model(name, values, bends, sizes, int(measured.tokens.max()))
+    error = np.abs(predicted / step_s - 1.0)[held_out]
+    values, open_terms = _fit(terms, step_s, np.ones(len(steps), np.bool_))
+    cost = _model(name, values, bends, sizes, int(ran_at.max()))
     check_cost(cost, f"fitted cost model '{name}'")
     return cost, FitQuality(
         points=len(steps),
@@ -91,53 +99,16 @@ def fit_cost(
     )
 
 
-def _steps(steps: Sequence[MeasuredStep], sizes: tuple[int, ...]) -> _Steps:
-    """The steps by column."""
-    facts = np.array(
-        [(step.rows, step.tokens, step.context_tokens, step.forwards) for step in steps],
-        np.float64,
-    ).reshape(-1, 4)
-    kinds, kind = np.unique(facts, axis=0, return_inverse=True)
-    if len(kinds) < MIN_KINDS:
-        raise CostError(
-            f"{len(kinds)} different steps were measured, a fit needs at least {MIN_KINDS}:"
-            " measure more batch sizes, contexts and draft lengths"
-        )
-    rows, tokens, context, forwards = facts.T
-    outside = tokens > sizes[-1] if sizes else np.zeros(len(tokens), np.bool_)
-    ladder = np.array([*sizes, np.inf])
-    ran_at = np.where(outside | (not sizes), tokens, ladder[np.searchsorted(ladder, tokens)])
-    step_s = np.array([step.step_s for step in steps])
-    return _Steps(
-        rows, ran_at, context, forwards, outside.astype(np.float64), step_s, kind.reshape(-1)
-    )
-
-
-def _terms(steps: _Steps, bends: Sequence[int]) -> dict[str, Array]:
-    """What each term multiplies in each step, the earlier ones first to take a common share."""
-    terms = {"fixed_s": np.ones(len(steps.step_s))}
-    for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
-        terms[_slope(low)] = np.clip(steps.tokens - low, 0, high - low)
-    return terms | {
-        "context_s": steps.context,
-        "forward_s": steps.forwards,
-        "forward_per_row_s": steps.forwards * steps.rows,
-        "forward_context_s": steps.forwards * steps.context,
-        "jump_s": steps.outside,
-        "outside_graphs_s": steps.outside * (steps.forwards > 0),
-    }
-
-
 def _slope(low: int) -> str:
     return f"token_s_from_{low}"
 
 
 def _fit(
-    terms: dict[str, Array], steps: _Steps, fitted: Bools
+    terms: dict[str, Array], step_s: Array, fitted: Bools
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Each term's value, and the terms left open, with the reason."""
     names = tuple(terms)
-    columns, step_s = np.column_stack(list(terms.values()))[fitted], steps.step_s[fitted]
+    columns, step_s = np.column_stack(list(terms.values()))[fitted], step_s[fitted]
     reasons = _not_told_apart(names, columns / step_s[:, None])
     used = [index for index, name in enumerate(names) if name not in reasons]
     weights, scale_s = np.ones(len(step_s)), step_s
@@ -173,20 +144,15 @@ def _model(
         tokens=tokens,
         seconds=tuple(seconds.tolist()),
         largest_graph=largest,
-        context_s=values["context_s"],
-        forward_s=values["forward_s"],
-        forward_per_row_s=values["forward_per_row_s"],
-        forward_context_s=values["forward_context_s"],
-        outside_graphs_s=values["outside_graphs_s"],
+        **{term: values[term] for term in TERMS if term in values},
     )
 
 
-def _held_out(steps: _Steps) -> Bools:
-    """Whether to hold each row out of the fit: all steps of some kinds, drawn at random."""
-    kinds = int(steps.kind.max()) + 1
+def _held_out(kind: NDArray[np.int64], kinds: int) -> Bools:
+    """Whether to hold each step out of the fit: all steps of some kinds, drawn at random."""
     count = min(max(1, round(HELD_OUT_SHARE * kinds)), kinds - MIN_KINDS // 2)
     chosen = np.random.default_rng(0).choice(kinds, size=count, replace=False)
-    return np.isin(steps.kind, chosen)
+    return np.isin(kind, chosen)
 
 
 def _not_told_apart(names: Sequence[str], rows: Array) -> dict[str, str]:

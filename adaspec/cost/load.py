@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
-from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
+from msgspec import Meta, Struct, structs
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.model import CostModel
@@ -25,16 +23,6 @@ KIND = "cost"
 MAX_BYTES = 1 << 20
 """A cost file has a few dozen numbers, so a larger file is something else."""
 
-_TYPES = get_type_hints(CostModel, include_extras=True)
-_Constants = defstruct(
-    "_Constants",
-    [
-        (each.name, _TYPES[each.name], NODEFAULT if each.default is MISSING else each.default)
-        for each in dataclasses.fields(CostModel)
-    ],
-    forbid_unknown_fields=True,
-)
-"""What a cost file holds beside its schema and kind: the fields of the model."""
 Count = Annotated[int, Meta(ge=0)]
 Error = Annotated[float, Meta(ge=0)]
 
@@ -85,9 +73,8 @@ def read_cost(path: Path) -> tuple[CostModel, FitQuality | None]:
 
 def cost_document(cost: CostModel) -> dict[str, Any]:
     """The JSON document of a cost model, as in files, without the report of its fit."""
-    fields = dataclasses.asdict(cost)
-    fields |= {"tokens": list(cost.tokens), "seconds": list(cost.seconds)}
-    return {"schema": SCHEMA, "kind": KIND, **fields}
+    table = {"tokens": list(cost.tokens), "seconds": list(cost.seconds)}
+    return {"schema": SCHEMA, "kind": KIND, **structs.asdict(cost), **table}
 
 
 def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
@@ -103,7 +90,7 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
             "times: measure it again with 'adaspec profile'"
         )
     fields = {key: value for key, value in values.items() if key not in ("schema", "kind")}
-    cost = CostModel(**structs.asdict(convert(fields, _Constants, where, CostError)))
+    cost = convert(fields, CostModel, where, CostError)
     check_cost(cost, where)
     return cost
 

@@ -16,11 +16,10 @@ asks for that: `target_s` of a budget, `forward_s` of one more forward, `plain_s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled, inlined
@@ -97,8 +96,7 @@ Seconds = Annotated[
 """Above any real step's; a larger number is in another unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostModel:
+class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
     """What steps of one machine take, in seconds; see the module for how it is read."""
 
     name: Text
@@ -132,34 +130,30 @@ class CostModel:
 
     def without_deciding(self) -> CostModel:
         """The costs of who has nothing to decide in a step."""
-        return replace(self, decide_s=0.0, decide_per_row_s=0.0)
+        return structs.replace(self, decide_s=0.0, decide_per_row_s=0.0)
 
     def constants(self) -> Costs:
         """The model's numbers, for compiled code."""
         table_s, beyond_s = _dense(self.tokens, self.seconds, self.largest_graph)
         last = self.largest_graph if self.largest_graph > 1 else len(table_s) - 1
+        sizes = np.array(self.tokens, np.float64)
         return Costs(
             table_s=table_s,
             beyond_s=beyond_s,
             largest_graph=int(self.largest_graph),
-            context_s=float(self.context_s),
-            forward_s=float(self.forward_s),
-            forward_per_row_s=float(self.forward_per_row_s),
-            forward_context_s=float(self.forward_context_s),
-            outside_graphs_s=float(self.outside_graphs_s),
-            draft_prompt_s=float(self.draft_prompt_s),
-            decide_s=float(self.decide_s),
-            decide_per_row_s=float(self.decide_per_row_s),
             mean_token_s=float(table_s[last] - table_s[1]) / (last - 1),
-            captured_sizes=np.array(
-                [size for size in self.tokens if size <= self.largest_graph], np.float64
-            ),
-            bends=np.array([size for size in self.tokens if size > self.largest_graph], np.float64),
+            captured_sizes=sizes[sizes <= self.largest_graph],
+            bends=sizes[sizes > self.largest_graph],
+            **{term: float(getattr(self, term)) for term in TERMS},
         )
 
     def step_s(self, shape: StepShape) -> float:
         """The seconds that a step takes."""
         return float(step_s(self.constants(), shape))
+
+
+TERMS = tuple(name for name in CostModel.__struct_fields__ if name.endswith("_s"))
+"""The seconds that come beside the table."""
 
 
 def line(name: str, fixed_s: float, per_token_s: float, **more: Any) -> CostModel:

@@ -7,7 +7,6 @@ the scheduler, before anything is served. So ranks decide alike, whatever their 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Sequence
@@ -90,7 +89,7 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
         )
         return
     log.info("adaspec: costs %s in %.1f s: %s", NAME, measured.took_s, in_words(measured.cost))
-    cost = dataclasses.replace(
+    cost = structs.replace(
         measured.cost,
         # What dummy steps do not tell: what deciding takes.
         draft_prompt_s=measured.cost.draft_prompt_s or base.draft_prompt_s,
@@ -148,7 +147,7 @@ def measure(
         for kind, taken in times.items()
     ]
     cost, fit = fit_cost(medians, NAME, steps.captured)
-    cost = dataclasses.replace(cost, draft_prompt_s=_draft_prompt_s(medians, steps, cost))
+    cost = structs.replace(cost, draft_prompt_s=_draft_prompt_s(medians, steps, cost))
     return Measured(cost, fit, medians, clock() - began_s)
 
 

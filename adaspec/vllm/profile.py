@@ -7,7 +7,7 @@ replays and servers that are not to measure. Deciding is not measured: it is the
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def profile_machine(
     finally:
         llm.llm_engine.engine_core.shutdown()
     default = load_cost(DEFAULT)
-    cost = replace(
+    cost = structs.replace(
         measured.cost,
         name=f"{Path(model).name or model} on {device}",
         target=model,

@@ -1,6 +1,5 @@
 """Cost models by name and from files."""
 
-import dataclasses
 import json
 import re
 
@@ -116,7 +115,7 @@ def test_an_unsound_file_is_refused_in_one_line(tmp_path, change, said):
 def test_what_is_saved_is_loaded_to_the_same_model_and_saved_as_the_same_bytes(
     tmp_path, seed, name
 ):
-    cost = dataclasses.replace(random_cost(np.random.default_rng(seed)), name=name, target="any")
+    cost = structs.replace(random_cost(np.random.default_rng(seed)), name=name, target="any")
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     save_cost(cost, first, REPORT)
     assert load_cost(first) == cost

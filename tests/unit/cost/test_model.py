@@ -1,11 +1,11 @@
 """What a step takes, as its cost model says."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.fit import MeasuredStep, fit_cost
@@ -26,7 +26,7 @@ def test_the_papers_costs_are_a_line():
 
 def test_deciding_is_charged_to_who_decides_in_each_step():
     shape = StepShape(4, 900, 8, forwards=2, holds_neural=True)
-    cost = replace(COST, decide_s=10.0, decide_per_row_s=2.0)
+    cost = structs.replace(COST, decide_s=10.0, decide_per_row_s=2.0)
     assert cost.step_s(shape) - COST.step_s(shape) == pytest.approx(18.0)
     assert deciding_s(cost.constants(), 4) == 18.0
     assert cost.without_deciding() == COST

@@ -1,8 +1,8 @@
-import dataclasses
 import json
 
 import policy_fakes as fakes
 import pytest
+from msgspec import structs
 from refusals import refusal
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -23,7 +23,7 @@ def refused(record):
 
 
 def test_the_cost_model_comes_along_and_is_the_one_that_is_named():
-    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="mine")
+    own = structs.replace(H100_LLAMA_3_1_8B, name="mine")
     manifest = fakes.manifest(cost="mine", step_costs=cost_document(own))
     assert PolicyManifest.from_json(manifest.to_json(), "m.json").cost_model == own
     assert fakes.manifest().cost_model == H100_LLAMA_3_1_8B

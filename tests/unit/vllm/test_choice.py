@@ -1,6 +1,5 @@
 """A policy fits a server by the tokens of both, whatever their folders are called."""
 
-import dataclasses
 import os
 
 import pytest
@@ -99,7 +98,7 @@ def test_who_chose_the_policy_is_said_and_costs_are_measured_where_it_weighs_the
 
 
 def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch, tmp_path):
-    own = dataclasses.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
+    own = structs.replace(H100_LLAMA_3_1_8B, name="my machine", context_s=0.5)
     policy = named_policy("llama-3.1-8b-instruct-h100")
     policy.manifest = structs.replace(
         policy.manifest, cost=own.name, step_costs=cost_document(own), tokenizer=None, target=None

@@ -1,6 +1,5 @@
 """What operators and requests may ask of adaspec, and what is said of anything else."""
 
-import dataclasses
 import pickle
 import subprocess
 import sys
@@ -63,7 +62,7 @@ def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says)
 def test_a_worker_that_unpickles_options_imports_nothing_heavy():
     """Its own start would fail over a compiler."""
     options = read_options({"method": "adaspec"})
-    options = structs.replace(options, costs=dataclasses.asdict(load_cost(DEFAULT)))
+    options = structs.replace(options, costs=structs.asdict(load_cost(DEFAULT)))
     assert options.is_guarded
     code = (
         "import pickle, sys; pickle.loads(sys.stdin.buffer.read());"
