@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,12 +140,13 @@ def _model(
     for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
         seconds += values[_slope(low)] * np.clip(np.array(tokens) - low, 0, high - low)
     seconds[len(sizes) :] += values["jump_s"] if sizes else 0.0
+    beside: dict[str, Any] = {term: values[term] for term in TERMS if term in values}
     return CostModel(
         name=name,
         tokens=tokens,
         seconds=tuple(seconds.tolist()),
         largest_graph=largest,
-        **{term: values[term] for term in TERMS if term in values},
+        **beside,
     )
 
 

@@ -57,7 +57,7 @@ def row_batch(rows: Sequence[Request], manifest: Manifest) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _stored(row: Request, field: pa.Field) -> Any:
+def _stored(row: Any, field: pa.Field) -> Any:
     """A row's entry of a column, as Arrow takes it."""
     if field.name not in CONFIDENCES:
         value = getattr(row, field.name)

@@ -23,7 +23,6 @@ from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
 from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, read_everything
-from adaspec.train.recipe import trainer_of
 from adaspec.train.rows import Members
 from adaspec.train.trainer import Trainer
 
@@ -46,9 +45,9 @@ def cross_fit(
     check_folds(selection, folds)
     workers = min(options.workers, folds)
     threads = max(1, options.workers // workers)
-    trainer = trainer_of(selection, cost, options, threads, chosen.get("general", False))
-    if workers == 1:
-        trainer.progress = progress
+    alone = replace(options, jobs=threads)
+    heard = progress if workers == 1 else silent
+    trainer = Trainer(selection, cost, alone, chosen.get("general", False), heard)
     member = deal(selection.requests, folds)
     others = [member != fold for fold in range(folds)]
     progress("reading", 1, 1)

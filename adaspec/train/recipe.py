@@ -12,10 +12,8 @@ from msgspec import structs
 
 from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
-from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.selection import Selection
 from adaspec.policy.artifact import check_destination, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import Evidence, PolicyManifest, Source
@@ -24,7 +22,7 @@ from adaspec.replay.recording import build_recording
 from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
 from adaspec.train.corpus import Corpus, content_hashes, gather
-from adaspec.train.heads import Settings, model_text
+from adaspec.train.heads import model_text
 from adaspec.train.metrics import metrics_of
 from adaspec.train.outcomes import Recorded
 from adaspec.train.trainer import Forwards, Spread, Trainer
@@ -62,12 +60,11 @@ def train_policy(
     check_destination(folder, force)
     progress("reading", 0, 1)
     corpus = gather(traces, **chosen)
-    trainer = trainer_of(corpus.trained, cost, options, options.workers, corpus.general)
-    trainer.progress, trainer.spread = progress, spread
+    trainer = Trainer(corpus.trained, cost, options, corpus.general, progress, spread)
     progress("reading", 1, 1)
     everyone = np.ones(len(trainer.recording), np.bool_)
     trained, forwards, boosters = trainer.train(everyone)
-    manifest = manifest_of(corpus, trainer, trained, forwards, options)
+    manifest = manifest_of(corpus, trainer, trained, forwards)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
@@ -83,34 +80,8 @@ def train_policy(
     return Product(folder, policy, manifest, corpus, report)
 
 
-def trainer_of(
-    selection: Selection, cost: CostModel, options: Options, threads: int, general: bool
-) -> Trainer:
-    """A trainer on a selection's requests; refuses those of which no draft was ever right."""
-    requests, cap = selection.requests, selection.neural_cap
-    recording = build_recording(requests, cap)
-    columns = recording.columns
-    if not ((columns.run >= 1).any() or (columns.neural >= 1).any()):
-        raise TrainingError(
-            f"nothing to learn from: no draft was ever right at any of {len(columns.run):,} "
-            "positions: speculation does not pay on this traffic, serve it without"
-        )
-    shown = [each for each in requests if each.drafted_tokens is not None]
-    return Trainer(
-        Recorded(recording),
-        cost,
-        Settings(seed=options.seed, threads=threads),
-        cap=options.cap,
-        loads=options.concurrency,
-        engine=options.engine,
-        texts=build_recording(selection.unpaired, 0) if selection.unpaired else None,
-        general=general,
-        shown=build_recording(shown, cap) if 0 < len(shown) < len(requests) else None,
-    )
-
-
 def manifest_of(
-    corpus: Corpus, trainer: Trainer, policy: LearnedPolicy, forwards: Forwards, options: Options
+    corpus: Corpus, trainer: Trainer, policy: LearnedPolicy, forwards: Forwards
 ) -> PolicyManifest:
     """The manifest of a policy."""
     sources: tuple[Source, ...] = ("ngram",)
@@ -118,8 +89,7 @@ def manifest_of(
         sources = ("ngram", "neural", "splice")
     evidence: tuple[Evidence, ...] = ()
     if policy.model.reads_evidence:
-        recording = trainer.shown or trainer.recording
-        evidence = ("tokens", "confidences") if recording.shows_confidences else ("tokens",)
+        evidence = ("tokens", "confidences") if trainer.shown.shows_confidences else ("tokens",)
     return PolicyManifest(
         features=FEATURES_VERSION,
         sources=sources,
@@ -128,12 +98,12 @@ def manifest_of(
         step_costs=cost_document(trainer.cost),
         training_requests=content_hashes((*corpus.trained.requests, *corpus.trained.unpaired)),
         cap=policy.cap,
-        seed=options.seed,
+        seed=trainer.options.seed,
         evidence=evidence,
         target=corpus.trained.target,
         tokenizer=corpus.tokenizer,
         vocabulary_hash=corpus.vocabulary_hash,
         drafter=corpus.trained.drafter if policy.neural_cap else None,
-        engine=options.engine,
+        engine=trainer.options.engine,
         forwards=dict(forwards),
     )

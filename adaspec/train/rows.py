@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ SURVEYED_TOGETHER = 256
 """Positions that are surveyed at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureRows:
+class FeatureRows(NamedTuple):
     """Rows of features, each with the flat position that it is about."""
 
     at: Longs
@@ -33,7 +32,7 @@ class FeatureRows:
 
     def chosen(self, rows: NDArray[np.bool_] | Longs) -> FeatureRows:
         """Some of the rows."""
-        return FeatureRows(*(getattr(self, each.name)[rows] for each in fields(self)))
+        return FeatureRows(self.at[rows], self.depth[rows], self.x[rows])
 
 
 Table = dict[str, FeatureRows]
@@ -48,30 +47,19 @@ def survey(recording: Recording, policy: LearnedPolicy, members: Members, drafts
     requests = np.flatnonzero(members).astype(np.int32)
     surveyed = learned.survey(recording, policy, requests, SURVEYED_TOGETHER, drafts)
     if not drafts:
-        return {
-            "before": FeatureRows(
-                surveyed.at, np.zeros(len(surveyed.at), np.int32), surveyed.before
-            )
-        }
+        depth = np.zeros(len(surveyed.at), np.int32)
+        return {"before": FeatureRows(surveyed.at, depth, surveyed.before)}
     table = {"splice": FeatureRows(surveyed.splice_at, surveyed.splice_depth, surveyed.splice)}
     if policy.model.reads_evidence:
-        table["evidence"] = FeatureRows(
-            surveyed.drafted_at, surveyed.drafted_depth, surveyed.drafted
-        )
+        drafted = surveyed.drafted_at, surveyed.drafted_depth, surveyed.drafted
+        table["evidence"] = FeatureRows(*drafted)
     return table
 
 
 def pooled(tables: Sequence[Table]) -> Table:
     """All rows of the tables, which have the same groups, as one table."""
-    return {
-        group: FeatureRows(
-            *(
-                np.concatenate([getattr(table[group], each.name) for table in tables])
-                for each in fields(FeatureRows)
-            )
-        )
-        for group in tables[0]
-    }
+    columns = {group: zip(*(each[group] for each in tables), strict=True) for group in tables[0]}
+    return {group: FeatureRows(*map(np.concatenate, each)) for group, each in columns.items()}
 
 
 def of_members(table: Table, members: Members, request: Ints) -> Table:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from adaspec.draft.match import AVAILABLE, LENGTH, START
 from adaspec.jit import compiled
-from adaspec.predict.tables import LEVELS, PARENT, SOURCE, Tables, level_keys, packed
+from adaspec.predict.tables import BASE, LEVELS, PARENT, SOURCE, Tables, level_keys, packed
 from adaspec.replay.recording import RecordedArrays, Recording, copied_token
 from adaspec.trace.dialogues import prompt_hashes
 
@@ -92,17 +92,17 @@ class TableMaker:
         others = self._dialogue[~members]
         members = np.concatenate([members, ~np.isin(self._dialogue_of_text, others)])
         mine = members[self._request]
-        seen, bases, depth_bases = [], [], []
+        seen, bases = [], []
         for accepted, usable in self.targets:
             inside = usable & mine
             some = inside & (accepted >= 1)
             tokens = np.log1p(accepted[some].astype(np.float64))
             seen.append((inside, some, tokens))
-            bases.append(float(some[inside].mean()) if inside.any() else 0.0)
-            depth_bases.append(float(tokens.mean()) if some.any() else 0.0)
-        keys, means, counts, depths = [], [], [], []
+            share = float(some[inside].mean()) if inside.any() else 0.0
+            bases.append((share, float(tokens.mean()) if some.any() else 0.0))
         shrunk: list[NDArray[np.float64]] = []
-        deep: list[NDArray[np.float64]] = []
+        """By level, each key's mean and depth; of keys that are dropped, those of the shorter."""
+        entries = []
         for level in range(LEVELS):
             inside, some, tokens = seen[SOURCE[level]]
             distinct, place = self.distinct[level], self.place[level]
@@ -110,36 +110,22 @@ class TableMaker:
             mass = np.bincount(place[inside], minlength=size).astype(np.float64)
             hits = np.bincount(place[some], minlength=size).astype(np.float64)
             logs = np.bincount(place[some], weights=tokens, minlength=size)
-            parent = self._parents(level, shrunk, bases)
-            deep_parent = self._parents(level, deep, depth_bases)
-            mean = (hits + SHRINKAGE * parent) / (mass + SHRINKAGE)
-            depth = (logs + SHRINKAGE * deep_parent) / (hits + SHRINKAGE)
+            parents = np.full((size, 2), bases[SOURCE[level]])
+            if (above := PARENT[level]) != BASE:
+                parents[place] = shrunk[above][self.place[above]]
+            sums, counts = np.column_stack([hits, logs]), np.column_stack([mass, hits])
+            values = (sums + SHRINKAGE * parents) / (counts + SHRINKAGE)
             pairs = np.unique(place[inside] * len(members) + self._request[inside])
             kept = np.bincount(pairs // len(members), minlength=size) >= MIN_REQUESTS
             kept &= distinct != 0
-            shrunk.append(np.where(kept, mean, parent))
-            deep.append(np.where(kept, depth, deep_parent))
-            keys.append(distinct[kept])
-            means.append(mean[kept])
-            counts.append(np.log1p(mass[kept]))
-            depths.append(depth[kept])
+            shrunk.append(np.where(kept[:, None], values, parents))
+            entries.append((distinct[kept], *values[kept].T, np.log1p(mass[kept])))
+        keys, means, depths, log_counts = map(np.concatenate, zip(*entries, strict=True))
         return packed(
-            np.concatenate(keys),
-            np.concatenate(means).astype(np.float32),
-            np.concatenate(counts).astype(np.float32),
-            np.concatenate(depths).astype(np.float32),
-            [*bases, *depth_bases],
+            keys,
+            means.astype(np.float32),
+            log_counts.astype(np.float32),
+            depths.astype(np.float32),
+            np.array(bases).T.ravel(),
             self.salt,
         )
-
-    def _parents(
-        self, level: int, shrunk: list[NDArray[np.float64]], bases: list[float]
-    ) -> NDArray[np.float64]:
-        """For each key, the shrunk mean of its shorter key."""
-        size = len(self.distinct[level])
-        above = PARENT[level]
-        if above < 0:
-            return np.full(size, bases[SOURCE[level]])
-        means = np.zeros(size)
-        means[self.place[level]] = shrunk[above][self.place[above]]
-        return means

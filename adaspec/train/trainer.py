@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
-from adaspec.evaluate.options import Progress, silent
+from adaspec.errors import TrainingError
+from adaspec.evaluate.options import Options, Progress, silent
+from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.state import LONGEST_NEURAL
 from adaspec.predict.model import CURVES, HEADS, Model, no_curves
 from adaspec.predict.network import Network, constant_network
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import run_learned
 from adaspec.replay.orders import draw_passes, pools_among
-from adaspec.replay.recording import Recording
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows
 from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
@@ -53,34 +53,44 @@ def in_threads(workers: int) -> Spread:
     return lambda method, *arguments: list(pool(map(delayed(method), *arguments)))
 
 
-@dataclass(slots=True)
 class Trainer:
-    """Trains on a subset of a recording's requests."""
+    """Trains on a selection's requests, or on a subset of them."""
 
-    recorded: Recorded
-    cost: CostModel
-    settings: Settings
-    cap: int
-    loads: Sequence[int]
-    """Those at which replays say whether the drafter pays; none where they cannot be made."""
-    progress: Progress = silent
-    spread: Spread | None = None
-    """How surveys and replays are run; None uses threads of this process."""
-    engine: str = ASYNC
-    """The engine at whose costs they say so."""
-    texts: Recording | None = None
-    """Requests of which only the text is known. They go into the token tables alone."""
-    general: bool = False
-    """Whether tokens mean different things in different requests: then there are no tables."""
-    shown: Recording | None = None
-    """The first of the requests, with the drafted tokens that the others lack; None: all alike."""
-    maker: TableMaker | None = field(init=False)
+    def __init__(
+        self,
+        selection: Selection,
+        cost: CostModel,
+        options: Options,
+        general: bool = False,
+        progress: Progress = silent,
+        spread: Spread | None = None,
+    ) -> None:
+        """Prepare what all training on these requests shares; refuse them if no draft was right.
 
-    def __post_init__(self) -> None:
-        """Prepare what all training on this recording shares."""
-        self.maker = None
-        if not self.general:
-            self.maker = TableMaker(self.recording, self.settings.seed, self.texts)
+        `options` are those of the evaluation: replays at their loads say whether the drafter pays.
+        Where the training is `general`, tokens mean different things in different requests, and
+        there are no token tables. `spread` runs surveys and replays; None uses threads.
+        """
+        requests, cap = selection.requests, selection.neural_cap
+        recording = build_recording(requests, cap)
+        columns = recording.columns
+        if not ((columns.run >= 1).any() or (columns.neural >= 1).any()):
+            raise TrainingError(
+                f"nothing to learn from: no draft was ever right at any of {len(columns.run):,} "
+                "positions: speculation does not pay on this traffic, serve it without"
+            )
+        self.recorded = Recorded(recording)
+        self.cost, self.options = cost, options
+        self.progress, self.spread = progress, spread
+        self.settings = Settings(seed=options.seed, threads=options.workers)
+        shown = [each for each in requests if each.drafted_tokens is not None]
+        self.shown = recording
+        """The first of the requests, with the drafted tokens that the others lack."""
+        if 0 < len(shown) < len(requests):
+            self.shown = build_recording(shown, cap)
+        self.texts = build_recording(selection.unpaired, 0) if selection.unpaired else None
+        """Requests of which only the text is known. They go into the token tables alone."""
+        self.maker = None if general else TableMaker(recording, options.seed, self.texts)
 
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
@@ -100,20 +110,22 @@ class Trainer:
         folds = self._folds(self._some(members, SURVEYED_POSITIONS))
         others = [members & ~fold for fold in folds]
         spread = self.spread or in_threads(self.settings.threads)
+
+        def surveyed(models: list[Model], drafts: bool) -> Table:
+            return rows.pooled(spread(self._survey, models, folds, [drafts] * FOLDS))
+
         models = [self._blank(other) for other in others]
-        before, after = [False] * FOLDS, [True] * FOLDS
-        table = rows.pooled(spread(self._survey, models, folds, before))
+        table = surveyed(models, drafts=False)
         models = self._fold_models(models, table, others)
         self.progress("training", 1, STAGES)
         # Features of splices and evidence include what is expected before they are seen.
-        shown = self.shown or self.recording
-        if shown.shows_tokens and shown.neural_cap > 0:
+        if self.shown.shows_tokens and self.shown.neural_cap > 0:
             unread = {"evidence": _constant_heads("evidence", 0.6)}
             models = [replace(model, networks={**model.networks, **unread}) for model in models]
-            drafts = rows.pooled(spread(self._survey, models, folds, after))
-            models = self._fold_models(models, {"evidence": drafts["evidence"]}, others)
+            evidence = surveyed(models, drafts=True)["evidence"]
+            models = self._fold_models(models, {"evidence": evidence}, others)
         self.progress("training", 2, STAGES)
-        drafts = rows.pooled(spread(self._survey, models, folds, after))
+        drafts = surveyed(models, drafts=True)
         models = self._fold_models(models, drafts, others)
         self.progress("training", 3, STAGES)
         forwards = self._forwards_at_first(spread, models, folds)
@@ -188,14 +200,9 @@ class Trainer:
 
     def _policy(self, model: Model, forwards: Forwards | None = None) -> LearnedPolicy:
         # Drafts reach no further than what is verified.
-        neural_cap = min(self.recording.neural_cap, self.cap)
-        return LearnedPolicy(
-            "training",
-            model,
-            self.cap,
-            neural_cap,
-            forwards=forwards,
-        )
+        cap = self.options.cap
+        neural_cap = min(self.recording.neural_cap, cap)
+        return LearnedPolicy("training", model, cap, neural_cap, forwards=forwards)
 
     def _blank(self, members: Members) -> Model:
         """A model that knows nothing but tables of these requests."""
@@ -205,7 +212,7 @@ class Trainer:
 
     def _survey(self, model: Model, fold: Members, drafts: bool) -> Table:
         policy = self._policy(model)
-        if not drafts or self.shown is None:
+        if not drafts or self.shown is self.recording:
             return rows.survey(self.recording, policy, fold, drafts)
         shown, others = fold[: len(self.shown)], fold.copy()
         others[: len(self.shown)] = False
@@ -221,22 +228,22 @@ class Trainer:
     ) -> Forwards:
         """By load 1, or 0 where the drafter does not pay for its prompts and forwards; by replays
         of each fold under the others' model. Beyond 1, a policy finds out by itself."""
-        if min(self.recording.neural_cap, LONGEST_NEURAL, self.cap) == 0:
+        if self.recording.neural_cap == 0:
             return {}
 
         def speed_of(load: int, forwards: int) -> float:
             calls = [(each, fold, load, forwards) for each, fold in zip(models, folds, strict=True)]
             return sum(spread(self._log_throughput, *zip(*calls, strict=True)))
 
-        return {load: int(speed_of(load, 1) > speed_of(load, 0)) for load in self.loads}
+        loads = self.options.concurrency
+        return {load: int(speed_of(load, 1) > speed_of(load, 0)) for load in loads}
 
     def _log_throughput(self, model: Model, fold: Members, load: int, forwards: int) -> float:
         rng = np.random.default_rng([self.settings.seed, 4, load])
         order = draw_passes(pools_among(self.recording, fold), load, rng)
         policy = self._policy(model, {load: forwards})
-        result = run_learned(
-            self.recording, policy, order, load, self.cost, self.cap, engine=self.engine
-        )
+        cap, engine = self.options.cap, self.options.engine
+        result = run_learned(self.recording, policy, order, load, self.cost, cap, engine=engine)
         return float(np.log(result.tokens_per_s))
 
 

@@ -79,10 +79,12 @@ def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Li
             f"{where}: has no answer as a text: messages that end with the assistant's, a "
             "completion, or a response"
         )
-    is_chat, limit = isinstance(messages, list), asked.get("max_tokens")
+    limit = asked.get("max_tokens")
     return Line(
         prompt_token_ids=(
-            chat_tokens(tokenizer, messages, where) if is_chat else tokenizer.encode(prompt)
+            chat_tokens(tokenizer, messages, where)
+            if isinstance(messages, list)
+            else tokenizer.encode(prompt)
         ),
         output_token_ids=tokenizer.encode(answer, add_special_tokens=False),
         id=record.get("id"),

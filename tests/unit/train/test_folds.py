@@ -5,16 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 from synthetic import synthesize
-from tiny_training import TINY, later_turn
+from tiny_training import OPTIONS, TINY, later_turn
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
-from adaspec.evaluate.selection import Wanted, select
-from adaspec.replay.recording import build_recording
+from adaspec.evaluate.selection import Selection, Wanted, select
 from adaspec.train.corpus import held_out_of
 from adaspec.train.crossfit import check_folds, deal
-from adaspec.train.heads import Settings
-from adaspec.train.outcomes import Recorded
 from adaspec.train.trainer import Trainer
 
 
@@ -63,12 +60,15 @@ def test_answers_to_the_same_first_prompt_are_of_one_dialogue_where_it_goes_on()
     assert len(set(deal([*first, *again], 8))) == 8
 
 
+def trainer_on(requests):
+    return Trainer(Selection(tuple(requests), 8, (), None, None), H100_LLAMA_3_1_8B, OPTIONS)
+
+
 def test_a_policys_own_folds_keep_dialogues_together():
     requests = requests_of(6)
-    recording = build_recording(dialogues(requests), 8)
-    everyone = np.ones(len(recording), np.bool_)
-    trainer = Trainer(Recorded(recording), H100_LLAMA_3_1_8B, Settings(), 48, (1,))
-    parts = np.argmax(trainer._folds(everyone), axis=0)
+    trainer = trainer_on(dialogues(requests))
+    recording = trainer.recording
+    parts = np.argmax(trainer._folds(np.ones(len(recording), np.bool_)), axis=0)
     first = parts[-len(requests) :]
     assert list(parts) == [*first, *first, *first]
     for workload in (0, 1):
@@ -76,8 +76,8 @@ def test_a_policys_own_folds_keep_dialogues_together():
 
 
 def test_of_more_positions_than_are_surveyed_each_workload_gives_its_share():
-    recording = build_recording(requests_of(30), 8)
-    trainer = Trainer(Recorded(recording), H100_LLAMA_3_1_8B, Settings(), 48, (1,))
+    trainer = trainer_on(requests_of(30))
+    recording = trainer.recording
     everyone = np.ones(len(recording), np.bool_)
     lengths = recording.columns.length
     some = trainer._some(everyone, int(lengths.sum()) // 3)
