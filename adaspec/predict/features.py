@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from adaspec.draft.match import IN_RING
 from adaspec.jit import compiled
-from adaspec.predict.tables import LEVELS, VALUES_PER_LEVEL, Tables, fill_copy_values, fill_values
+from adaspec.predict.tables import (
+    LEVEL_NAMES,
+    LEVELS,
+    VALUES_PER_LEVEL,
+    Tables,
+    fill_copy_values,
+    fill_values,
+)
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -36,27 +43,7 @@ PRE_DRAFT_FEATURES = (
     "position",
     "log_context_tokens",
     "prompt_tokens",
-    "neural_after_1",
-    "neural_after_1_count",
-    "neural_after_1_depth",
-    "neural_after_2",
-    "neural_after_2_count",
-    "neural_after_2_depth",
-    "neural_after_3",
-    "neural_after_3_count",
-    "neural_after_3_depth",
-    "ngram_first",
-    "ngram_first_count",
-    "ngram_first_depth",
-    "ngram_after_last",
-    "ngram_after_last_count",
-    "ngram_after_last_depth",
-    "ngram_first_two",
-    "ngram_first_two_count",
-    "ngram_first_two_depth",
-    "neural_at_candidate",
-    "neural_at_candidate_count",
-    "neural_at_candidate_depth",
+    *(f"{level}{value}" for level in LEVEL_NAMES for value in ("", "_count", "_depth")),
 )
 """The features before drafting, in order.
 

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import PolicyError, nearest
+from adaspec.errors import PolicyError
 from adaspec.jit import inlined, vectorized
+from adaspec.predict.arrays import Kinds, sound_arrays
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -196,80 +197,52 @@ def predict(network: Network, features: Floats) -> NDArray[np.float64]:
     return out
 
 
+_KINDS: Kinds = {
+    "source": (np.int32, ("columns",)),
+    "low": (np.float32, ("intervals", "columns")),
+    "slope": (np.float32, ("intervals", "columns")),
+    "shift": (np.float32, ("columns",)),
+    "scale": (np.float32, ("columns",)),
+    "flagged": (np.int32, ("flagged",)),
+    "weight_1": (np.float32, ("inputs", "width")),
+    "bias_1": (np.float32, ("width",)),
+    "weight_2": (np.float32, ("width", "width")),
+    "bias_2": (np.float32, ("width",)),
+    "weight_3": (np.float32, ("width", "heads")),
+    "bias_3": (np.float32, ("heads",)),
+    "link": (np.int32, ("heads",)),
+}
+
+
 def constant_network(values: Sequence[float]) -> Network:
     """A network whose heads always predict these values."""
-    return Network(
-        source=np.zeros(0, np.int32),
-        low=np.zeros((INTERVALS, 0), np.float32),
-        slope=np.zeros((INTERVALS, 0), np.float32),
-        shift=np.zeros(0, np.float32),
-        scale=np.zeros(0, np.float32),
-        flagged=np.zeros(0, np.int32),
-        weight_1=np.zeros((0, 1), np.float32),
-        bias_1=np.zeros(1, np.float32),
-        weight_2=np.zeros((1, 1), np.float32),
-        bias_2=np.zeros(1, np.float32),
-        weight_3=np.zeros((1, len(values)), np.float32),
-        bias_3=np.array(values, np.float32),
-        link=np.full(len(values), NUMBER, np.int32),
-    )
+    sizes = {"intervals": INTERVALS, "width": 1, "heads": len(values)}  # nothing of all else
+    zeros: dict[str, Any] = {
+        name: np.zeros([sizes.get(axis, 0) for axis in axes], kind)
+        for name, (kind, axes) in _KINDS.items()
+    }
+    link = np.full(len(values), NUMBER, np.int32)
+    return Network(**zeros)._replace(bias_3=np.array(values, np.float32), link=link)
 
 
 def network_from(
     name: str, arrays: Mapping[str, NDArray[Any]], features: int, heads: int
 ) -> Network:
-    """The network in these arrays, by the names of its fields; a `PolicyError` if it is unsound.
-
-    Compiled code does not check where it reads, so everything is checked here.
-    """
-    for key in arrays:
-        if key not in _SHAPES:
-            raise PolicyError(f"network '{name}': unknown array '{key}'{nearest(key, _SHAPES)}")
-    for key in _SHAPES:
-        if key not in arrays:
-            raise PolicyError(f"network '{name}': array '{key}' is missing")
-    network = Network(**arrays)
-    columns, flagged, width = (
-        len(array) if array.ndim == 1 else 0
-        for array in (network.source, network.flagged, network.bias_1)
-    )
+    """The network in these arrays, by the names of its fields; a `PolicyError` if it is unsound."""
+    what = f"network '{name}'"
+    sound: Any = sound_arrays(what, arrays, _KINDS, intervals=INTERVALS, heads=heads)
+    network = Network(**sound)
+    columns, width = len(network.source), len(network.bias_1)
     if not 1 <= width <= MOST_WIDTH or columns > MOST_COLUMNS:
         raise PolicyError(
-            f"network '{name}': {columns} columns and {width} hidden units: at most {MOST_COLUMNS} "
+            f"{what}: {columns} columns and {width} hidden units: at most {MOST_COLUMNS} "
             f"and 1 to {MOST_WIDTH} can be used"
         )
-    sizes = {"columns": columns, "flagged": flagged, "inputs": columns + flagged}
-    sizes |= {"width": width, "heads": heads, "intervals": INTERVALS}
-    for key, axes in _SHAPES.items():
-        array, shape = arrays[key], tuple(sizes[axis] for axis in axes)
-        dtype = np.dtype(np.int32 if key in _LIMITED else np.float32)
-        if array.dtype != dtype or array.shape != shape:
-            raise PolicyError(
-                f"network '{name}': {key} is {array.dtype} of shape {array.shape}: it must be "
-                f"{dtype} of shape {shape}"
-            )
-        if not np.isfinite(array).all():
-            raise PolicyError(f"network '{name}': {key} holds a number that is not finite")
-    for key, limit in zip(_LIMITED, (features, features, 2), strict=True):
-        if ((arrays[key] < 0) | (arrays[key] >= limit)).any():
-            raise PolicyError(f"network '{name}': {key} holds a number outside 0 .. {limit - 1}")
-    kept: Any = (np.ascontiguousarray(array) for array in network)
-    return Network(*kept)
-
-
-_LIMITED = ("source", "flagged", "link")
-_SHAPES = {
-    "source": ("columns",),
-    "low": ("intervals", "columns"),
-    "slope": ("intervals", "columns"),
-    "shift": ("columns",),
-    "scale": ("columns",),
-    "flagged": ("flagged",),
-    "weight_1": ("inputs", "width"),
-    "bias_1": ("width",),
-    "weight_2": ("width", "width"),
-    "bias_2": ("width",),
-    "weight_3": ("width", "heads"),
-    "bias_3": ("heads",),
-    "link": ("heads",),
-}
+    inputs = columns + len(network.flagged)
+    if len(network.weight_1) != inputs:
+        raise PolicyError(f"{what}: weight_1 has {len(network.weight_1)} rows for {inputs} inputs")
+    for key, limit in (("source", features), ("flagged", features), ("link", 2)):
+        numbers = getattr(network, key)
+        if ((numbers < 0) | (numbers >= limit)).any():
+            raise PolicyError(f"{what}: {key} holds a number outside 0 .. {limit - 1}")
+    return network

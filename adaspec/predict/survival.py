@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.jit import compiled
+from adaspec.predict.arrays import Kinds, sound_arrays
 
 Array = NDArray[np.float64]
 
@@ -45,21 +46,15 @@ def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> N
 
 def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
     """The curves in the arrays of these fields; unsound arrays raise a `PolicyError`."""
-    if set(arrays) != set(Curves._fields):
-        raise PolicyError(f"survival curves '{name}' lack an array, or hold something else")
-    edges, shapes = arrays["edges"], arrays["shapes"]
-    if (
-        edges.dtype != np.float64
-        or shapes.dtype != np.float64
-        or edges.ndim != 1
-        or shapes.ndim != 2
-        or shapes.shape[0] != len(edges) + 1
-        or shapes.shape[1] < 2
-    ):
-        raise PolicyError(f"survival curves '{name}' have odd shapes or types")
-    sound = np.isfinite(edges).all() and (np.diff(edges) > 0).all() and np.isfinite(shapes).all()
-    if not sound or (shapes < 0).any() or (np.diff(shapes, axis=1) > 1e-12).any():
-        raise PolicyError(f"survival curves '{name}' are not finite, ascending or non-increasing")
+    what = f"survival curves '{name}'"
+    kinds: Kinds = {"edges": (np.float64, ("edges",)), "shapes": (np.float64, ("bins", "lengths"))}
+    curves = Curves(**sound_arrays(what, arrays, kinds))
+    edges, shapes = curves
+    if len(shapes) != len(edges) + 1 or shapes.shape[1] < 2:
+        raise PolicyError(f"{what} have {len(edges)} edges and shapes of {shapes.shape}")
+    rising = np.diff(shapes, axis=1) > 1e-12
+    if (np.diff(edges) <= 0).any() or (shapes < 0).any() or rising.any():
+        raise PolicyError(f"{what} are negative, not ascending or not non-increasing")
     if (shapes[:, :2] != 1).any():
-        raise PolicyError(f"survival curves '{name}' do not begin at 1")
-    return Curves(np.ascontiguousarray(edges), np.ascontiguousarray(shapes))
+        raise PolicyError(f"{what} do not begin at 1")
+    return curves

@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.jit import compiled, inlined
+from adaspec.predict.arrays import Kinds, sound_arrays
 
 AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
 """The levels, in the order of the features, and how many there are."""
+LEVEL_NAMES = (
+    *("neural_after_1", "neural_after_2", "neural_after_3"),
+    *("ngram_first", "ngram_after_last", "ngram_first_two", "neural_at_candidate"),
+)
+"""What features call them."""
 OF_NEURAL, OF_NGRAM = 0, 1
 SOURCE = (OF_NEURAL, OF_NEURAL, OF_NEURAL, OF_NGRAM, OF_NGRAM, OF_NGRAM, OF_NEURAL)
 """The source whose acceptance each level describes."""
@@ -211,32 +217,25 @@ def to_arrays(tables: Tables) -> dict[str, NDArray[Any]]:
     }
 
 
-_TYPES = {
-    "keys": np.uint64,
-    "means": np.float32,
-    "counts": np.float32,
-    "depths": np.float32,
-    "base": np.float64,
-    "salt": np.uint64,
+_KINDS: Kinds = {
+    "keys": (np.uint64, ("entries",)),
+    "means": (np.float32, ("entries",)),
+    "counts": (np.float32, ("entries",)),
+    "depths": (np.float32, ("entries",)),
+    "base": (np.float64, ("bases",)),
+    "salt": (np.uint64, ("salts",)),
 }
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
     """The tables in `to_arrays`; unsound arrays raise a `PolicyError`."""
-    if set(arrays) != set(_TYPES):
-        raise PolicyError(f"token tables hold {sorted(arrays)}, not {sorted(_TYPES)}")
-    for name, kind in _TYPES.items():
-        if arrays[name].dtype != kind or arrays[name].ndim != 1:
-            raise PolicyError(f"token tables: {name} is no row of {np.dtype(kind).name}")
-    keys, means, counts, depths, base, salt = (arrays[name] for name in _TYPES)
-    same_length = len(keys) == len(means) == len(counts) == len(depths)
-    if not same_length or len(base) != 4 or len(salt) != 1:
-        raise PolicyError("token tables: keys, means, counts and depths differ in length")
+    sound = sound_arrays("token tables", arrays, _KINDS, bases=4, salts=1)
+    keys, means, counts, depths, base, salt = sound.values()
     if len(keys) and (keys[0] == 0 or (keys[1:] <= keys[:-1]).any()):
         raise PolicyError("token tables: keys are not distinct and ascending")
     for name in ("means", "counts", "depths", "base"):
-        if not np.isfinite(arrays[name]).all() or (arrays[name] < 0).any():
-            raise PolicyError(f"token tables: {name} holds a number below 0, or not a finite one")
+        if (sound[name] < 0).any():
+            raise PolicyError(f"token tables: {name} holds a number below 0")
     if (means > 1).any() or (base[:2] > 1).any():
         raise PolicyError("token tables: means or base hold a number that is no share")
     return packed(keys, means, counts, depths, base, int(salt[0]))

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -79,12 +80,18 @@ class TraceReader:
         """The requests in recorded order."""
         limit = self.manifest.max_tokens
         seen: dict[Key, str] = {}
-        for request, where in self._rows():
-            if request.max_tokens is None and limit is not None:
-                request = replace(request, max_tokens=limit)
-            check_request(request, self.manifest, where)
-            _claim(seen, (request.workload, request.id), where)
-            yield request
+        for shard in self.shards:
+            row = 0
+            for batch in self._batches(shard, None, _BATCH_ROWS):
+                named = f"{shard} rows {row}..{row + batch.num_rows - 1}"
+                for request in batch_rows(batch, self.manifest, named):
+                    where = f"{shard} row {row}"
+                    if request.max_tokens is None and limit is not None:
+                        request = replace(request, max_tokens=limit)
+                    check_request(request, self.manifest, where)
+                    _claim(seen, (request.workload, request.id), where)
+                    yield request
+                    row += 1
 
     def workloads(self) -> dict[str, int]:
         """Requests per workload, in recorded order."""
@@ -100,29 +107,17 @@ class TraceReader:
                     yield key, f"{shard} row {row}"
                     row += 1
 
-    def _rows(self) -> Iterator[tuple[Request, str]]:
-        for shard in self.shards:
-            start = 0
-            for batch in self._batches(shard, None, _BATCH_ROWS):
-                where = f"{shard} rows {start}..{start + batch.num_rows - 1}"
-                for offset, row in enumerate(batch_rows(batch, self.manifest, where)):
-                    yield row, f"{shard} row {start + offset}"
-                start += batch.num_rows
-
     def _batches(
         self, shard: Path, columns: list[str] | None, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        try:
-            with pq.ParquetFile(shard, page_checksum_verification=True) as file:
-                # Groups are read one by one, as a batch across several would hold all of them.
-                for group in range(file.num_row_groups):
-                    for batch in file.iter_batches(
-                        rows, row_groups=[group], columns=columns, use_threads=False
-                    ):
-                        batch.validate(full=True)
-                        yield batch
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged(shard, error) from error
+        with _parquet(shard) as file:
+            # Groups are read one by one, as a batch across several would hold all of them.
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(
+                    rows, row_groups=[group], columns=columns, use_threads=False
+                ):
+                    batch.validate(full=True)
+                    yield batch
 
     def _shards(self) -> list[Path]:
         found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
@@ -137,12 +132,18 @@ class TraceReader:
         return [self.path / name for name in expected]
 
     def _rows_in(self, shard: Path) -> int:
-        try:
-            with pq.ParquetFile(shard) as file:
-                schema, rows = file.schema_arrow, file.metadata.num_rows
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise _damaged(shard, error) from error
-        _check_columns(schema, row_schema(self.manifest), shard)
+        """How many rows a shard has, whose columns are those that the manifest implies."""
+        with _parquet(shard) as file:
+            found, rows = file.schema_arrow, file.metadata.num_rows
+        stored = {f"{field.name} ({field.type})" for field in found}
+        implied = {f"{field.name} ({field.type})" for field in row_schema(self.manifest)}
+        if LATER_COLUMN not in found.names:
+            implied = {each for each in implied if not each.startswith(LATER_COLUMN)}
+        if stored != implied or len(found) != len(stored):
+            raise TraceError(
+                f"{shard}: its manifest implies other columns: it lacks "
+                f"{_listed(implied - stored)} and has {_listed(stored - implied)}: {RESTORE}"
+            )
         return int(rows)
 
     def _note_unfinished(self) -> None:
@@ -220,19 +221,15 @@ def _manifest(path: Path) -> Manifest:
     return Manifest.from_record(record, str(file))
 
 
-def _check_columns(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
-    names = [name for name in expected.names if name in found.names or name != LATER_COLUMN]
-    if sorted(found.names) != sorted(names):
-        raise TraceError(
-            f"{path}: has the columns {', '.join(found.names)}, and its manifest implies "
-            f"{', '.join(names)}: {RESTORE}"
-        )
-    for name in names:
-        stored, wanted = found.field(name).type, expected.field(name).type
-        if stored != wanted:
-            raise TraceError(f"{path}: column '{name}' is {stored}, expected {wanted}: {RESTORE}")
+@contextmanager
+def _parquet(shard: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(shard, page_checksum_verification=True) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines() or [type(error).__name__]
+        raise TraceError(f"{shard}: truncated or damaged ({reason[0]}): {RESTORE}") from error
 
 
-def _damaged(path: Path, error: Exception) -> TraceError:
-    reason = str(error).splitlines() or [type(error).__name__]
-    return TraceError(f"{path}: truncated or damaged ({reason[0]}): {RESTORE}")
+def _listed(columns: set[str]) -> str:
+    return ", ".join(sorted(columns)) or "none"
