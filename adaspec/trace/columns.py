@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
@@ -77,49 +76,35 @@ def _stored(row: Any, field: pa.Field) -> Any:
 
 def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
     """The requests in `batch`, each with its own arrays; their soundness is not checked here."""
-    columns: dict[str, list[Any]] = {}
-    for field in row_schema(manifest):
-        if field.name not in batch.schema.names:
-            continue
-        column = batch.column(field.name)
-        if column.null_count and not field.nullable:
+    fields = [each for each in row_schema(manifest) if each.name in batch.schema.names]
+    for field in fields:
+        if batch.column(field.name).null_count and not field.nullable:
             raise TraceError(f"{where}: {field.name} is null: every row has one")
-        if not pa.types.is_list(field.type):
-            columns[field.name] = column.to_pylist()
-            continue
-        entries = [entry.values for entry in column]
-        if field.type in (_TOKENS, _COUNTS):
-            found = [None if each is None else np.array(each.fill_null(-1)) for each in entries]
-        else:
-            found = [_padded(each, manifest.draft_cap or 0, where) for each in entries]
-        columns[field.name] = found
-    if manifest.confidences:
-        unknown = [None] * batch.num_rows
-        layers = [columns.pop(name, unknown) for name in CONFIDENCES]
-        columns["confidences"] = [_stacked(row) for row in zip(*layers, strict=True)]
-    return [
-        Request(**dict(zip(columns, row, strict=True)))
-        for row in zip(*columns.values(), strict=True)
-    ]
+    cap, rows = manifest.draft_cap or 0, []
+    for at in range(batch.num_rows):
+        row = {each.name: _entry(batch.column(each.name)[at], cap, where) for each in fields}
+        layers = [row.pop(name, None) for name in CONFIDENCES]
+        known = next((layer for layer in layers if layer is not None), None)
+        if known is not None:
+            unknown = np.full_like(known, np.nan)
+            layers = [unknown if layer is None else layer for layer in layers]
+            row["confidences"] = np.stack(layers, axis=-1)
+        rows.append(Request(**row))
+    return rows
 
 
-def _padded(drafts: pa.ListArray | None, cap: int, where: str) -> NDArray[Any] | None:
-    """A (positions, cap) array of a request's drafts, filled up with -1 or NaN."""
-    if drafts is None:
-        return None
-    pad = np.nan if pa.types.is_floating(drafts.type.value_type) else -1
-    lengths = pc.list_value_length(drafts).fill_null(0).to_numpy()
+def _entry(stored: pa.Scalar, cap: int, where: str) -> Any:
+    """A row's entry of a column, as requests have it."""
+    if not stored.is_valid or not isinstance(stored, pa.ListScalar):
+        return stored.as_py()
+    values = stored.values
+    if not pa.types.is_list(values.type):
+        return np.array(values.fill_null(-1))
+    pad = np.nan if pa.types.is_floating(values.type.value_type) else -1
+    lengths = pc.list_value_length(values).fill_null(0).to_numpy()
     if lengths.max(initial=0) > cap:
         raise TraceError(f"{where}: a draft of {lengths.max()} tokens exceeds draft_cap={cap}")
-    values = drafts.flatten().fill_null(pad).to_numpy()
-    table = np.full((len(drafts), cap), pad, values.dtype)
-    table[np.arange(cap) < lengths[:, None]] = values
+    drafted = values.flatten().fill_null(pad).to_numpy()
+    table = np.full((len(values), cap), pad, drafted.dtype)
+    table[np.arange(cap) < lengths[:, None]] = drafted
     return table
-
-
-def _stacked(layers: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
-    known = [layer for layer in layers if layer is not None]
-    if not known:
-        return None
-    unknown = np.full_like(known[0], np.nan)
-    return np.stack([unknown if layer is None else layer for layer in layers], axis=-1)

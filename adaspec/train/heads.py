@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import lightgbm
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.model import FEATURE_NAMES, HEADS
 from adaspec.predict.survival import Curves
-from adaspec.train.network import Fitting
 from adaspec.train.outcomes import MIN_EXAMPLES, Outcomes, Recorded, expected_log, fit_curves
 from adaspec.train.rows import Array, FeatureRows, Floats, Ints
 
@@ -43,12 +42,14 @@ class Settings:
     parts: int = 3
     """Number of parts into which requests are dealt, to score neural drafts and splices of each by
     trees that never saw it. Below 2, curves are fitted over the scores of trees that did."""
-    fitting: Fitting = field(default_factory=Fitting)
+    width: int = 64
+    """Hidden units of a network in each layer."""
+    steps: int = 2000
+    """Steps of fitting a network: at least so many, in whole passes over the rows."""
 
     def rough(self) -> Settings:
         """Settings for models that only say which forwards are best."""
-        fitting = replace(self.fitting, width=32, steps=500)
-        return replace(self, rounds=60, rate=0.1, max_rows=60_000, parts=0, fitting=fitting)
+        return replace(self, rounds=60, rate=0.1, max_rows=60_000, parts=0, width=32, steps=500)
 
     def parameters(self, objective: str, rows: int) -> dict[str, object]:
         """LightGBM's parameters, by which the same data and seed always give the same trees."""

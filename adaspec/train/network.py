@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +29,7 @@ from adaspec.predict.network import (
     fill_inputs,
     new_scratch,
 )
+from adaspec.train.heads import Settings
 from adaspec.train.rows import Array, Floats, Ints
 
 EXCHANGED = 0.15
@@ -39,6 +40,8 @@ LEAST_STEP = 1e-3
 """The shortest interval of a column, as a share of the value where it is."""
 LEAST_SPREAD = 0.02
 """The least standard deviation by which a column is scaled: one that rarely rises tells little."""
+STEP_SIZE = 1e-2
+"""Adam's at first; it falls to 0 in a straight line."""
 BATCH, LEAST_BATCH = 1024, 32
 BATCHES_PER_PASS = 100
 """With few rows batches are smaller, so that a pass has about as many."""
@@ -47,35 +50,22 @@ _NO_THRESHOLD = 1e30
 """A split beyond this only tells missing values from others, which networks see by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """How a network is fitted, by Adam."""
-
-    width: int = 64
-    steps: int = 2000
-    """At least so many, in whole passes over the rows."""
-    rate: float = 1e-2
-    """The step size at first; it falls to 0 in a straight line."""
-    seed: int = 0
-
-
 def distilled(
-    group: str, boosters: Mapping[str, lightgbm.Booster], x: Floats, fitting: Fitting, threads: int
+    group: str, boosters: Mapping[str, lightgbm.Booster], x: Floats, settings: Settings
 ) -> Network:
     """The network that predicts what a group's boosters predict for features like these."""
     names = FEATURE_NAMES[group]
     splits = splits_of(boosters, names)
     if not len(x) or not any(each[:, 1].any() for each in splits):
         anything = np.zeros((1, len(names)), np.float32)
-        return constant_network(_predictions(boosters, anything, threads)[0].tolist())
-    x = np.concatenate([x, _with_exchanged_values(x, fitting.seed)])
+        return constant_network(_predictions(boosters, anything, settings.threads)[0].tolist())
+    x = np.concatenate([x, _with_exchanged_values(x, settings.seed)])
     link = [PROBABILITY if head in PROBABILITIES else NUMBER for head in boosters]
     if group != "before":
         # These see fewer features, and run after every forward of the drafter.
-        fitting = replace(fitting, width=fitting.width // 2)
-    return fit_network(
-        x, _predictions(boosters, x, threads), np.array(link, np.int32), splits, fitting
-    )
+        settings = replace(settings, width=settings.width // 2)
+    taught = _predictions(boosters, x, settings.threads)
+    return fit_network(x, taught, np.array(link, np.int32), splits, settings)
 
 
 def _with_exchanged_values(x: Floats, seed: int) -> Floats:
@@ -127,7 +117,7 @@ def _value(node: dict[str, Any]) -> float:
 
 
 def fit_network(
-    x: Floats, targets: Array, link: Ints, splits: Sequence[Array], fitting: Fitting
+    x: Floats, targets: Array, link: Ints, splits: Sequence[Array], settings: Settings
 ) -> Network:
     """The network that predicts the targets (a column per head) best.
 
@@ -141,8 +131,8 @@ def fit_network(
     is_probability = torch.from_numpy(link == PROBABILITY)
     # What makes the loss of a number weigh as much as that of a probability.
     scale = torch.from_numpy(0.25 / np.maximum(targets.var(0), 1e-6).astype(np.float32))
-    draw = torch.Generator().manual_seed(fitting.seed)
-    sizes = (inputs.shape[1], fitting.width, fitting.width, len(link))
+    draw = torch.Generator().manual_seed(settings.seed)
+    sizes = (inputs.shape[1], settings.width, settings.width, len(link))
     layers = [torch.nn.Linear(*pair) for pair in pairwise(sizes)]
     with torch.no_grad():
         for layer in layers:
@@ -152,10 +142,10 @@ def fit_network(
         layers[-1].bias.copy_(mean.logit(1e-4).where(is_probability, mean))
     silu = torch.nn.SiLU()
     model = torch.nn.Sequential(layers[0], silu, layers[1], silu, layers[2])
-    adam = torch.optim.Adam(model.parameters(), fitting.rate, betas=(0.9, 0.99), fused=True)
+    adam = torch.optim.Adam(model.parameters(), STEP_SIZE, betas=(0.9, 0.99), fused=True)
     batch = min(BATCH, max(LEAST_BATCH, len(x) // BATCHES_PER_PASS), len(x))
     whole = len(x) // batch
-    passes = -(-fitting.steps // whole)
+    passes = -(-settings.steps // whole)
     decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.0, passes * whole)
     for _ in range(passes):
         order = torch.randperm(len(x), generator=draw)

@@ -33,7 +33,7 @@ from adaspec.train import rows
 from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
 from adaspec.train.network import distilled, one_torch_thread
 from adaspec.train.outcomes import Recorded
-from adaspec.train.rows import FeatureRows, Members, Table
+from adaspec.train.rows import Members, Table
 from adaspec.train.token_tables import TableMaker
 
 FOLDS = 3
@@ -181,18 +181,16 @@ class Trainer:
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(group: str, seen: FeatureRows) -> tuple[Boosters, Mapping[str, Curves], Network]:
+        def fit(at: int, group: str) -> tuple[Boosters, Mapping[str, Curves], Network]:
             rng = np.random.default_rng([settings.seed, 0x7815])
-            seen = rows.thinned(seen, settings.max_rows, rng)
+            seen = rows.thinned(tables[at][group], settings.max_rows, rng)
             trees, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings))
-            fitting = replace(settings.fitting, seed=settings.seed)
-            return trees, curves, distilled(group, trees, seen.x, fitting, settings.threads)
+            return trees, curves, distilled(group, trees, seen.x, settings)
 
-        jobs = [(at, group, seen) for at, each in enumerate(tables) for group, seen in each.items()]
-        numbers, groups, seen = zip(*jobs, strict=True)
+        jobs = [(at, group) for at, table in enumerate(tables) for group in table]
+        fitted = in_threads(at_once)(fit, *zip(*jobs, strict=True))
         made, boosters = list(models), [dict[str, Boosters]() for _ in models]
-        fitted = in_threads(at_once)(fit, groups, seen)
-        for at, group, (trees, curves, network) in zip(numbers, groups, fitted, strict=True):
+        for (at, group), (trees, curves, network) in zip(jobs, fitted, strict=True):
             boosters[at][group] = trees
             networks = {**made[at].networks, group: network}
             made[at] = replace(made[at], networks=networks, curves={**made[at].curves, **curves})

@@ -8,7 +8,7 @@ from adaspec.predict.features import PRE_DRAFT_FEATURES
 from adaspec.predict.model import BEFORE_HEADS
 from adaspec.predict.network import predict
 from adaspec.train.heads import HeadMaker, Settings, constant
-from adaspec.train.network import Fitting, distilled, one_torch_thread
+from adaspec.train.network import distilled, one_torch_thread
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def grown(x) -> dict[str, lightgbm.Booster]:
 def test_a_network_says_what_the_trees_say_of_unseen_features_and_of_rare_ones_apart():
     x, unseen = rows(30_000, 0), rows(3_000, 2)
     boosters = grown(x)
-    network = distilled("before", boosters, x, Fitting(width=24), 1)
+    network = distilled("before", boosters, x, Settings(width=24))
     said = predict(network, unseen)
     for head, trees in enumerate(boosters.values()):
         taught = trees.predict(unseen)
@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_network_and_never_looks_where_no_tree_spli
     x = rows(500, 0)
     boosters = grown(x)
     one, again, other = (
-        distilled("before", boosters, x, Fitting(width=8, steps=50, seed=seed), 1)
+        distilled("before", boosters, x, Settings(width=8, steps=50, seed=seed))
         for seed in (3, 3, 4)
     )
     assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
@@ -74,5 +74,5 @@ def test_the_same_seed_gives_the_same_network_and_never_looks_where_no_tree_spli
 def test_trees_that_know_nothing_give_a_constant_network():
     heads = {head: constant(0.25, PRE_DRAFT_FEATURES) for head in BEFORE_HEADS}
     for x in (rows(100, 0), rows(0, 0)):
-        network = distilled("before", heads, x, Fitting(), 1)
+        network = distilled("before", heads, x, Settings())
         np.testing.assert_allclose(predict(network, rows(5, 1)), 0.25)
