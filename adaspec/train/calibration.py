@@ -37,11 +37,7 @@ def calibration_of(
     """By source and depth, what came and what was predicted of it."""
     for policy, members in judged:
         rows = survey(recorded.recording, policy, members, drafts=False)["before"]
-        copies = recorded.recording.columns.match[rows.at] > 0
-        for source, outcomes, usable in (
-            ("ngram", recorded.copied(rows.at), copies),
-            ("neural", recorded.neural(rows.at), True),
-        ):
+        for source, outcomes, usable in recorded.sources(rows.at):
             predicted = survivals(policy.model, rows.x, source)
             for depth in range(1, DEPTHS + 1):
                 known = (outcomes.known >= depth) & usable

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
+
+import numpy as np
 
 from adaspec.errors import TrainingError, nearest
 from adaspec.evaluate.selection import (
@@ -18,6 +21,7 @@ from adaspec.evaluate.selection import (
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
+from adaspec.train.rows import Members
 
 HELD_OUT = 0.3
 """Share of each workload's requests that is kept back to judge the policy."""
@@ -53,13 +57,10 @@ def gather(
     """
     readers = open_traces(paths)
     selection = read_everything(readers, exclude_workloads, general, exclude_requests)
-    sides: dict[bool, list[Request]] = {False: [], True: []}
-    dealt = zip(selection.requests, held_out_of(selection.requests), strict=True)
-    for request, is_held_out in dealt:
-        sides[is_held_out].append(request)
-    texts = _of_other_dialogues(selection, sides[True])
-    trained = replace(selection, requests=tuple(sides[False]), unpaired=texts)
-    held_out = replace(selection, requests=tuple(sides[True]), unpaired=())
+    is_held_out = np.array(held_out_of(selection.requests), np.bool_)
+    held_out = replace(part_of(selection, is_held_out), unpaired=())
+    texts = _of_other_dialogues(selection, held_out.requests)
+    trained = replace(part_of(selection, ~is_held_out), unpaired=texts)
     _check_enough(selection, trained, held_out)
     if general:
         trained, held_out = (
@@ -69,6 +70,11 @@ def gather(
     tokenizer = distinct_names(known_of("tokenizer", readers))
     vocabulary_hash = next(iter(vocabularies_of(readers)), None)
     return Corpus(trained, held_out, tokenizer, vocabulary_hash)
+
+
+def part_of(selection: Selection, members: Members) -> Selection:
+    """The marked requests of a selection."""
+    return replace(selection, requests=tuple(compress(selection.requests, members)))
 
 
 def read_everything(

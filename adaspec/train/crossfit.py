@@ -22,7 +22,7 @@ from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
-from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, read_everything
+from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, part_of, read_everything
 from adaspec.train.rows import Members
 from adaspec.train.trainer import Trainer
 
@@ -62,7 +62,7 @@ def cross_fit(
 
     for policy in policies:
         policy.name = f"crossfit:{folds}"
-    parts = [_part(selection, member == fold) for fold in range(folds)]
+    parts = [part_of(selection, member == fold) for fold in range(folds)]
     judged_by = list(zip(parts, policies, strict=True))
     report = evaluate_folds(selection, judged_by, cost, options, progress)
     progress("calibration", 0, 1)
@@ -74,12 +74,6 @@ def cross_fit(
         "each fold is replayed by itself, with hindsight of its own; figures are means over folds"
     )
     return report
-
-
-def _part(selection: Selection, members: Members) -> Selection:
-    """The marked requests of a selection."""
-    chosen = zip(selection.requests, members.tolist(), strict=True)
-    return replace(selection, requests=tuple(each for each, is_member in chosen if is_member))
 
 
 def _train(trainer: Trainer, members: Members) -> LearnedPolicy:

@@ -141,13 +141,9 @@ def fit_before(
     recorded: Recorded, rows: FeatureRows, make: HeadMaker
 ) -> tuple[Boosters, dict[str, Curves]]:
     """The heads that predict before drafting, and the survival curves of both sources."""
-    columns, request = recorded.recording.columns, recorded.request[rows.at]
-    copies = columns.match[rows.at] > 0
+    request = recorded.request[rows.at]
     boosters, curves = dict[str, lightgbm.Booster](), dict[str, Curves]()
-    for source, outcomes, usable in (
-        ("ngram", recorded.copied(rows.at), copies),
-        ("neural", recorded.neural(rows.at), np.ones(len(rows.at), np.bool_)),
-    ):
+    for source, outcomes, usable in recorded.sources(rows.at):
         heads, curves[source] = make.source(
             source, rows.x[usable], outcomes.chosen(usable), request[usable]
         )

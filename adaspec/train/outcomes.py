@@ -73,6 +73,11 @@ class Recorded:
         known = np.minimum(self._untold[at], LONGEST_NGRAM).astype(np.int32)
         return Outcomes(np.minimum(self.recording.columns.run[at], known).astype(np.int32), known)
 
+    def sources(self, at: Longs) -> tuple[tuple[str, Outcomes, NDArray[np.bool_]], ...]:
+        """Of each source that drafts alone, its outcomes, and where it drafts at all."""
+        copies, anywhere = self.recording.columns.match[at] > 0, np.ones(len(at), np.bool_)
+        return ("ngram", self.copied(at), copies), ("neural", self.neural(at), anywhere)
+
     def copied_behind(self, at: Longs, depth: Ints | int) -> tuple[NDArray[np.bool_], Outcomes]:
         """Where so many neural tokens are right and text follows; of the copies there."""
         columns, behind = self.recording.columns, at + depth
