@@ -68,25 +68,14 @@ def test_a_name_is_a_builtin_model_or_answered_with_the_nearest(tmp_path):
             load_cost(asked)
 
 
-def test_an_optional_key_has_a_default(tmp_path):
-    cost = load_cost(written(tmp_path, SOUND))
-    assert (cost.forward_per_row_s, cost.target, cost.hardware) == (0.0, None, None)
-    assert not cost.charges_deciding
-    cost = load_cost(written(tmp_path, SOUND | {"decide_s": 1e-4}))
-    assert cost.charges_deciding
-    assert cost_from_document(cost_document(cost), "here") == cost
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"context_ms": 6}, "unknown key 'context_ms'; did you mean 'context_s'?"),
-        ({"schema": 4}, "schema 4 is newer than the 3"),
         ({"schema": 2, "sync": {}}, "measure it again with 'adaspec profile'"),
         ({"kind": "policy"}, "kind is 'policy', not 'cost'"),
         ({"context_s": -1e-3}, "context_s is -0.001: expected seconds from 0 to 100"),
         ({"forward_s": 5885.9}, "is it in another unit?"),
-        ({"name": ""}, "name is ''"),
         ({"tokens": [1, 2]}, "2 tokens and 6 seconds"),
         ({"tokens": [1, 4, 4, 8, 9, 64]}, "tokens[2] is 4 after 4"),
         ({"tokens": [0, 2, 4, 8, 9, 64]}, "tokens[0] is 0 after 0"),
@@ -103,6 +92,8 @@ def test_an_unsound_file_is_refused_in_one_line(tmp_path, change, said):
     assert said in complaint(tmp_path, {**SOUND, **change})
     without = {name: value for name, value in SOUND.items() if name != "seconds"}
     assert "'seconds' is missing" in complaint(tmp_path, without)
+    cost = load_cost(written(tmp_path, SOUND))
+    assert (cost.forward_per_row_s, cost.charges_deciding, cost.target) == (0.0, False, None)
 
 
 @settings(
@@ -118,8 +109,8 @@ def test_what_is_saved_is_loaded_to_the_same_model_and_saved_as_the_same_bytes(
     cost = structs.replace(random_cost(np.random.default_rng(seed)), name=name, target="any")
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     save_cost(cost, first, REPORT)
-    assert load_cost(first) == cost
     found = read_cost(first)
     assert found == (cost, REPORT)
+    assert cost_from_document(cost_document(cost), "here") == cost
     save_cost(found[0], second, found[1])
     assert first.read_bytes() == second.read_bytes()

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.fit import MeasuredStep, fit_cost
-from adaspec.cost.model import StepShape, deciding_s
+from adaspec.cost.model import StepShape
 
 COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
 REPORTS = Path(__file__).parents[3] / "eval" / "reports"
@@ -22,14 +22,10 @@ def test_the_papers_costs_are_a_line():
     one = 0.7118e-3 + 2.37768493e-9 * 4_000
     three = COST.step_s(StepShape(8, 4_000, forwards=3))
     assert three == pytest.approx(by_hand + 3 * one, rel=1e-12)
-
-
-def test_deciding_is_charged_to_who_decides_in_each_step():
-    shape = StepShape(4, 900, 8, forwards=2, holds_neural=True)
-    cost = structs.replace(COST, decide_s=10.0, decide_per_row_s=2.0)
-    assert cost.step_s(shape) - COST.step_s(shape) == pytest.approx(18.0)
-    assert deciding_s(cost.constants(), 4) == 18.0
-    assert cost.without_deciding() == COST
+    # Deciding is charged to who decides in each step.
+    deciding = structs.replace(COST, decide_s=10.0, decide_per_row_s=2.0)
+    assert deciding.step_s(StepShape(8, 4_000)) - by_hand == pytest.approx(26.0)
+    assert deciding.without_deciding() == COST
 
 
 def report(name):

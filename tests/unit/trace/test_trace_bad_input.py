@@ -29,21 +29,15 @@ def test_what_is_no_traces_folder_is_one_clear_line(tmp_path, trace):
         open_traces([])
 
 
-@pytest.mark.parametrize("kept", [0, -1])
-def test_a_truncated_shard_is_named(trace, kept):
-    shard = trace / "part-00001.parquet"
-    shard.write_bytes(shard.read_bytes()[:kept])
-    assert one_line_error(trace).startswith(f"{shard}: truncated or damaged")
-
-
-def test_a_flipped_byte_and_a_shard_that_is_gone_are_noticed(trace):
+def test_a_cut_shard_a_flipped_byte_and_a_shard_that_is_gone_are_noticed(trace):
     shard = trace / "part-00001.parquet"
     whole = shard.read_bytes()
     column = pq.read_metadata(shard).row_group(0).column(3)
     data = bytearray(whole)
     data[column.data_page_offset + column.total_compressed_size // 2] ^= 0x55
-    shard.write_bytes(data)
-    assert one_line_error(trace).startswith(f"{shard}: truncated or damaged")
+    for damaged in (b"", whole[:-1], data):
+        shard.write_bytes(damaged)
+        assert one_line_error(trace).startswith(f"{shard}: truncated or damaged")
     shard.unlink()
     os.mkfifo(shard)
     assert one_line_error(trace).startswith(f"{shard}: is not a file: restore it")
@@ -79,17 +73,11 @@ def one_changed(row, at, to):
     [
         (
             replaced("neural_accepted", [[float("nan")] * 8] * 3),
-            "lacks neural_accepted (list<element: int16>) and has neural_accepted (list<element: d",
+            "lacks neural_accepted (list<element: int16>) and has neural_accepted (list<",
         ),
-        (
-            lambda t: t.drop_columns(["margin"]),
-            "it lacks margin (list<element: list<element: float>>) and has none: ",
-        ),
+        (lambda t: t.drop_columns(["margin"]), "it lacks margin (list<"),
         (replaced("prompt_tokens", [None] * 3, pa.list_(pa.int32())), "prompt_tokens is null"),
-        (
-            lambda t: t.append_column("mood", pa.array([1, 2, 3])),
-            "it lacks none and has mood (int64): ",
-        ),
+        (lambda t: t.append_column("mood", pa.array([1, 2, 3])), "none and has mood (int64)"),
         (
             replaced("workload", pa.array([b"\xff\xfe"] * 3, pa.binary()).view(pa.string())),
             ": truncated or damaged",

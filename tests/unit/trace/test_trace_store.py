@@ -21,14 +21,11 @@ def test_an_output_as_long_as_its_limit_was_cut_off(tmp_path, dense):
     assert not request_of().is_cut_off
 
 
-def test_entry_0_is_a_null_for_any_parquet_tool(trace):
+def test_entry_0_is_a_null_for_any_parquet_tool_that_their_owner_has(trace):
     row = pq.read_table(trace / "part-00000.parquet").to_pylist()[0]
     assert row["neural_accepted"][:3] == [None, 0, 2]
     assert row["drafted_tokens"][:3] == [None, [], [102, 103, 7]]
     assert row["logprob"][2] == pytest.approx([-0.1, -0.5, -2.0])
-
-
-def test_files_are_readable_by_their_owner_alone(trace):
     assert stat.S_IMODE(trace.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in trace.iterdir()} == {0o600}
 
