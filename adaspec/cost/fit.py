@@ -71,10 +71,7 @@ def fit_cost(
     ran_at = np.where(outside | (not sizes), tokens, ladder[np.searchsorted(ladder, tokens)])
     bends = [bend for bend in BENDS if ran_at.min() < bend < ran_at.max()]
     # What each term multiplies in each step, the earlier ones first to take a common share.
-    terms = {"fixed_s": np.ones(len(steps))}
-    for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
-        terms[_slope(low)] = np.clip(ran_at - low, 0, high - low)
-    terms |= {
+    terms = _line(ran_at, bends) | {
         "context_s": context,
         "forward_s": forwards,
         "forward_per_row_s": forwards * rows,
@@ -100,8 +97,11 @@ def fit_cost(
     )
 
 
-def _slope(low: int) -> str:
-    return f"token_s_from_{low}"
+def _line(tokens: Array, bends: Sequence[int]) -> dict[str, Array]:
+    """What the terms of a line multiply, which may bend at these tokens."""
+    ends = zip((0, *bends), (*bends, np.inf), strict=True)
+    slopes = {f"token_s_from_{low}": np.clip(tokens - low, 0, high - low) for low, high in ends}
+    return {"fixed_s": np.ones(len(tokens)), **slopes}
 
 
 def _fit(
@@ -136,9 +136,8 @@ def _model(
     largest = sizes[-1] if sizes else 0
     ends = (largest + 1, max(most, 2 * largest)) if sizes else (1, *bends, max(most, 2))
     tokens = (*sizes, *ends)
-    seconds = np.full(len(tokens), values["fixed_s"])
-    for low, high in zip((0, *bends), (*bends, np.inf), strict=True):
-        seconds += values[_slope(low)] * np.clip(np.array(tokens) - low, 0, high - low)
+    line = _line(np.array(tokens, np.float64), bends)
+    seconds = np.sum([values[term] * column for term, column in line.items()], axis=0)
     seconds[len(sizes) :] += values["jump_s"] if sizes else 0.0
     beside: dict[str, Any] = {term: values[term] for term in TERMS if term in values}
     return CostModel(

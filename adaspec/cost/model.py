@@ -213,12 +213,6 @@ def target_s(costs: Costs, tokens: int) -> float:
 
 
 @inlined
-def token_price(costs: Costs, rate: float) -> float:
-    """The price of one more verified token, in tokens lost at `rate` tokens per second."""
-    return rate * costs.mean_token_s
-
-
-@inlined
 def padded(costs: Costs, tokens: int) -> float:
     """`tokens`, or the smallest captured size that holds them."""
     for size in costs.captured_sizes:
@@ -249,18 +243,10 @@ def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
 
 
 @inlined
-def paid_forwards(forwards: int, holds_neural: bool) -> int:
-    """The forwards that a step runs: at least one if any request holds the drafter.
-
-    Without it, the drafter's KV cache would have holes.
-    """
-    return max(forwards, 1) if holds_neural else forwards
-
-
-@inlined
 def drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends in the neural drafter."""
-    forwards = paid_forwards(shape.forwards, shape.holds_neural)
+    # Without a forward, the KV cache of a drafter that a request holds would have holes.
+    forwards = max(shape.forwards, 1) if shape.holds_neural else shape.forwards
     seconds = forwards * forward_s(costs, shape.rows, shape.context_tokens)
     seconds += costs.draft_prompt_s * shape.draft_prompt_tokens
     if forwards > 0 and 0 < costs.largest_graph < verified_tokens(shape):

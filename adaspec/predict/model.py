@@ -29,12 +29,7 @@ FEATURE_NAMES = {
     "splice": SPLICE_FEATURES,
     "evidence": EVIDENCE_FEATURES,
 }
-PROBABILITIES = frozenset(
-    (
-        *("ngram_first", "neural_first", "splice_first"),
-        *("accepted_next", "ngram_after", "accepted_before"),
-    )
-)
+PROBABILITIES = frozenset(("ngram_first", "neural_first", "splice_first", *EVIDENCE_HEADS))
 """The heads that predict a probability; the others predict the log of 1 + a number of tokens."""
 CURVES = ("ngram", "neural", "splice")
 

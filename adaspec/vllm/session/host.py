@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import batch_shape, step_s, token_price
+from adaspec.cost.model import batch_shape, step_s
 from adaspec.jit import compiled
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.planner import stages
@@ -104,7 +104,7 @@ class Host:
             self._gains *= fade
             self._gains[1:] += report.survival.sum(axis=0).cumsum()
             self._rows = self._rows * fade + rows
-            self._price = float(token_price(planner.costs, self._rate))
+            self._price = float(self._rate * planner.costs.mean_token_s)
             each = step.budget // max(rows, 1)
             step.lengths = np.minimum(report.length, each).astype(np.int32)
             return
