@@ -73,7 +73,7 @@ def check(settings: dict[str, Any]) -> dict[str, Any]:
         if no_sync:
             check_that_waiting_is_seen()
         for seed in settings["seeds"]:
-            wanderer = wanderer_of(llm, runner, seed)
+            wanderer = wanderer_of(llm, seed)
             cell = compared(expected, outputs_of(llm, prompts, tokens), NOISE[engine["dtype"]])
             cell |= {"taken": taken(wanderer), "faults": faults(llm)}
             cells.append({"seed": seed, "requests": len(prompts), **cell})
@@ -144,19 +144,15 @@ def compared(expected: Sequence[Output], found: Sequence[Output], noise: float) 
     return {**{name: counts[name] for name in names}, "differences": different}
 
 
-def wanderer_of(llm: Any, runner: str, seed: int) -> Any:
+def wanderer_of(llm: Any, seed: int) -> Any:
     """Have an engine decide at random from here on."""
-    from importlib import import_module
+    from functools import partial
     from types import SimpleNamespace
 
     sys.path.append(str(ENGINE_TESTS))
-    from wandering import Wanderer
+    from wandering import Wanderer, serve_by
 
-    serve_by = import_module(f"adaspec.vllm.{runner.lower()}.attachment").serve_by
-    served = model_runner(llm)
-    return Wanderer(
-        SimpleNamespace(put=lambda policy, **changes: serve_by(served, policy, **changes)), seed
-    )
+    return Wanderer(SimpleNamespace(put=partial(serve_by, model_runner(llm))), seed)
 
 
 def taken(wanderer: Any) -> dict[str, int]:
@@ -183,7 +179,7 @@ def faults_of_a_wait(llm: Any, prompts: Sequence[list[int]]) -> dict[str, int]:
     """The faults of a policy that does wait: none would mean that the check sees nothing."""
     import torch
 
-    wanderer = wanderer_of(llm, "V2", 0)
+    wanderer = wanderer_of(llm, 0)
     decide = wanderer.host.decide
 
     def wait(*facts: Any) -> Any:

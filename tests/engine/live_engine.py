@@ -108,17 +108,17 @@ class Engine:
 
     def put(self, policy, **changes):
         """Serve by another policy from here on, in the first session but for these changes."""
+        from wandering import serve_by
+
         from adaspec.vllm.choice import named_policy
-        from adaspec.vllm.v1 import attachment as v1
-        from adaspec.vllm.v2 import attachment as v2
 
         if isinstance(policy, str):
             policy = named_policy(policy)
         self.first = self.first or self.runner.adaspec_session
         self.runner.adaspec_session = self.first
-        is_v2 = hasattr(self.runner, "speculator")
-        self.first.stop_if_slow &= is_v2  # a busy machine takes its time
-        return (v2 if is_v2 else v1).serve_by(self.runner, policy, **changes)
+        # On V1 a busy machine takes its time.
+        self.first.stop_if_slow &= hasattr(self.runner, "speculator")
+        return serve_by(self.runner, policy, **changes)
 
     def generate(self, prompts, params, salts=None, **named):
         """What vLLM returns for every prompt, which may have a salt."""

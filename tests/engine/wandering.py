@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 
@@ -14,6 +15,33 @@ from adaspec.predict.tables import no_tables
 from adaspec.vllm.events import Observer
 
 CAP, NEURAL_CAP = 12, 4
+
+
+def serve_by(runner, policy, **changes):
+    """Have another policy serve the requests that come from here on; returns its session.
+
+    It is that of the runner but for these changes of its options.
+    """
+    from adaspec.vllm.session.session import Session
+
+    before = runner.adaspec_session
+    options = structs.replace(before.serving.options, **changes)
+    serving = dataclasses.replace(before.serving, policy=policy, options=options)
+    made = Session(serving, before._device, before._copy_stream, before.stop_if_slow)
+    made.follows_budget = before.follows_budget
+    if hasattr(runner, "speculator"):
+        from adaspec.vllm.v2.speculator import warm_up
+
+        warm_up(runner, made)
+        runner.speculator.adaspec_session = made
+        if runner.adaptive_verification is not None:
+            runner.adaptive_verification.adaspec_session = made
+    else:
+        from adaspec.vllm.v1.attachment import warm_up
+
+        warm_up(made)
+    runner.adaspec_session = made
+    return made
 
 
 def random_policy(seed, evidence, cap=CAP):

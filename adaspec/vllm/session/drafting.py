@@ -52,8 +52,7 @@ class Drafting:
     ) -> None:
         """Where there is a `rule`, it decides in the policy's place."""
         self.predictor, self._pack = _on(device, policy, slots, cap, ring)
-        if rule is not None:
-            self.predictor = RuleCurves(self.predictor, rule, neural_cap)
+        self._curves = None if rule is None else RuleCurves(rule, neural_cap)
         self.layout = Layout(cap, neural_cap)
         self._vocabulary = vocabulary
 
@@ -77,6 +76,8 @@ class Drafting:
         `settings` are what the host decided: the price of a token and the sources' factors.
         """
         step: Step = self.predictor.begin(batch, settings[0], settings[1:])
+        if self._curves is not None:
+            self._curves.begin(step, self.predictor.expected(len(step.holds)))
         return step
 
     def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
@@ -86,6 +87,8 @@ class Drafting:
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in (rows, forwards) drafted tokens and their (forwards, rows, 3) confidences."""
         self.predictor.revise(step, tokens, confidences)
+        if self._curves is not None:
+            self._curves.revise(step, self.predictor.expected(len(step.holds)))
 
     def finish(
         self, step: Step, drafted: Tensor, confidences: Tensor, allowed: Tensor | None

@@ -7,16 +7,12 @@ as long as the rule's longest.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.kernels.batch import Batch, Expected, Proposal, Step
+from adaspec.kernels.batch import Expected, Step
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Ints, Setup
+from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticRule
 from adaspec.vllm.events import DraftedStep
 from adaspec.vllm.session.host import Host
@@ -25,37 +21,28 @@ from adaspec.vllm.session.host import Host
 class RuleCurves:
     """Writes what a rule drafts into a predictor's curves, as certain, and so has it chosen."""
 
-    def __init__(self, predictor: Any, rule: StaticRule, neural_cap: int) -> None:
-        self._predictor, self._rule = predictor, rule
-        self._neural_len = min(rule.neural_len, neural_cap)
+    def __init__(self, rule: StaticRule, neural_cap: int) -> None:
+        self._rule, self._neural_len = rule, min(rule.neural_len, neural_cap)
 
-    def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
-        """Look at the text as it is now, and expect what is drafted if it is copied or not."""
-        step: Step = self._predictor.begin(batch, price, factors)
-        rule, expected = self._rule, self._predictor.expected(len(step.holds))
+    def begin(self, step: Step, expected: Expected) -> None:
+        """Before the drafter runs: expect what is drafted if it is copied or not."""
+        rule = self._rule
         self._ngram, self._neural, self._splice = map(torch.zeros_like, expected[-3:])
         copies = expected.match_length >= rule.min_match
         copies &= rule.ngram_len > 0
         _certain(self._ngram, copies, rule.ngram_len)
         _certain(self._neural, step.holds & ~copies, self._neural_len)
         self._write(expected)
-        return step
 
-    def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
-        """Requests take these slots; `in_ring`: whether the ring is searched for each."""
-        self._predictor.enter(slots, in_ring)
-
-    def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
-        """Take in what the drafter drafted: which rows are to be spliced."""
-        self._predictor.revise(step, tokens, confidences)
-        expected = self._predictor.expected(len(step.holds))
+    def revise(self, step: Step, expected: Expected) -> None:
+        """After it ran: expect which rows are spliced."""
         last = self._neural_len
-        if 0 < last <= tokens.shape[1]:
+        if 0 < last <= step.forwards:
             rule, splice = self._rule, self._splice[:, last]
             spliced = self._neural[:, last] > 0
             spliced &= expected.splice_match_length[:, last - 1] >= rule.splice_min_match
             _certain(splice, spliced, rule.splice_len)
-            column = torch.arange(splice.shape[1], device=tokens.device)
+            column = torch.arange(splice.shape[1], device=splice.device)
             beyond = column > expected.splice_match_available[:, last - 1, None]
             splice.masked_fill_(beyond, 0.0)
         self._write(expected)
@@ -65,11 +52,6 @@ class RuleCurves:
         expected.ngram.copy_(self._ngram)
         expected.neural.copy_(self._neural)
         expected.splice.copy_(self._splice)
-
-    def propose(self, step: Step) -> Proposal:
-        """What every row drafts."""
-        proposal: Proposal = self._predictor.propose(step)
-        return proposal
 
 
 def _certain(curve: Tensor, rows: Tensor, length: int) -> None:

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,7 +34,7 @@ from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.guard import HOLD, PLAN
-from adaspec.policy.learned import ServedPolicy, load_policy
+from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
@@ -110,17 +109,6 @@ class Session:
         self._budget, self._budget_limited = 0, False
         self._allowed: Tensor | None = None
         self._rows = 0
-
-    def by(self, policy: ServedPolicy, **changes: Any) -> Session:
-        """A new session of this engine, which is served by another policy, and otherwise as here.
-
-        `changes` are fields of `Options`.
-        """
-        options = structs.replace(self.serving.options, **changes)
-        serving = dataclasses.replace(self.serving, policy=policy, options=options)
-        session = Session(serving, self._device, self._copy_stream, self.stop_if_slow)
-        session.follows_budget = self.follows_budget
-        return session
 
     @property
     def most_forwards(self) -> int:

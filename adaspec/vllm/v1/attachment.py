@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.compatibility import FUNCTIONS_V1, check_functions
 from adaspec.vllm.options import Options
@@ -35,7 +34,8 @@ def attach(runner: Any, options: Options) -> None:
     fix_undrafted_steps()
     limit = draft_to_the_end(runner)
     session = session_of(runner.vllm_config, options, torch.device("cpu"), None)
-    runner.adaspec_session = _warmed_up(session)
+    warm_up(session)
+    runner.adaspec_session = session
     if is_neural:
         base = type(drafter)
         drafter.__class__ = type(f"AdaSpec{base.__name__}", (HeadMixin, base), {})
@@ -46,19 +46,11 @@ def attach(runner: Any, options: Options) -> None:
     runner.execute_model = hooks.execute
 
 
-def serve_by(runner: Any, policy: ServedPolicy, **changes: Any) -> Session:
-    """Start a new session in which another policy serves the runner's requests from now on."""
-    session = _warmed_up(runner.adaspec_session.by(policy, **changes))
-    runner.adaspec_session = session
-    return session
-
-
-def _warmed_up(session: Session) -> Session:
-    """The session, once all is compiled that its steps run: no request is to wait for that."""
+def warm_up(session: Session) -> None:
+    """Compile what the session's steps run, so that no request waits for it."""
     slots, none = session.serving.setup.slots, np.zeros(0, np.int32)
     holds, nothing = torch.zeros(slots, dtype=torch.bool), Outcome(none, none, none, none)
     session.drafting.warm_up(Texts(slots, 1).batch(none.astype(np.int64), holds, nothing))
-    return session
 
 
 class Hooks:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaspec.policy.learned import ServedPolicy
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH, follow
@@ -45,16 +44,6 @@ def keep_text_on_device(runner: Any) -> None:
         device=runner.device,
         uva_instead_of_gpu=False,
     )
-
-
-def serve_by(runner: Any, policy: ServedPolicy, **changes: Any) -> Session:
-    """Start a new session, by which another policy serves the requests that come from now on."""
-    session: Session = runner.adaspec_session.by(policy, **changes)
-    speculator.warm_up(runner, session)
-    for holder in (runner, runner.speculator, runner.adaptive_verification):
-        if holder is not None:
-            holder.adaspec_session = session
-    return session
 
 
 class Hooks:

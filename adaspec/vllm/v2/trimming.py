@@ -102,21 +102,19 @@ class _Trimming:
     ) -> tuple[Tensor, Tensor, int] | tuple[Tensor, Tensor, int, None]:
         """Where each row's logits and tokens begin on the device, and how many drafts there are."""
         (drafts, others, budget), self._batch_budget = self._batch_budget, None
-        rows = len(req_ids)
         facts = np.array(
             [[drafts[name] for name in req_ids], [others[name] for name in req_ids]], np.int32
         )
-        trim = trim_on_device if has_kernels(self.query_start_loc.device) else trim_on_host
-        trim(
-            self._confidence_probs,
-            idx_mapping,
-            facts,
-            budget,
-            self.num_bonus_tokens,
-            self._cu_num_logits,
-            self.query_start_loc,
-        )
-        found = self._cu_num_logits[: rows + 1], self.query_start_loc, budget
+        survival, bonus = self._confidence_probs, self.num_bonus_tokens
+        logits, tokens = self._cu_num_logits, self.query_start_loc
+        if has_kernels(tokens.device):
+            from adaspec.kernels.trim import launch
+
+            scheduled, moved = int(facts[0].sum()), to_device(facts, tokens.device)
+            launch(survival, idx_mapping, moved, budget, scheduled, bonus, logits, tokens)
+        else:
+            trim_on_host(survival, idx_mapping, facts, budget, bonus, logits, tokens)
+        found = logits[: len(req_ids) + 1], tokens, budget
         return (*found, None) if self.adaspec_unknown_counts else found
 
 
@@ -145,23 +143,6 @@ def trim_on_host(
     logits[0] = tokens[0] = 0
     logits[1:ends], tokens[1:ends] = (lengths + bonus).cumsum(), (lengths + others).cumsum()
     tokens[ends:] = tokens[ends - 1]
-
-
-def trim_on_device(
-    survival: Tensor,
-    slots: Tensor,
-    facts: Ints,
-    budget: int,
-    bonus: int,
-    cu_num_logits: Tensor,
-    query_start_loc: Tensor,
-) -> None:
-    """What `trim_on_host` does, in one launch."""
-    from adaspec.kernels.trim import launch
-
-    moved = to_device(facts, query_start_loc.device)
-    scheduled = int(facts[0].sum())
-    launch(survival, slots, moved, budget, scheduled, bonus, cu_num_logits, query_start_loc)
 
 
 def largest_graph(config: Any) -> int | None:

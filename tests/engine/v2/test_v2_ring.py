@@ -23,7 +23,7 @@ def test_what_was_answered_is_copied_and_changes_no_output(
     engine = served(None)
     session = engine.put("fixed:ngram:8:2", ring_tokens=2048)
     verified = Heard(session)["verified"]
-    is_fused = type(session.drafting.predictor._predictor).__name__ == "FusedPredictor"
+    is_fused = type(session.drafting.predictor).__name__ == "FusedPredictor"
     assert is_fused == by_kernels
     asked = prompts[: 2 if by_kernels else 6]  # the interpreter takes its time
     counts = []
