@@ -116,7 +116,7 @@ def made_up_steps(
         # The policy's plan is overruled, so that every step has a draft of the same length.
         step.forwards = drafted
         step.report = drafting.finish(running, draft, evidence, None).report
-        host.take_likeliest(step, 0)
+        host.take_likeliest(step)
         ended_s = perf_counter()
         yield (begun_s - began_s, read_s - begun_s, ended_s - read_s), counts
         before, counts = step, np.minimum(right, step.lengths).astype(np.int32) + 1

@@ -66,12 +66,13 @@ def command(
 
     with ProgressBar() as bar:
         profile = profile_machine(model, draft, draft_method, engine, minutes, bar)
-    save_cost(profile.cost, out, profile.measured.fit)
+    cost, fit = profile.measured.cost, profile.measured.fit
+    save_cost(cost, out, fit)
     if as_json:
         print_json(profile.document())
     else:
         say(f"{profile.engine.get('dtype')}, model runner {profile.runner}")
-        print_cost(structs.asdict(profile.cost), structs.asdict(profile.measured.fit))
+        print_cost(structs.asdict(cost), structs.asdict(fit))
     for complaint in profile.complaints:
         remark(f"warning: {complaint}")
     remark(f"deciding was not measured: it takes what '{DEFAULT}' says of a GPU's kernels")

@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections import Counter
 
-from adaspec.vllm.events import Fault, Observers
+from adaspec.vllm.events import Observers
 from adaspec.vllm.patching import in_one_line
 
 log = logging.getLogger("vllm.adaspec")
@@ -44,7 +44,7 @@ class CircuitBreaker:
                 stage,
                 in_one_line(error, 300),
             )
-        self._observers.notify("fault", Fault(stage, self.off))
+        self._observers.notify("fault", stage, self.off)
 
     def fault(self, stage: str, error: Exception, *, proposals_stand: bool = False) -> None:
         """Count a failure, which leaves the step's requests without a proposal or lets it stand."""
@@ -76,7 +76,7 @@ class CircuitBreaker:
                 else f"for failing more often than once in {STEPS_PER_FAULT} steps",
                 ", ".join(f"{count} in {stage}" for stage, count in sorted(self.counts.items())),
             )
-        self._observers.notify("fault", Fault(stage, self.off))
+        self._observers.notify("fault", stage, self.off)
 
     def step_succeeded(self) -> None:
         """Note that a step was decided and learned from without a fault."""

@@ -21,6 +21,7 @@ from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.policy.protocol import Setup
 from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
@@ -48,6 +49,33 @@ class Target:
     def is_called(self, name: str) -> bool:
         """Whether a name, a hub id or a folder named after one, refers to this model."""
         return _short(name) in {_short(alias) for alias in (self.name, self.other_name) if alias}
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served and how; it never changes during a session."""
+
+    policy: ServedPolicy
+    options: Options
+    """As they were chosen at the start: a `mode_file` may change the mode."""
+    setup: Setup
+    target: Target
+
+    @property
+    def name(self) -> str:
+        """The policy's name for operators."""
+        asked = None if self.options.mode == "record" else self.options.policy
+        return asked or self.policy.name
+
+    @property
+    def record_cap(self) -> int:
+        """How many tokens are drafted at each position of the recorded requests."""
+        if not self.setup.neural_cap:
+            return 0
+        if self.options.mode == "record":
+            assert self.options.num_speculative_tokens is not None
+            return self.options.num_speculative_tokens
+        return min(self.setup.neural_cap, RECORD_CAP)
 
 
 def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
@@ -123,14 +151,6 @@ def runner_of(on_cpu: bool, why_v1: str = "") -> tuple[str, str]:
             f"method '{METHOD}' does not go with {V2_VARIABLE}={wanted} here: {why_v1}: unset it"
         )
     return ("V1" if why_v1 else "V2"), why_v1
-
-
-def check_named(text: str) -> None:
-    """Refuse what names no policy that can be served; the files of a folder are not read."""
-    if _is_spec(text):
-        named_policy(text)
-    else:
-        find_policy(text)
 
 
 def named_policy(text: str) -> ServedPolicy:

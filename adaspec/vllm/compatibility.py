@@ -155,7 +155,7 @@ def installed_version() -> str:
 
 def version_problem(version: str) -> str | None:
     """One line on why adaspec cannot serve with that version; None if it can."""
-    if _release(version) in KNOWN:
+    if version.startswith(tuple(f"{known}." for known in KNOWN)):
         return None
     return (
         f"vLLM {version} is not supported: adaspec knows {' and '.join(KNOWN)}; install one of "
@@ -196,7 +196,3 @@ def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:
             f"vLLM {installed_version()} is not as adaspec knows it: {problem}; install a vLLM "
             "that it knows, or an adaspec that knows yours ('adaspec doctor' says more)"
         )
-
-
-def _release(version: str) -> str:
-    return ".".join(version.split(".")[:2])

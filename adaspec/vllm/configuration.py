@@ -14,7 +14,7 @@ from msgspec import structs
 from adaspec.errors import ServingError
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
-from adaspec.vllm.choice import ON_ACCELERATORS, check_named, choose, runner_of, target_of
+from adaspec.vllm.choice import ON_ACCELERATORS, choose, named_policy, runner_of, target_of
 from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.drafters import check_there, drafter_method
 from adaspec.vllm.exposition import expose
@@ -50,7 +50,7 @@ def speculative_config(
     operator_config = args.speculative_config
     options = structs.replace(
         asked_for(args),
-        replicas=target_parallel_config.data_parallel_size,
+        replica=0 if target_parallel_config.data_parallel_size > 1 else None,
         vocabulary_hash=vocabulary_of(target_model_config),
     )
     if options.mode == "off" and options.mode_file is None:
@@ -98,7 +98,7 @@ def asked_for(args: Any) -> Options:
     if options.model is not None:
         check_there("drafter", options.model)
     if options.policy is not None:
-        check_named(options.policy)
+        named_policy(options.policy)
     return options
 
 

@@ -24,14 +24,6 @@ MAX_OBSERVER_FAILURES = 5
 """An observer that has failed this often is removed: observing must not harm serving."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A failure that serving survived."""
-
-    stage: str
-    switched_off: bool
-
-
 @dataclass(eq=False)
 class DraftedStep:
     """A step that is drafted for, row by row of the requests whose texts had been read.
@@ -109,7 +101,7 @@ class Observer:
     """
 
     def admitted(self, request: RunningRequest) -> None:
-        """Called when a request is seen for the first time; its prompt must be copied to keep."""
+        """Called when a request is seen for the first time."""
 
     def proposed(self, event: DraftedStep) -> None:
         """Called when a step was decided."""
@@ -129,8 +121,8 @@ class Observer:
     def guarded(self, guarded: GuardReport) -> None:
         """Called with the guard's state for the next step, where there is a guard."""
 
-    def fault(self, fault: Fault) -> None:
-        """Called when something failed."""
+    def fault(self, stage: str, switched_off: bool) -> None:
+        """Called when something failed that serving survived; whether the policy is off now."""
 
     def close(self) -> None:
         """Called when no more events will come, so that the observer can finish its output."""

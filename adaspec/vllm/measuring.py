@@ -44,8 +44,7 @@ LEAST_KINDS = 24
 """Fewer kinds of step than these say too little."""
 
 Ask = Callable[..., Any]
-"""Calls a function with every rank's worker and these arguments; returns the first rank's result.
-"""
+"""vLLM's `collective_rpc`: what a function returns of every rank's worker and these arguments."""
 
 Report = Callable[[str, float, float], None]
 """Told of a stage how much of it is done, of how much."""
@@ -79,7 +78,7 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     try:
         if executor.parallel_config.distributed_executor_backend == "external_launcher":
             raise ServingError("every rank has a scheduler of its own, and none may stand apart")
-        measured = measure(lambda called, *more: executor.collective_rpc(called, args=more)[0])
+        measured = measure(executor.collective_rpc, base)
     except Exception as error:
         log.warning(
             "adaspec: what steps cost here could not be measured (%s): decisions weigh the costs "
@@ -89,21 +88,14 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
         )
         return
     log.info("adaspec: costs %s in %.1f s: %s", NAME, measured.took_s, in_words(measured.cost))
-    cost = structs.replace(
-        measured.cost,
-        # What dummy steps do not tell: what deciding takes.
-        draft_prompt_s=measured.cost.draft_prompt_s or base.draft_prompt_s,
-        decide_s=base.decide_s,
-        decide_per_row_s=base.decide_per_row_s,
-        hardware=options.hardware,
-    )
-    document = cost_document(cost)
+    document = cost_document(structs.replace(measured.cost, hardware=options.hardware))
     executor.collective_rpc(take_costs, args=(document,))
     object.__setattr__(speculative, OPTIONS_ATTRIBUTE, structs.replace(options, costs=document))
 
 
 def measure(
     ask: Ask,
+    base: CostModel,
     clock: Callable[[], float] = perf_counter,
     enough_s: float = ENOUGH_S,
     most_s: float = MOST_S,
@@ -112,10 +104,11 @@ def measure(
 ) -> Measured:
     """Time dummy steps of an engine, and fit its costs to the medians of each kind.
 
-    Every kind is visited in each of the `rounds`; None: as often as there is time for.
+    Every kind is visited in each of the `rounds`; None: as often as there is time for. What dummy
+    steps do not tell is as in `base`: what deciding takes.
     """
     began_s = clock()
-    steps: Steps = ask(steps_of)
+    steps: Steps = ask(steps_of)[0]
     kinds = kinds_of(steps)
     times: dict[StepKind, list[float]] = {}
     least = min(LEAST_KINDS, len(kinds))
@@ -129,7 +122,7 @@ def measure(
         report("measuring steps", int(passed_s), int(enough_s))
         if passed_s > (most_s if len(times) < least else enough_s):
             break
-        taken: list[float] = ask(time_steps, kind, repeats)
+        taken: list[float] = ask(time_steps, args=(kind, repeats))[0]
         times.setdefault(kind, []).extend(taken)
         repeats = 1 if min(taken) > SLOW_S else REPEATS
     if len(times) < least:
@@ -147,7 +140,12 @@ def measure(
         for kind, taken in times.items()
     ]
     cost, fit = fit_cost(medians, NAME, steps.captured)
-    cost = structs.replace(cost, draft_prompt_s=_draft_prompt_s(medians, steps, cost))
+    cost = structs.replace(
+        cost,
+        draft_prompt_s=_draft_prompt_s(medians, steps, cost) or base.draft_prompt_s,
+        decide_s=base.decide_s,
+        decide_per_row_s=base.decide_per_row_s,
+    )
     return Measured(cost, fit, medians, clock() - began_s)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from adaspec.policy.guard import STATES
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
-from adaspec.vllm.events import DraftedStep, Fault, Observer, VerifiedStep
+from adaspec.vllm.events import DraftedStep, Observer, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.timed_steps import GuardReport
 
@@ -46,9 +46,9 @@ class Metric:
 
     name: str
     help: str
-    labels: tuple[str, ...] = ()
+    label: str = ""
     values: tuple[str, ...] = ()
-    """The values of the label; if there are several labels, their values joined by `/`."""
+    """The values of the label."""
     bounds: tuple[float, ...] = ()
     is_gauge: bool = False
 
@@ -58,22 +58,20 @@ class Metric:
         return "histogram" if self.bounds else "gauge_sum" if self.is_gauge else "counter"
 
     @property
-    def samples(self) -> dict[str, tuple[str, tuple[str, ...], list[str]]]:
-        """By the name of each figure that is counted: its sample, labels and their values."""
+    def samples(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """By the name of each figure that is counted: its sample, and the value of its label."""
         if self.bounds:
             return {
-                f"{self.name}/{bound}": (f"{self.name}_bucket", ("le",), [str(float(bound))])
+                f"{self.name}/{bound}": (f"{self.name}_bucket", {"le": str(float(bound))})
                 for bound in (*self.bounds, inf)
-            } | {f"{self.name}_sum": (f"{self.name}_sum", (), [])}
+            } | {f"{self.name}_sum": (f"{self.name}_sum", {})}
         sample = self.name if self.is_gauge else f"{self.name}_total"
-        if not self.labels:
-            return {self.name: (sample, (), [])}
-        return {
-            f"{self.name}/{value}": (sample, self.labels, value.split("/")) for value in self.values
-        }
+        if not self.label:
+            return {self.name: (sample, {})}
+        return {f"{self.name}/{value}": (sample, {self.label: value}) for value in self.values}
 
 
-_BY_SOURCE = (("source",), DRAFT_SOURCES)
+_BY_SOURCE = ("source", DRAFT_SOURCES)
 METRICS = (
     Metric("drafted_tokens", "Drafted tokens that the target verified.", *_BY_SOURCE),
     Metric("accepted_tokens", "Of these, tokens that the target took.", *_BY_SOURCE),
@@ -85,30 +83,30 @@ METRICS = (
     ),
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
-    Metric("drafter_forwards", "Forwards of the neural drafter.", ("kind",), FORWARDS),
-    Metric("mode", "Engines that serve in this mode now.", ("mode",), MODES, is_gauge=True),
+    Metric("drafter_forwards", "Forwards of the neural drafter.", "kind", FORWARDS),
+    Metric("mode", "Engines that serve in this mode now.", "mode", MODES, is_gauge=True),
     Metric(
         "guard_steps",
         "Steps by what the guard made of them: the policy's plan, a probe of steps without "
         "speculation, or speculation held off.",
-        ("state",),
+        "state",
         STATES,
     ),
     Metric(
         "guard_tokens_per_second",
         "Tokens per second at the present load, as the guard estimates them, with speculation and "
         "without.",
-        ("speculation",),
+        "speculation",
         SPECULATION,
         is_gauge=True,
     ),
-    Metric("faults", "Failures that were lived with, by stage.", ("stage",), STAGES),
+    Metric("faults", "Failures that were lived with, by stage.", "stage", STAGES),
     Metric(
         "policy_switched_off",
         "Engines whose policy failed too often and serves no more.",
         is_gauge=True,
     ),
-    Metric("dropped_rows", "Trace rows not written, by reason.", ("reason",), LOSSES),
+    Metric("dropped_rows", "Trace rows not written, by reason.", "reason", LOSSES),
 )
 POLICY_LABELS = ("policy", "drafter")
 """The labels of `policy_info`."""
@@ -166,8 +164,8 @@ def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     shown: dict[str, tuple[Any, str]] = {}
     for metric in METRICS:
         file, name = files[metric.kind], PREFIX + metric.name
-        for figure, (sample, labels, values) in metric.samples.items():
-            key = client.mmap_key(name, PREFIX + sample, labels, values, metric.help)
+        for figure, (sample, labels) in metric.samples.items():
+            key = client.mmap_key(name, PREFIX + sample, [*labels], [*labels.values()], metric.help)
             file.write_value(key, 0.0, 0.0)
             shown[figure] = file, key
     name, values = f"{PREFIX}policy_info", [str(info.get(label, "")) for label in POLICY_LABELS]
@@ -235,7 +233,7 @@ class MetricsObserver(Observer):
             if rate == rate:  # NaN: nothing is known yet
                 self.counters.put(f"guard_tokens_per_second/{name}", rate)
 
-    def fault(self, fault: Fault) -> None:
-        """Count a fault, and note whether it switched the policy off."""
-        self.counters.add(f"faults/{fault.stage}")
-        self.counters.put("policy_switched_off", float(fault.switched_off))
+    def fault(self, stage: str, switched_off: bool) -> None:
+        """Count a fault, and note whether the policy is off."""
+        self.counters.add(f"faults/{stage}")
+        self.counters.put("policy_switched_off", float(switched_off))

@@ -73,10 +73,8 @@ class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Options(Asked, frozen=True, kw_only=True):
     """adaspec's part of the speculative config."""
 
-    replicas: int = 1
-    """The number of replicas, a vLLM setting that its workers no longer know."""
     replica: int | None = None
-    """An engine's index among them; None if it is the only one."""
+    """An engine's index among the server's replicas, 0 until it starts; None if it is alone."""
     policy_why: str = ""
     """Why that policy serves."""
     policy_digest: str | None = None

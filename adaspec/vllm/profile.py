@@ -15,7 +15,6 @@ from msgspec import structs
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import cost_document, load_cost
-from adaspec.cost.model import CostModel
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.machine import hardware
@@ -30,9 +29,8 @@ GOAL = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A cost model of this machine, and what it was fitted to."""
+    """The costs of this machine, and of what engine they are."""
 
-    cost: CostModel
     measured: Measured
     runner: str
     """The model runner that ran the steps, V1 or V2."""
@@ -55,7 +53,7 @@ class Profile:
         return {
             "schema": SCHEMA,
             "runner": self.runner,
-            "cost": cost_document(self.cost),
+            "cost": cost_document(self.measured.cost),
             "fit": structs.asdict(self.measured.fit),
             "complaints": self.complaints,
             "steps": [asdict(step) for step in self.measured.steps],
@@ -91,7 +89,8 @@ def profile_machine(
     device = options.hardware or hardware()
     try:
         measured = measure(
-            lambda called, *more: llm.collective_rpc(called, args=more)[0],
+            llm.collective_rpc,
+            load_cost(DEFAULT),
             enough_s=60 * minutes,
             most_s=max(60 * minutes, 60.0),
             rounds=None,
@@ -99,19 +98,12 @@ def profile_machine(
         )
     finally:
         llm.llm_engine.engine_core.shutdown()
-    default = load_cost(DEFAULT)
-    cost = structs.replace(
-        measured.cost,
-        name=f"{Path(model).name or model} on {device}",
-        target=model,
-        hardware=device,
-        decide_s=default.decide_s,
-        decide_per_row_s=default.decide_per_row_s,
-    )
+    name = f"{Path(model).name or model} on {device}"
+    cost = structs.replace(measured.cost, name=name, target=model, hardware=device)
     facts = {
         "vllm": installed_version(),
         "dtype": str(settings.model_config.dtype).removeprefix("torch."),
         "drafter": draft,
         "arguments": arguments,
     }
-    return Profile(cost, measured, options.runner, facts)
+    return Profile(measured._replace(cost=cost), options.runner, facts)

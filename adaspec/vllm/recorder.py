@@ -47,10 +47,8 @@ class Recorder(Observer):
 
     def admitted(self, request: RunningRequest) -> None:
         """Follow a request that is recorded."""
-        if not request.recorded:
-            return
-        record = RequestRecord(*trace_key(request.name), request, request.prompt.copy())
-        self._records[request.name] = record
+        if request.recorded:
+            self._records[request.name] = RequestRecord(*trace_key(request.name), request)
 
     def proposed(self, event: DraftedStep) -> None:
         """Queue a step."""

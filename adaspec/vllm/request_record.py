@@ -44,7 +44,6 @@ class RequestRecord:
     workload: str
     id: str
     request: RunningRequest
-    prompt: Ints
     drafts: dict[int, tuple[Ints, Floats]] = field(default_factory=dict)
     """The drafted tokens and confidences by position."""
 
@@ -57,7 +56,7 @@ class RequestRecord:
         """
         length, text = len(output), np.array(output, np.int32)
         limit = self.request.max_tokens if is_whole else length
-        row = Request(self.workload, self.id, self.prompt, text, max_tokens=limit)
+        row = Request(self.workload, self.id, self.request.prompt, text, max_tokens=limit)
         if not length or not cap:
             return row if length else None
         drafted = np.full((length, cap), -1, np.int32)

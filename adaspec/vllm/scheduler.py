@@ -12,7 +12,6 @@ from typing import Any
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
-from adaspec.vllm.events import Fault
 from adaspec.vllm.mode_file import MODE_ATTRIBUTE, ModeFile, Told
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
@@ -112,4 +111,4 @@ def follow(session: Any, scheduled: Any) -> None:
         session.observers.notify("switched", told.mode)
     for stage, said in (("guard", guarded), ("mode_file", told)):
         if said is not None and said.problem:  # it failed outside of the session, and was logged
-            session.observers.notify("fault", Fault(stage, session.breaker.off))
+            session.observers.notify("fault", stage, session.breaker.off)

@@ -14,9 +14,8 @@ from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.planner.state import LONGEST_NGRAM
 from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.vllm.choice import digest_of, named_policy, target_of
+from adaspec.vllm.choice import Serving, digest_of, named_policy, target_of
 from adaspec.vllm.options import Options
-from adaspec.vllm.session.served import Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.tracing import observers_of
 
@@ -24,9 +23,8 @@ from adaspec.vllm.tracing import observers_of
 def session_of(config: Any, options: Options, device: torch.device, copy_stream: Any) -> Session:
     """The session that serves the requests of one rank; that of the first rank is observed."""
     parallel = config.parallel_config
-    if options.replicas > 1:
-        # The engines of a dense model do not know of each other: vLLM tells each of them that it
-        # is alone, and leaves only an index behind.
+    if options.replica is not None:
+        # vLLM tells each engine of a dense model that it is alone, and leaves only an index behind.
         options = structs.replace(options, replica=int(parallel.data_parallel_index))
     target = target_of(config.model_config, options.vocabulary_hash)
     slots = config.scheduler_config.max_num_seqs

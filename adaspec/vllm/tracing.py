@@ -13,11 +13,11 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import lock
+from adaspec.vllm.choice import Serving
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.session.served import Serving
 from adaspec.vllm.trace_output import TraceOutput
 
 FLUSH_S = 5.0

@@ -104,5 +104,5 @@ def test_aborted_requests_leave_the_others_as_they_were(serve, prompts, truth):
         found |= {out.request_id: list(out.outputs[0].token_ids) for out in ended}
     assert [found[f"kept-{at}"] for at in range(6)] == truth()[6:]
     engine.greedy(prompts[:1], 4)  # whoever left is noticed in the next step
-    assert len(wanderer.session.requests) <= 1
+    assert len(wanderer.session.requests._by_name) <= 1
     check_sound(wanderer.session)

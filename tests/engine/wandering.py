@@ -109,8 +109,8 @@ class Wanderer(Observer):
     def budget(self, running, reading):
         return int(self.draw.integers(0, running * CAP + 1))
 
-    def budget_of_drafts(self, decided, reading):
-        return self.budget(len(decided.slots), reading)
+    def budget_of_drafts(self, decided):
+        return self.budget(len(decided.slots), 0)
 
     def length(self):
         return int(self.draw.integers(0, CAP + 1))

@@ -111,16 +111,16 @@ class Host:
         self._rank(step)
         self._keep(step)
 
-    def take_likeliest(self, step: DraftedStep, reading: int) -> None:
-        """Say how much of what a step has just drafted is verified, by one that reads so much."""
+    def take_likeliest(self, step: DraftedStep) -> None:
+        """Say how much of what a step has just drafted is verified."""
         self._rank(step)
-        step.budget = self.budget_of_drafts(step, reading)
+        step.budget = self.budget_of_drafts(step)
         self._keep(step)
 
-    def budget_of_drafts(self, step: DraftedStep, reading: int) -> int:
+    def budget_of_drafts(self, step: DraftedStep) -> int:
         """How many of the tokens that a step has drafted are verified."""
-        planner, tokens = self._planner, len(step.slots) + reading
-        return int(ranked_budget(planner.batch_state, planner.costs, self._rate, tokens))
+        planner, rows = self._planner, len(step.slots)
+        return int(ranked_budget(planner.batch_state, planner.costs, self._rate, rows))
 
     def _rank(self, step: DraftedStep) -> None:
         report, batch_state = step.drafts, self._planner.batch_state
@@ -217,5 +217,5 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     layout = Layout(setup.cap, 0)
     step.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(step, True)
-    host.take_likeliest(step, 0)
+    host.take_likeliest(step)
     host.learn(VerifiedStep(step, known, one, one, one, one))

@@ -126,9 +126,6 @@ class Requests:
         self._may_end = np.zeros(vocabulary + 1, np.bool_)
         """By token, whether it ends any request so far; the last entry is for -1, which is none."""
 
-    def __len__(self) -> int:
-        return len(self._by_name)
-
     def runs(self, name: str) -> bool:
         """Whether a request of that name was let in and has not ended."""
         return name in self._by_name and name not in self._ended

@@ -87,7 +87,7 @@ class RuleHost(Host):
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         return running * self._longest
 
-    def budget_of_drafts(self, step: DraftedStep, reading: int) -> int:
+    def budget_of_drafts(self, step: DraftedStep) -> int:
         """How many of the tokens that a step has drafted are verified: all."""
         return int(step.drafts.length.sum())
 

@@ -5,7 +5,7 @@ A step of the engine calls, in this order:
     admit, end                  requests are let in, or have ended
     idle                        in a step in which nothing runs: who has ended is forgotten
     budget(running, most)       in an async engine, before the target runs: how much it verifies
-    begin(rows, batch)          after it ran: how often the drafter runs; None: draft nothing
+    begin(rows, batch)          after it ran: how often the drafter runs
     finish(drafted, ..)         after that: the drafts
     proposed                    in a sync engine: what of them is verified next
     tell                        once the device has its work: all that it need not wait for
@@ -39,6 +39,7 @@ from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
+from adaspec.vllm.choice import Serving
 from adaspec.vllm.client_arguments import is_chosen, is_served
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.session.drafting import Drafting
@@ -48,7 +49,6 @@ from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
 from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleHost
-from adaspec.vllm.session.served import Serving
 
 SLOW_S = 1.0
 """A decision that takes longer counts as a fault, but its result is still used."""
@@ -87,9 +87,7 @@ class Session:
             self.ring,
             self._rule,
         )
-        self._waits = setup.engine == SYNC
-        """Whether the engine waits for its drafts."""
-        self.follows_budget = self._waits
+        self.follows_budget = setup.engine == SYNC
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.stop_if_slow = stop_if_slow
@@ -108,7 +106,6 @@ class Session:
         """A step whose report has come and whose drafts are being verified."""
         self._budget, self._budget_limited = 0, False
         self._allowed: Tensor | None = None
-        self._rows = 0
 
     @property
     def most_forwards(self) -> int:
@@ -183,19 +180,18 @@ class Session:
         """Whether it is decided what is verified."""
         return self.mode == "serve" and self.guard_state == PLAN and not self.breaker.off
 
-    def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int | None:
-        """How often the drafter is to run for drafts of these rows; None: nothing is drafted.
+    def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int:
+        """How often the drafter is to run for drafts of these rows.
 
         `make_batch` makes the device's view of the batch, given who holds the drafter.
         """
-        began_s = perf_counter()
-        self._open(len(rows.requests))
+        began_s, self._current = perf_counter(), None
         if not self.follows_budget:
             self._budget = int(rows.verified.sum())
         reported, self._awaiting_report = self._awaiting_report, None
         if self.breaker.off:
             self._forget_ended()
-            return None
+            return 0
         try:
             if reported is not None:
                 self._take_report(*reported)
@@ -203,7 +199,7 @@ class Session:
             if self.mode == "off" or self.guard_state == HOLD:
                 self._awaiting_verdict = None
                 self.requests.stop_drafting(rows)
-                return None
+                return 0
             pending = self._decide(rows)
             if self.guard_state != PLAN:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
@@ -213,20 +209,16 @@ class Session:
             step = self.drafting.begin(make_batch(self._holds), to_device(settings, self._device))
         except Exception as error:
             self._fault("plan", error)
-            return None
+            return 0
         pending.decision_s = perf_counter() - began_s
         self._current = pending, step
         if pending.recorded.any():
             return max(pending.forwards, self.serving.record_cap)
         return pending.forwards
 
-    def skip(self, rows: int, error: Exception) -> None:
+    def skip(self, error: Exception) -> None:
         """Begin a step whose batch could not be read; nothing is drafted in it."""
-        self._open(rows)
         self._fault("batch", error)
-
-    def _open(self, rows: int) -> None:
-        self._current, self._rows = None, rows
 
     def finish(self, drafted: Tensor, confidences: Tensor) -> Drafts | None:
         """The drafts of the step that began, given the drafter's (rows, forwards) tokens."""
@@ -251,12 +243,9 @@ class Session:
         self._untold.append(partial(self._close, pending, runs, keep_alive))
         return drafts
 
-    def proposed(self, reading: int = 0) -> list[list[int]]:
-        """The drafts of the step that was finished, row by row of its batch.
-
-        The next step reads so many tokens of prompts besides.
-        """
-        proposed: list[list[int]] = [[] for _ in range(self._rows)]
+    def proposed(self, rows: int) -> list[list[int]]:
+        """The drafts of the step that was finished, for so many rows of its batch."""
+        proposed: list[list[int]] = [[] for _ in range(rows)]
         reported, self._awaiting_report = self._awaiting_report, None
         if reported is None:
             return proposed
@@ -264,7 +253,7 @@ class Session:
         try:
             self._read_report(*reported)
             if self._decides:
-                self.host.take_likeliest(pending, reading)
+                self.host.take_likeliest(pending)
             else:
                 pending.lengths = np.zeros_like(pending.drafts.length)
             for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):
@@ -343,25 +332,17 @@ class Session:
 
     def _enter(self, rows: Rows) -> bool:
         """Give slots to requests that are in a batch for the first time; whether there are any."""
+        # If this fails, nobody has entered: they do in the next step.
+        pays = self.host.holds_drafter(max(int(np.count_nonzero(rows.samples)), 1))
         entered = self.requests.enter(rows)
-        if not entered:
-            return False
-        running = max(int(np.count_nonzero(rows.samples)), 1)
-        placed = 0
-        try:
-            for request in entered:
-                holds = self.host.holds_drafter(running)
-                holds &= request.is_served and not request.drafter_has_holes
-                holds |= request.recorded and self.serving.record_cap > 0
-                self.requests.facts["holds_neural"][request.slot] = holds
-                placed += 1
-        finally:
-            for request in entered[placed:]:  # a fault: they enter in the next step
-                self.requests.vacate(request)
-            slots = np.array([each.slot for each in entered[:placed]], np.int32)
-            in_ring = np.array([each.in_ring for each in entered[:placed]], np.bool_)
-            self.drafting.enter(slots, in_ring)
-        return True
+        for request in entered:
+            holds = pays and request.is_served and not request.drafter_has_holes
+            holds |= request.recorded and self.serving.record_cap > 0
+            self.requests.facts["holds_neural"][request.slot] = holds
+        if entered:
+            slots = np.array([each.slot for each in entered], np.int32)
+            self.drafting.enter(slots, np.array([each.in_ring for each in entered], np.bool_))
+        return bool(entered)
 
     def _forget_ended(self, are_cut: bool = False) -> None:
         """Forget the requests that have ended, now that all reports of them have come.
@@ -369,18 +350,15 @@ class Session:
         `are_cut`: those that did not end by themselves were ended by an engine that stops.
         """
         left = self.requests.forget_ended()
-        self._untold.append(partial(self._keep_answers, left))
         if left:
-            self._untold.append(partial(self._tell_left, left, are_cut))
+            self._untold.append(partial(self._let_go, left, are_cut))
 
-    def _tell_left(self, left: Sequence[RunningRequest], are_cut: bool) -> None:
-        """Say who has left, but for those that are cut: what becomes of these, a recorder knows."""
+    def _let_go(self, left: Sequence[RunningRequest], are_cut: bool) -> None:
+        """Say who has left, and let the ring take their answers; one that fails is given up."""
+        # What becomes of those that are cut, a recorder knows.
         names = [request.name for request in left if not are_cut or request.is_whole]
         if names:
             self.observers.notify("left", names)
-
-    def _keep_answers(self, left: Sequence[RunningRequest]) -> None:
-        """Let the ring take the answers of requests that have ended; one that fails is given up."""
         if self.ring is None or self.breaker.off:
             return
         try:

@@ -90,11 +90,11 @@ class Hooks:
         runner = self._runner
         session: Session = runner.adaspec_session
         follow(session, scheduler_output)
-        count, forwards = runner.input_batch.num_reqs, None
+        count, forwards = runner.input_batch.num_reqs, 0
         try:
             rows, outcome = self._rows(session, scheduler_output, sampled_token_ids)
         except Exception as error:
-            session.skip(count, error)
+            session.skip(error)
         else:
             forwards = session.begin(
                 rows, lambda holds: self._texts.batch(rows.slots, holds, outcome)

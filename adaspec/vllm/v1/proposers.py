@@ -16,9 +16,9 @@ from adaspec.vllm.workarounds import detach_adapters
 class Turn:
     """One step's drafting: what the session decided before, and what it makes of the drafts."""
 
-    def __init__(self, session: Session, rows: int, forwards: int | None) -> None:
+    def __init__(self, session: Session, rows: int, forwards: int) -> None:
         """`forwards` as `Session.begin` says it, of so many rows."""
-        self.forwards = forwards or 0
+        self.forwards = forwards
         self.needs_keep_alive = session.needs_keep_alive
         self._session, self._rows = session, rows
         self._evidence: list[Tensor] = []
@@ -34,7 +34,7 @@ class Turn:
             evidence = torch.stack(self._evidence).cpu()
         drafted = evidence[:, :, 0].T.to(torch.int64)
         self._session.finish(drafted, evidence[:, :, 1:].contiguous())
-        return self._session.proposed()
+        return self._session.proposed(self._rows)
 
 
 class NgramDrafter:

@@ -129,7 +129,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
                 forwards = self.num_speculative_steps if asked is None else asked
                 return run_drafter(forwards) if forwards else target
             session, count = self.adaspec_session, input_batch.num_reqs
-            forwards = session.begin(rows_of(input_batch, states), batch) or 0
+            forwards = session.begin(rows_of(input_batch, states), batch)
             drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
             if is_neural and (forwards or session.needs_keep_alive):
                 drafted = run_drafter(forwards)[:, :forwards].clone()

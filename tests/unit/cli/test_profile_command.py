@@ -22,7 +22,7 @@ def tasks(monkeypatch):
 
     def profile_machine(*task):
         tasks.append(task[:-1])
-        return Profile(COST, Measured(COST, fit, [], 9.0), "V2", {})
+        return Profile(Measured(COST, fit, [], 9.0), "V2", {})
 
     monkeypatch.setattr(profiling, "profile_machine", profile_machine)
     return tasks

@@ -13,12 +13,11 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.choice import Target
+from adaspec.vllm.choice import Serving, Target
 from adaspec.vllm.metrics import Counters, MetricsObserver
 from adaspec.vllm.options import Options
 from adaspec.vllm.session.report import StepReport
 from adaspec.vllm.session.requests import Rows, RunningRequest
-from adaspec.vllm.session.served import Serving
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.v1.attachment import outcome_of
 from adaspec.vllm.v1.texts import Texts
@@ -100,7 +99,7 @@ class ScriptedEngine:
             return self.texts.batch(rows.slots, holds, rows.outcome)
 
         session, count = self.session, len(self.running)
-        forwards = session.begin(rows, batch) or 0
+        forwards = session.begin(rows, batch)
         if not self.can_draft(self.steps):
             forwards = 0
         drafted = torch.zeros((count, forwards), dtype=torch.int64)
@@ -112,7 +111,7 @@ class ScriptedEngine:
                 sure = self.recording.arrays.confidences[self.recording.columns.offset[at] + here]
                 confidences[:, row] = torch.from_numpy(sure[:forwards])
         session.finish(drafted, confidences)
-        for at, tokens in zip(self.running, session.proposed(), strict=True):
+        for at, tokens in zip(self.running, session.proposed(count), strict=True):
             self.drafts[at] = tokens
         session.tell()
 

@@ -12,7 +12,7 @@ PATH = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "adaspec.json"
 SERIES = {f"{PREFIX}policy_info": POLICY_LABELS}
 """Every series that /metrics shows, with its labels."""
 for metric in METRICS:
-    SERIES |= {PREFIX + sample: labels for sample, labels, _ in metric.samples.values()}
+    SERIES |= {PREFIX + sample: tuple(labels) for sample, labels in metric.samples.values()}
     if metric.bounds:
         SERIES[f"{PREFIX}{metric.name}_count"] = ()
 

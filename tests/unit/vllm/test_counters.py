@@ -56,11 +56,9 @@ def test_every_figure_is_shown(tmp_path):
         kind = metric.kind.removesuffix("_sum")
         name = f"{PREFIX}{metric.name}{'_total' if kind == 'counter' else ''}"
         assert f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n" in text
-        for figure, (sample, labels, values) in metric.samples.items():
-            if sample.endswith("_bucket"):  # buckets are shown as running sums
-                continue
-            found = value(PREFIX + sample, dict(zip(labels, values, strict=True)))
-            assert found == made[figure]
+        for figure, (sample, labels) in metric.samples.items():
+            if not sample.endswith("_bucket"):  # buckets are shown as running sums
+                assert value(PREFIX + sample, labels) == made[figure]
 
 
 def test_what_is_shown_is_the_sum_of_all_engines(tmp_path):

@@ -31,11 +31,11 @@ class Engine:
         self.draw, self.now_s = np.random.default_rng(seed), 0.0
         self.timed = []
 
-    def ask(self, called, *more):
+    def ask(self, called, args=()):
         if called is steps_of:
-            return self.steps
+            return [self.steps]
         assert called is time_steps
-        kind, repeats = more
+        kind, repeats = args
         self.timed.append(kind)
         rows = self.steps.rows(kind)
         drafted = kind.tokens - rows
@@ -43,13 +43,13 @@ class Engine:
         step_s = self.truth.without_deciding().step_s(shape)
         times = step_s * np.exp(0.01 * self.draw.normal(size=repeats))
         self.now_s += step_s + times.sum() + self.visit_s
-        return times.tolist()
+        return [times.tolist()]
 
     def clock(self):
         return self.now_s
 
     def measured(self):
-        return measure(self.ask, self.clock)
+        return measure(self.ask, H100, self.clock)
 
 
 def test_a_measured_table_loads_and_has_its_jump(tmp_path):
@@ -105,7 +105,7 @@ class Executor:
         if called is take_costs:
             self.taken += args
             return [None, None]
-        return [rank.ask(called, *args) for rank in self.ranks]
+        return [rank.ask(called, args)[0] for rank in self.ranks]
 
     def compile_or_warm_up_model(self):
         self.warmed = True

@@ -50,7 +50,7 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
             {"mode": "record", "trace_dir": "x", "mode_file": "y"},
             "mode_file is 'y': give it without mode 'record'",
         ),
-        ({"replicas": 2}, "unknown key 'replicas'"),
+        ({"replica": 2}, "unknown key 'replica'"),
     ],
 )
 def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says):

@@ -9,7 +9,6 @@ import pytest
 
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.vllm import mode_file
-from adaspec.vllm.events import Fault
 from adaspec.vllm.mode_file import WORDS, ModeFile, Told
 from adaspec.vllm.options import MODES
 from adaspec.vllm.scheduler import LENGTH, follow, following
@@ -134,12 +133,9 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
     scheduler, guard, _ = made
     guard.note = None
     scheduler.update_from_output(scheduler.schedule(), output_of(1))
-    steps, faults = [], []
-    observers = SimpleNamespace(
-        notify=lambda name, *facts: faults.extend(facts if name == "fault" else ())
-    )
+    steps, told = [], []
     session = SimpleNamespace(
-        observers=observers,
+        observers=SimpleNamespace(notify=lambda *event: told.append(event)),
         breaker=SimpleNamespace(off=False),
     )
     for _ in range(3):
@@ -148,7 +144,7 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
         follow(session, steps[-1])
         assert session.guard_state == "plan"
     assert "not callable" in getattr(steps[0], GUARD_ATTRIBUTE).problem
-    assert faults == [Fault("guard", False)]
+    assert [event for event in told if event[0] == "fault"] == [("fault", "guard", False)]
     assert caplog.text.count("the guard failed") == 1
 
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
 
 def drafted(*drafts):
     """The record of a request with these drafts at positions 1, 2, .."""
-    made = RequestRecord("w", "7", SimpleNamespace(max_tokens=4), PROMPT)
+    made = RequestRecord("w", "7", SimpleNamespace(max_tokens=4, prompt=PROMPT))
     for position, draft in enumerate(drafts, 1):
         tokens = np.array(draft, np.int32)
         made.drafts[position] = tokens, np.zeros((len(tokens), 3), np.float32)
