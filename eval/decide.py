@@ -82,9 +82,10 @@ def made_up_steps(
     policy = copy.copy(policy)  # which shares the model, but not what is kept from step to step
     cost = (policy.manifest and policy.manifest.cost_model) or load_cost(DEFAULT)
     caps = policy.cap, policy.neural_cap
-    host = Host(policy, Setup(cost, *caps, slots=batch, shows_tokens=True, shows_confidences=True))
+    setup = Setup(cost, *caps, slots=batch, shows_tokens=True, shows_confidences=True)
+    host = Host(policy, setup)
     texts = made_up_texts(batch, tokens, (DRAFTED + 1) * (steps + 1))
-    drafting = Drafting(policy, batch, *caps, int(texts.max()) + 1, torch.device("cpu"))
+    drafting = Drafting(policy, setup, int(texts.max()) + 1, torch.device("cpu"))
     slots, holds = np.arange(batch, dtype=np.int32), np.ones(batch, np.bool_)
     drafting.enter(slots, np.zeros(batch, np.int32))
     prompts = np.full(batch, tokens, np.int32)

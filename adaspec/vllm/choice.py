@@ -64,8 +64,7 @@ class Serving:
     @property
     def name(self) -> str:
         """The policy's name for operators."""
-        asked = None if self.options.mode == "record" else self.options.policy
-        return asked or self.policy.name
+        return self.options.policy or self.policy.name
 
     @property
     def record_cap(self) -> int:
@@ -97,8 +96,11 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
 
     Raises an `AdaspecError` with the reason if nothing fits.
     """
+    recording = options.mode == "record"
     spec, why = options.policy, "asked for"
-    if spec is None:
+    if recording:  # requests that are recorded get the drafter anyway
+        spec, why = "none", "nothing is proposed in mode 'record'"
+    elif spec is None:
         spec, why = default_policy(target, method)
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
@@ -108,7 +110,6 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             'head, or leave "policy" out'
         )
-    recording = options.mode == "record"
     default = RECORD_CAP if recording else needs_of(policy).draft_len or LONGEST_NGRAM
     cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
@@ -117,7 +118,7 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
     cost, cost_name = _cost(options, manifest)
-    weighs_costs = not recording and not isinstance(policy, StaticPolicy)
+    weighs_costs = not isinstance(policy, StaticPolicy)
     doubts = [doubt]
     if weighs_costs and cap < default:
         doubts.append(
@@ -133,7 +134,7 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
         cost=cost_name,
         costs=cost_document(cost),
         measures=weighs_costs and options.cost is None,
-        doubts=() if recording else tuple(filter(None, doubts)),
+        doubts=tuple(filter(None, doubts)),
     )
 
 
@@ -155,7 +156,9 @@ def runner_of(on_cpu: bool, why_v1: str = "") -> tuple[str, str]:
 
 def named_policy(text: str) -> ServedPolicy:
     """Make the policy that a folder, a shipped name or the spec of a static rule refers to."""
-    if not _is_spec(text):
+    check_legible(text)
+    is_path = text.startswith(("/", ".", "~")) or Path(text).is_dir()
+    if text.partition(":")[0] not in FIRST_WORDS and (":" not in text or is_path):
         return load_policy(text)
     policy = None if text.startswith("python:") else parse_policy(text)
     if not isinstance(policy, StaticPolicy):
@@ -163,18 +166,6 @@ def named_policy(text: str) -> ServedPolicy:
             f"policy '{text}' is for replays alone (adaspec eval): a server takes a trained "
             "policy's folder, a shipped name or a static rule such as hybrid:4:16:3"
         )
-    _check_lengths(policy)
-    return policy
-
-
-def _is_spec(text: str) -> bool:
-    """Whether it is written as a spec, and not as a folder or a shipped name."""
-    check_legible(text)
-    is_path = text.startswith(("/", ".", "~")) or Path(text).is_dir()
-    return text.partition(":")[0] in FIRST_WORDS or (":" in text and not is_path)
-
-
-def _check_lengths(policy: StaticPolicy) -> None:
     rule = policy.rule
     for kind, asked, most in (
         ("neural", rule.neural_len, LONGEST_NEURAL),
@@ -186,6 +177,7 @@ def _check_lengths(policy: StaticPolicy) -> None:
                 f"policy '{policy.name}' drafts {asked} {kind} tokens, more than a server does: "
                 f"give a rule of at most {most}"
             )
+    return policy
 
 
 def digest_of(spec: str) -> str | None:
@@ -213,9 +205,8 @@ def default_policy(target: Target, method: str | None) -> tuple[str, str]:
 
 def _drafts_alike(drafter: str | None, method: str | None) -> bool:
     """Whether a recorded drafter may be of this method; only those named by a method are told."""
-    recorded = (drafter or "").rstrip("/").rpartition("/")[2].lower()
     kinds = {each.replace("_", ""): each for each in DRAFT_METHODS}
-    kind = kinds.get(recorded.replace("-", "").replace("_", ""))
+    kind = kinds.get(re.sub("[-_]", "", _short(drafter or "")))
     return method is None or kind is None or kind == method
 
 
@@ -237,8 +228,9 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
                 f"{sizes[1]:,} tokens of '{target.tokenizer}' ({served}): train one on traces of "
                 'this target, or leave "policy" out'
             )
-    names = (target.name, target.other_name, target.tokenizer)
-    if made_for is None or _short(made_for) in [_short(name) for name in names if name]:
+    if made_for is None or target.is_called(made_for):
+        return ""
+    if _short(made_for) == _short(target.tokenizer):
         return ""
     return (
         f"policy '{spec}' was made for tokenizer '{made_for}', this server's is "
@@ -249,12 +241,10 @@ def check_made_for(spec: str, manifest: PolicyManifest, target: Target) -> str:
 
 def _cost(options: Options, manifest: PolicyManifest | None) -> tuple[CostModel, str]:
     """The cost model and its name: the one asked for, the policy's or the default."""
-    if options.cost is not None:
-        return load_cost(options.cost), options.cost
-    cost = None if manifest is None else manifest.cost_model
-    if manifest is not None and cost is not None:
-        return cost, manifest.cost
-    return load_cost(DEFAULT), DEFAULT
+    if options.cost is None and manifest is not None and manifest.cost_model is not None:
+        return manifest.cost_model, manifest.cost
+    name = options.cost or DEFAULT
+    return load_cost(name), name
 
 
 def _short(name: str) -> str:

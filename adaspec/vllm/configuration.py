@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,14 @@ from typing import Any
 from msgspec import structs
 
 from adaspec.errors import ServingError
+from adaspec.files import check_writable
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import ON_ACCELERATORS, choose, named_policy, runner_of, target_of
 from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.drafters import check_there, drafter_method
-from adaspec.vllm.exposition import expose
 from adaspec.vllm.machine import hardware
+from adaspec.vllm.metrics import expose
 from adaspec.vllm.options import Options, read_options
 from adaspec.vllm.patching import (
     FORCED_VARIABLE,
@@ -233,9 +233,10 @@ def translated(
         method = drafter_method(options.model, target, revision, options.draft_method)
     options = choose(options, target, method)
     if options.trace_dir is not None:
-        _check_writable("trace_dir", Path(options.trace_dir))
+        check_writable(Path(options.trace_dir) / "trace", ServingError)
     if options.ring_file is not None:
-        _check_writable("ring_file", Path(options.ring_file).parent)
+        check_writable(Path(options.ring_file), ServingError)
+        Path(options.ring_file).parent.mkdir(parents=True, exist_ok=True)
     runner, problem = runner_of(on_cpu(), why_v1)
     cap = options.num_speculative_tokens
     assert cap is not None
@@ -267,15 +268,3 @@ def on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def _check_writable(option: str, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ServingError(
-            f"{option} '{folder}' cannot be written to ({error.strerror}): give a folder that the "
-            "server may write to"
-        ) from error

@@ -105,36 +105,28 @@ def is_v2(runner: Any) -> bool:
 
 
 class Marks:
-    """Moments in the work of a device: when steps began there, and when they ended."""
+    """Moments in the work of a device: by turns, when a step began there and when it ended."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
-        self._begun: list[Any] = []
-        self._ended: list[Any] = []
+        self._moments: list[Any] = []
 
-    def begin(self) -> None:
-        """A step begins once all that was launched so far is done."""
-        self._begun.append(self._mark())
-
-    def end(self) -> None:
-        """It ends once all that was launched so far is done."""
-        self._ended.append(self._mark())
+    def note(self) -> None:
+        """The moment at which all is done that was launched so far."""
+        moment: Any = perf_counter()
+        if self._on_gpu:
+            event: Any = torch.cuda.Event
+            moment = event(enable_timing=True)
+            moment.record()
+        self._moments.append(moment)
 
     def seconds(self) -> list[float]:
         """What each step took."""
-        pairs = list(zip(self._begun, self._ended, strict=True))
+        pairs = zip(self._moments[::2], self._moments[1::2], strict=True)
         if not self._on_gpu:
             return [ended - begun for begun, ended in pairs]
-        self._ended[-1].synchronize()
+        self._moments[-1].synchronize()
         return [begun.elapsed_time(ended) / 1e3 for begun, ended in pairs]
-
-    def _mark(self) -> Any:
-        if not self._on_gpu:
-            return perf_counter()
-        event: Any = torch.cuda.Event
-        mark = event(enable_timing=True)
-        mark.record()
-        return mark
 
 
 def _run_v2(runner: Any, kind: StepKind, marks: Marks) -> None:
@@ -142,21 +134,21 @@ def _run_v2(runner: Any, kind: StepKind, marks: Marks) -> None:
     speculator.adaspec_dummy_forwards = kind.forwards
     # Before the target runs, a dummy step with a context waits for the device, as no step of a
     # request does, and one with LoRA loads adapters.
-    runner.step_timing.forward_start = marks.begin
+    runner.step_timing.forward_start = marks.note
     try:
         hidden, _ = runner._dummy_run(kind.tokens, context_len=kind.context, skip_eplb=True)
     finally:
         del runner.step_timing.forward_start
         speculator.adaspec_dummy_forwards = None
     _read_logits(runner.model, hidden[: min(kind.tokens, MOST_LOGITS)])
-    marks.end()
+    marks.note()
 
 
 def _run_v1(runner: Any, kind: StepKind, marks: Marks) -> None:
     drafter, rows = runner.drafter, min(kind.tokens, runner.scheduler_config.max_num_seqs)
     longest = drafter.num_speculative_tokens
     drafter.num_speculative_tokens = kind.forwards
-    marks.begin()
+    marks.note()
     try:
         hidden, _ = runner._dummy_run(
             kind.tokens,
@@ -169,7 +161,7 @@ def _run_v1(runner: Any, kind: StepKind, marks: Marks) -> None:
     for _ in range(kind.forwards):  # which the drafter's own dummy steps leave out
         _read_logits(drafter.model, drafter.hidden_states[:rows])
     _read_logits(runner.model, hidden[: min(kind.tokens, MOST_LOGITS)])
-    marks.end()
+    marks.note()
 
 
 def _read_logits(model: Any, hidden: torch.Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.protocol import Bools, Ints
-from adaspec.vllm.timed_steps import GuardReport
 
 if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
     from adaspec.vllm.session.report import Outcome, StepReport
-    from adaspec.vllm.session.requests import RunningRequest
 
 Floats = NDArray[np.float64]
 log = logging.getLogger("vllm.adaspec")
@@ -94,70 +93,44 @@ class VerifiedStep:
     emitted_tokens: Ints
 
 
-class Observer:
-    """Ignores every event: inherit from it and override the methods for the events that matter.
-
-    Events come in the engine's own thread, so an observer must be quick.
-    """
-
-    def admitted(self, request: RunningRequest) -> None:
-        """Called when a request is seen for the first time."""
-
-    def proposed(self, event: DraftedStep) -> None:
-        """Called when a step was decided."""
-
-    def verified(self, event: VerifiedStep) -> None:
-        """Called when the target has verified the last step's proposal."""
-
-    def forwards(self, drafting: int, keep_alive: int) -> None:
-        """Called when the drafter ran; a draft's first forward also keeps its KV complete."""
-
-    def left(self, requests: list[str]) -> None:
-        """Called when these requests will not come back."""
-
-    def switched(self, mode: str) -> None:
-        """Called when another mode begins with the next step."""
-
-    def guarded(self, guarded: GuardReport) -> None:
-        """Called with the guard's state for the next step, where there is a guard."""
-
-    def fault(self, stage: str, switched_off: bool) -> None:
-        """Called when something failed that serving survived; whether the policy is off now."""
-
-    def close(self) -> None:
-        """Called when no more events will come, so that the observer can finish its output."""
-
-
 class Observers:
     """All observers of a session. One that raises does not harm the others, and is removed if it
-    keeps failing."""
+    keeps failing.
+
+    An observer has a method for each event that matters to it. It is called in the engine's own
+    thread, and so must be quick:
+
+        admitted(request)               a request is seen for the first time
+        proposed(step)                  a step was decided
+        verified(step)                  the target has verified the last step's proposal
+        forwards(drafting, keep_alive)  the drafter ran; a draft's first forward also keeps its KV
+                                        complete
+        left(requests)                  these requests will not come back
+        switched(mode)                  another mode begins with the next step
+        guarded(report)                 the guard's state for the next step, where there is a guard
+        fault(stage, switched_off)      something failed that serving survived
+        close()                         no more events will come: output is to be finished
+    """
 
     def __init__(self) -> None:
-        self._observers: list[Observer] = []
-        self._failures: dict[int, int] = {}
+        self._observers: list[Any] = []
+        self._failures: Counter[int] = Counter()
 
-    def add(self, *observers: Observer) -> None:
+    def add(self, *observers: Any) -> None:
         """Notify these observers of future events, too."""
         self._observers += observers
 
     def notify(self, event: str, *values: object) -> None:
-        """Call the method of that name on every observer."""
+        """Call the method of that name on every observer that has it."""
         for observer in tuple(self._observers):
             try:
-                getattr(observer, event)(*values)
+                if hasattr(observer, event):
+                    getattr(observer, event)(*values)
             except Exception as error:
-                self._failed(observer, event, error)
-
-    def close(self) -> None:
-        """Close every observer."""
-        for observer in tuple(self._observers):
-            observer.close()
-
-    def _failed(self, observer: Observer, event: str, error: Exception) -> None:
-        count = self._failures[id(observer)] = self._failures.get(id(observer), 0) + 1
-        name = type(observer).__name__
-        if count == 1:
-            log.warning("adaspec: %s failed in %s and goes on: %r", name, event, error)
-        if count >= MAX_OBSERVER_FAILURES:
-            log.warning("adaspec: %s failed %d times and is dropped", name, count)
-            self._observers.remove(observer)
+                self._failures[id(observer)] += 1
+                count, name = self._failures[id(observer)], type(observer).__name__
+                if count == 1:
+                    log.warning("adaspec: %s failed in %s and goes on: %r", name, event, error)
+                if count >= MAX_OBSERVER_FAILURES:
+                    log.warning("adaspec: %s failed %d times and is dropped", name, count)
+                    self._observers.remove(observer)

@@ -52,10 +52,6 @@ Report = Callable[[str, float, float], None]
 log = logging.getLogger("vllm.adaspec")
 
 
-def untold(stage: str, done: float, total: float) -> None:
-    """Tells nobody."""
-
-
 class Measured(NamedTuple):
     """Costs that were measured, from what, and in what time."""
 
@@ -66,13 +62,8 @@ class Measured(NamedTuple):
     took_s: float
 
 
-def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any) -> None:
-    """An executor's `compile_or_warm_up_model`; then its engine's costs, if they are asked for."""
-    original(executor, *args)
-    speculative = executor.vllm_config.speculative_config
-    options: Options | None = getattr(speculative, OPTIONS_ATTRIBUTE, None)
-    if options is None or not options.measures:
-        return
+def measure_at_start(executor: Any, options: Options) -> None:
+    """Measure an engine's costs, and have its ranks and its scheduler decide by them."""
     assert options.costs is not None
     base = cost_from_document(options.costs, "costs")
     try:
@@ -90,7 +81,9 @@ def warm_up_and_measure(original: Callable[..., None], executor: Any, *args: Any
     log.info("adaspec: costs %s in %.1f s: %s", NAME, measured.took_s, in_words(measured.cost))
     document = cost_document(structs.replace(measured.cost, hardware=options.hardware))
     executor.collective_rpc(take_costs, args=(document,))
-    object.__setattr__(speculative, OPTIONS_ATTRIBUTE, structs.replace(options, costs=document))
+    speculative = executor.vllm_config.speculative_config
+    options = structs.replace(options, costs=document)
+    object.__setattr__(speculative, OPTIONS_ATTRIBUTE, options)
 
 
 def measure(
@@ -100,7 +93,7 @@ def measure(
     enough_s: float = ENOUGH_S,
     most_s: float = MOST_S,
     rounds: int | None = ROUNDS,
-    report: Report = untold,
+    report: Report = lambda *_: None,
 ) -> Measured:
     """Time dummy steps of an engine, and fit its costs to the medians of each kind.
 

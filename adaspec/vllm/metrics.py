@@ -1,14 +1,20 @@
-"""A server's metrics: the table of them, the counters, and the observer that counts.
+"""A server's metrics: the table of them, the counters, the observer that counts, and `/metrics`.
 
-The API server names a folder in its environment before it starts its engines
-(`exposition.announce_folder`), and the first rank of each engine counts in files of its own there,
-which prometheus_client reads.
+The API server names a folder in its environment before it starts its engines (`announce_folder`),
+and the first rank of each engine counts in files of its own there, which prometheus_client reads.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib
+import logging
+import multiprocessing
+import os
+import shutil
+import tempfile
 import uuid
 from bisect import bisect_left
 from collections import Counter
@@ -22,9 +28,12 @@ from numpy.typing import NDArray
 
 from adaspec.policy.guard import STATES
 from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
-from adaspec.vllm.events import DraftedStep, Observer, VerifiedStep
+from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.options import MODES
+from adaspec.vllm.patching import wrap
 from adaspec.vllm.timed_steps import GuardReport
+
+log = logging.getLogger("vllm.adaspec")
 
 PREFIX = "adaspec:"
 FOLDER_VARIABLE = "ADASPEC_METRICS_DIR"
@@ -150,10 +159,6 @@ class Counters:
     def __getitem__(self, name: str) -> float:
         return self._figures[name]
 
-    def lost(self, reason: str, rows: int) -> None:
-        """Count trace rows that were not written."""
-        self.add(f"dropped_rows/{reason}", rows)
-
 
 def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     """New files in which every figure is 0; of each figure, its file and its key there."""
@@ -192,7 +197,7 @@ def expected_of(event: VerifiedStep) -> NDArray[np.float64]:
     return expected
 
 
-class MetricsObserver(Observer):
+class MetricsObserver:
     """Counts the events of a session."""
 
     def __init__(self, counters: Counters) -> None:
@@ -237,3 +242,48 @@ class MetricsObserver(Observer):
         """Count a fault, and note whether the policy is off."""
         self.counters.add(f"faults/{stage}")
         self.counters.put("policy_switched_off", float(switched_off))
+
+
+@functools.cache
+def expose() -> None:
+    """Make this process show the figures of the engines that it will start; never raises."""
+    try:
+        from prometheus_client import REGISTRY
+
+        client: Any = importlib.import_module("prometheus_client.multiprocess")
+        collector = client.MultiProcessCollector(None, str(announce_folder()))
+        REGISTRY.register(collector)
+
+        # With several API servers, vLLM makes a new registry whenever it shows its figures, and
+        # lets a `MultiProcessCollector` of its own fill it.
+        def register_both(
+            original: Any, multi_process: Any, registry: Any, *args: Any, **kwargs: Any
+        ) -> None:
+            original(multi_process, registry, *args, **kwargs)
+            if registry is not None and registry is not REGISTRY:
+                registry.register(collector)
+
+        wrap(client.MultiProcessCollector, "__init__", register_both)
+    except Exception as error:
+        log.warning("adaspec: no figures of it in /metrics: %r", error)
+
+
+def announce_folder() -> Path:
+    """The folder of this server's counters; its first process makes one and names it to the others.
+
+    A server is one process and those that `multiprocessing` starts for it. A program that runs
+    engines and then starts a server as a command also hands its environment down. The figures of
+    that server are separate, so it makes a new folder.
+    """
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named and multiprocessing.parent_process() is not None:
+        return Path(named)
+    folder = tempfile.mkdtemp(prefix="adaspec-metrics-")
+    os.environ[FOLDER_VARIABLE] = folder
+    atexit.register(_remove, folder, os.getpid())
+    return Path(folder)
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # forked children inherit the exit handlers
+        shutil.rmtree(folder, ignore_errors=True)

@@ -53,7 +53,7 @@ class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     policy: Text | None = None
     mode: Mode = "serve"
     mode_file: Text | None = None
-    """A file that says in which of `mode_file.WORDS` to serve, now and whenever it changes."""
+    """A file that says in which of `scheduler.WORDS` to serve, now and whenever it changes."""
     serve_fraction: Share = 1.0
     """The fraction of requests drafted for."""
     guard: bool = True

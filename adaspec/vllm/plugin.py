@@ -158,11 +158,11 @@ def _init_with(path: str) -> Callable[..., None]:
 def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
     """vLLM's manager of adaptive verification, or None where the engine cannot have one."""
     speculative = getattr(named.get("vllm_config"), "speculative_config", None)
-    if getattr(speculative, OPTIONS_ATTRIBUTE, None) is None:
-        return original(**named)
     try:
         return original(**named)
     except ValueError as error:
+        if not hasattr(speculative, OPTIONS_ATTRIBUTE):
+            raise
         log.info("adaspec: drafts are not trimmed on the device: %s", in_one_line(error))
         return None
 
@@ -195,11 +195,12 @@ def _serve(original: Callable[..., None], args: Any) -> None:
 
 def _warm_up(original: Callable[..., None], executor: Any, *rest: Any) -> None:
     """An executor's `compile_or_warm_up_model`, behind which costs may be measured."""
-    if getattr(executor.vllm_config.speculative_config, OPTIONS_ATTRIBUTE, None) is None:
-        return original(executor, *rest)
-    from adaspec.vllm.measuring import warm_up_and_measure
+    original(executor, *rest)
+    options = getattr(executor.vllm_config.speculative_config, OPTIONS_ATTRIBUTE, None)
+    if options is not None and options.measures:
+        from adaspec.vllm.measuring import measure_at_start
 
-    return warm_up_and_measure(original, executor, *rest)
+        measure_at_start(executor, options)
 
 
 def _imported(path: str) -> Any:

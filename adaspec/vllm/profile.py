@@ -17,8 +17,7 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import cost_document, load_cost
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.engine import open_engine, prepare_vllm
-from adaspec.vllm.machine import hardware
-from adaspec.vllm.measuring import Measured, Report, measure, untold
+from adaspec.vllm.measuring import Measured, Report, measure
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
@@ -68,7 +67,7 @@ def profile_machine(
     draft_method: str | None,
     arguments: dict[str, Any],
     minutes: float,
-    report: Report = untold,
+    report: Report,
 ) -> Profile:
     """Start vLLM's `LLM(arguments)` with a drafter, measure and fit.
 
@@ -80,13 +79,11 @@ def profile_machine(
     prepare_vllm("profiling")
     # With named costs, nothing is measured twice.
     config = {"method": "adaspec", "guard": False, "cost": DEFAULT}
-    if draft is not None:
-        config |= {"model": draft, "draft_method": draft_method}
+    config |= {"model": draft, "draft_method": draft_method}
     llm = open_engine(model, config, {"disable_log_stats": True, **arguments})
     report("starting vLLM", 1, 1)
     settings = llm.llm_engine.vllm_config
     options: Options = getattr(settings.speculative_config, OPTIONS_ATTRIBUTE)
-    device = options.hardware or hardware()
     try:
         measured = measure(
             llm.collective_rpc,
@@ -98,8 +95,8 @@ def profile_machine(
         )
     finally:
         llm.llm_engine.engine_core.shutdown()
-    name = f"{Path(model).name or model} on {device}"
-    cost = structs.replace(measured.cost, name=name, target=model, hardware=device)
+    name = f"{Path(model).name or model} on {options.hardware}"
+    cost = structs.replace(measured.cost, name=name, target=model, hardware=options.hardware)
     facts = {
         "vllm": installed_version(),
         "dtype": str(settings.model_config.dtype).removeprefix("torch."),

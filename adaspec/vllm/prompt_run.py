@@ -16,13 +16,12 @@ from msgspec import structs
 from adaspec.errors import ServingError, TraceError
 from adaspec.files import check_writable
 from adaspec.trace.identity import model_name
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.engine import open_engine, prepare_vllm
 from adaspec.vllm.prompts import Prompt, read_prompts
-from adaspec.vllm.request_record import engine_id
+from adaspec.vllm.recorder import engine_id
 
 Progress = Callable[[str, float, float], None]
 
@@ -95,26 +94,21 @@ def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
         return set()
     if not options.out.is_dir():
         raise TraceError(f"{options.out}: is a file: choose another folder for the trace")
-    reader = TraceReader(options.out)
-    _check_same(options, reader.manifest)
-    return {key for key, _ in reader.request_keys()}
-
-
-def _check_same(options: RecordOptions, manifest: Manifest) -> None:
-    cap = options.k if options.draft is not None else None
+    reader, cap = TraceReader(options.out), options.k if options.draft is not None else None
     expected = structs.replace(
-        manifest,
+        reader.manifest,
         target=model_name(options.model),
         drafter=None if options.draft is None else model_name(options.draft),
         neural_cap=cap,
         draft_cap=cap,
         confidences=CONFIDENCES if cap else (),
     )
-    difference = expected.difference(manifest)
+    difference = expected.difference(reader.manifest)
     if difference:
         raise TraceError(
             f"{options.out}: cannot be gone on with: {difference}: choose another folder"
         )
+    return {key for key, _ in reader.request_keys()}
 
 
 def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> list[str]:
@@ -132,10 +126,10 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
         "method": "adaspec",
         "mode": "record",
         "trace_dir": str(options.out.resolve()),
+        "model": options.draft,
+        "draft_method": options.draft_method,
+        "num_speculative_tokens": None if options.draft is None else options.k,
     }
-    if options.draft is not None:
-        config |= {"model": options.draft, "num_speculative_tokens": options.k}
-        config["draft_method"] = options.draft_method
     llm = open_engine(options.model, config, {"seed": options.seed, **options.engine})
     engine = llm.llm_engine
 
@@ -175,7 +169,7 @@ def _end(engine: Any) -> None:
     session = None if worker is None else worker.model_runner.adaspec_session
     engine.engine_core.shutdown(timeout=_MAX_WAIT_S)
     if session is not None:  # other processes write as they end
-        session.observers.close()
+        session.observers.notify("close")
 
 
 def finished(options: RecordOptions) -> TraceReader:

@@ -2,22 +2,35 @@
 
 The engine's thread puts steps, and the requests that have left, into a bounded queue; if the queue
 is full, a step is dropped and counted. Everything else happens in the recorder's thread.
+
+A client can name a request's workload and id by setting the request id to `adaspec:WORKLOAD:ID:`,
+both percent-encoded (over HTTP, in the header X-Request-Id). An engine may put other text around
+that.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.util import Finalize
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
-from adaspec.vllm.events import DraftedStep, Observer
-from adaspec.vllm.request_record import SERVED, RequestRecord, trace_key
-from adaspec.vllm.session.requests import RunningRequest
+import numpy as np
+
+from adaspec.policy.protocol import Floats, Ints
+from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.vllm.events import DraftedStep
 from adaspec.vllm.trace_output import TraceOutput
+
+if TYPE_CHECKING:  # it needs PyTorch, and names of requests do not
+    from adaspec.vllm.session.requests import RunningRequest
 
 log = logging.getLogger("vllm.adaspec")
 
@@ -25,18 +38,68 @@ MAX_QUEUED = 2048
 """How many steps may wait in the queue."""
 _POLL_S = 0.5
 _CLOSE_S = 30.0
+SERVED = "served"
+"""The workload of requests that their clients did not name."""
 
-Followed = list[tuple[int, RequestRecord]]
-"""The recorded requests of a step, by row."""
+_NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
 
 
-class Recorder(Observer):
+def engine_id(workload: str, id: str) -> str:
+    """The request id that makes an engine record a request as (workload, id)."""
+    return f"adaspec:{quote(workload, safe='')}:{quote(id, safe='')}:"
+
+
+def trace_key(request: str) -> tuple[str, str]:
+    """The (workload, id) of an engine's request id."""
+    match = _NAMED.search(request)
+    return (SERVED, request) if match is None else (unquote(match[1]), unquote(match[2]))
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request, by its name in a trace, and its drafts so far."""
+
+    workload: str
+    id: str
+    request: RunningRequest
+    drafts: dict[int, tuple[Ints, Floats]] = field(default_factory=dict)
+    """The drafted tokens and confidences by position."""
+
+    def row(self, output: list[int], is_whole: bool, cap: int) -> Request | None:
+        """The request's row with this output; None if drafts are missing.
+
+        Where the output is not whole, as the request was aborted, its own length was its limit:
+        nobody knows how the model would have gone on. The `accepted` of a position is the length
+        of the common prefix of its draft and the tokens that follow.
+        """
+        length, text = len(output), np.array(output, np.int32)
+        limit = self.request.max_tokens if is_whole else length
+        row = Request(self.workload, self.id, self.request.prompt, text, max_tokens=limit)
+        if not length or not cap:
+            return row if length else None
+        drafted = np.full((length, cap), -1, np.int32)
+        confidences = np.full((length, cap, len(CONFIDENCES)), np.nan, np.float32)
+        for position in range(1, length):
+            draft = self.drafts.get(position)
+            if draft is None or len(draft[0]) != cap:
+                return None
+            drafted[position], confidences[position] = draft
+        confidences[~np.isfinite(confidences)] = np.nan
+        following = np.full(length + cap, -2, np.int32)
+        following[:length] = output
+        windows = np.lib.stride_tricks.sliding_window_view(following, cap)[:length]
+        accepted = (drafted == windows).cumprod(axis=1).sum(axis=1).astype(np.int16)
+        accepted[0] = -1
+        return replace(
+            row, neural_accepted=accepted, drafted_tokens=drafted, confidences=confidences
+        )
+
+
+class Recorder:
     """Writes a row for every request that is recorded."""
 
-    def __init__(self, output: TraceOutput, lost: Callable[[str, int], None]) -> None:
-        """`lost` is called with a reason and the number of rows that are not written."""
-        self.output, self._lost = output, lost
-        self._max_queued = MAX_QUEUED
+    def __init__(self, output: TraceOutput) -> None:
+        self.output, self._lost = output, output.lost
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._records: dict[str, RequestRecord] = {}
         """The requests that are recorded; the recorder's thread adds their drafts."""
@@ -56,7 +119,7 @@ class Recorder(Observer):
         followed = [(row, record) for row, record in enumerate(records) if record is not None]
         if not followed:
             return
-        if self._queue.qsize() < self._max_queued:
+        if self._queue.qsize() < MAX_QUEUED:
             self._queue.put(partial(self._take_step, event, followed))
         else:
             self._lost("queue", len(followed))
@@ -100,7 +163,7 @@ class Recorder(Observer):
                 has_failed = True
         self.output.close()
 
-    def _take_step(self, event: DraftedStep, followed: Followed) -> None:
+    def _take_step(self, event: DraftedStep, followed: list[tuple[int, RequestRecord]]) -> None:
         position = event.drafts.context - event.prompt_tokens
         for row, record in followed:
             if event.recorded[row]:

@@ -1,24 +1,79 @@
 """The engine's scheduler, which guards, sends the mode along, and schedules drafts of one length.
 
 With a guard, every step that is scheduled says whether it speculates, and with a `mode_file`, in
-which mode it is served. Where drafts on V2 cannot be trimmed, the session says how long they shall
-be; its word comes with a step's output. Where nothing is so, vLLM's scheduler is as it was.
+which mode it is served: so all ranks change over in the same step. Where drafts on V2 cannot be
+trimmed, the session says how long they shall be; its word comes with a step's output. Where nothing
+is so, vLLM's scheduler is as it was.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
+from adaspec.errors import nearest, shown
 from adaspec.policy.guard import PLAN, Guard
-from adaspec.vllm.mode_file import MODE_ATTRIBUTE, ModeFile, Told
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
+
+log = logging.getLogger("vllm.adaspec")
 
 PATH = "adaspec.vllm.scheduler.scheduler"
 LENGTH = "adaspec_length"
 """The attribute of a step's output that says how long drafts shall be."""
+WORDS = ("serve", "off")
+"""The modes that the file may name; for what they are, see `options.MODES`."""
+MODE_ATTRIBUTE = "adaspec_mode"
+"""The attribute of a scheduled step that says in which mode it is served."""
+PERIOD_S = 0.02
+"""The file is looked at no more often than this, in steps that are scheduled anyway."""
+_MAX_BYTES = 64
+
+
+class Told(NamedTuple):
+    """The mode of one step."""
+
+    mode: str
+    problem: str
+    """What is wrong with the file, in the step that found it; else empty."""
+
+
+class ModeFile:
+    """The mode that a file names, which an operator may change while the engine serves."""
+
+    def __init__(self, path: str, mode: str) -> None:
+        """`mode` holds until the file says otherwise."""
+        self.path, self.mode = Path(path), mode
+        self._due_s = -1.0
+        self._seen: str | None = None
+
+    def read(self) -> Told:
+        """The mode of the step that is scheduled now; never raises."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return Told(self.mode, "")
+        self._due_s = now_s + PERIOD_S
+        try:
+            with self.path.open("rb") as file:
+                word = file.read(_MAX_BYTES).decode("utf-8", "replace").strip()
+        except OSError as error:
+            word = f"({error.strerror})"
+        if word == self._seen:
+            return Told(self.mode, "")
+        self._seen = word
+        if word not in WORDS:
+            close, words = nearest(word, WORDS), " or ".join(WORDS)
+            problem = f"mode_file '{self.path}' says {shown(word)}{close}: write {words}"
+            log.warning("adaspec: %s; mode %s stays", problem, self.mode)
+            return Told(self.mode, problem)
+        if word != self.mode:
+            log.info("adaspec: mode %s instead of %s, as mode_file says", word, self.mode)
+        self.mode = word
+        return Told(word, "")
 
 
 def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,10 +10,8 @@ from msgspec import structs
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.errors import ServingError
-from adaspec.policy.learned import ServedPolicy
 from adaspec.policy.planner.state import LONGEST_NGRAM
 from adaspec.policy.protocol import Setup
-from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.vllm.choice import Serving, digest_of, named_policy, target_of
 from adaspec.vllm.options import Options
 from adaspec.vllm.session.session import Session
@@ -28,19 +26,6 @@ def session_of(config: Any, options: Options, device: torch.device, copy_stream:
         options = structs.replace(options, replica=int(parallel.data_parallel_index))
     target = target_of(config.model_config, options.vocabulary_hash)
     slots = config.scheduler_config.max_num_seqs
-    serving = Serving(policy_of(options), options, setup_of(options, slots), target)
-    is_alone = parallel.tensor_parallel_size == 1
-    session = Session(serving, device, copy_stream, stop_if_slow=is_alone)
-    if parallel.rank == 0:
-        session.observers.add(*observers_of(serving))
-    return session
-
-
-def policy_of(options: Options) -> ServedPolicy:
-    """The policy that was chosen as the server started."""
-    if options.mode == "record":
-        # Proposes nothing, and gives no request the drafter: recorded requests get it anyway.
-        return StaticPolicy("record", StaticRule())
     assert options.policy is not None
     policy = named_policy(options.policy)
     if options.policy_digest not in (None, digest_of(options.policy)):
@@ -49,7 +34,12 @@ def policy_of(options: Options) -> ServedPolicy:
             f"policy '{options.policy}' changed while the server was starting: start it again, now "
             "that its folder is as it should be"
         )
-    return policy
+    serving = Serving(policy, options, setup_of(options, slots), target)
+    is_alone = parallel.tensor_parallel_size == 1
+    session = Session(serving, device, copy_stream, stop_if_slow=is_alone)
+    if parallel.rank == 0:
+        session.observers.add(*observers_of(serving))
+    return session
 
 
 def setup_of(options: Options, slots: int) -> Setup:

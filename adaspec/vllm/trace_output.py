@@ -1,4 +1,4 @@
-"""Writes trace rows while there is space, and then counts them as lost; it never raises."""
+"""Writes trace rows while there is space, then counts them as lost; only `open` ever raises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("vllm.adaspec")
 
 
 class TraceOutput:
-    """One trace folder of a running engine; all methods must be called by the same thread."""
+    """One trace folder of a running engine; of its methods, one is called at a time."""
 
     def __init__(
         self,
@@ -32,11 +32,10 @@ class TraceOutput:
     ) -> None:
         """Once all traces in `root` together take more than `max_bytes`, no more is written.
 
-        `lost` is called with the reason (limit, disk or rejected) and the number of rows that are
-        not written.
+        `lost` is called with a reason and the number of rows that are not written.
         """
         self.folder, self.root, self.manifest = folder, root, manifest
-        self._max_bytes, self._flush_s, self._lost = max_bytes, flush_s, lost
+        self._max_bytes, self._flush_s, self.lost = max_bytes, flush_s, lost
         self._writer: TraceWriter | None = None
         self._ended: str | None = None
         """The reason why no more rows are written; None while they are."""
@@ -45,8 +44,19 @@ class TraceOutput:
 
     def add(self, row: Request) -> None:
         """Write a row, or count it as lost."""
-        if self._ended is not None or not self._is_taken(row):
-            self._lost(self._ended or "rejected", 1)
+        with self._ending_on_error():
+            if self._writer is None and self._ended is None:
+                self.open()
+            if self._writer is not None:
+                try:
+                    self._writer.add(row)
+                    self._pending_rows += 1
+                    return
+                except TraceError as error:
+                    if isinstance(error.__cause__, OSError):
+                        raise
+                    log.debug("adaspec: a trace row was rejected: %s", error)
+        self.lost(self._ended or "rejected", 1)
 
     def flush_if_due(self) -> None:
         """Put the added rows on disk if the last flush was long enough ago."""
@@ -69,28 +79,11 @@ class TraceOutput:
         except (TraceError, OSError) as error:
             self._end("disk", str(error))
 
-    def _is_taken(self, row: Request) -> bool:
-        """Whether a row will be on disk with the next flush."""
-        with self._ending_on_error():
-            writer = self._writer or self._open()
-            if self._ended is not None:
-                return False
-            try:
-                writer.add(row)
-            except TraceError as error:
-                if isinstance(error.__cause__, OSError):
-                    raise
-                log.debug("adaspec: a trace row was rejected: %s", error)
-                return False
-            self._pending_rows += 1
-            return True
-        return False
-
-    def _open(self) -> TraceWriter:
-        writer = self._writer = TraceWriter(self.folder, self.manifest)
+    def open(self) -> None:
+        """Begin the trace, or go on with it; a `TraceError` where that cannot be."""
+        self._writer = TraceWriter(self.folder, self.manifest)
         log.info("adaspec: a trace is written to %s", self.folder)
         self._check_limit()
-        return writer
 
     def _flush(self, writer: TraceWriter) -> None:
         writer.flush()
@@ -121,7 +114,7 @@ class TraceOutput:
                     writer.close()
             writer.abort()  # nothing to do if it was closed
         if self._pending_rows:
-            self._lost(reason, self._pending_rows)
+            self.lost(reason, self._pending_rows)
             self._pending_rows = 0
 
 

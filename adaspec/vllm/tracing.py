@@ -6,16 +6,13 @@ import os
 import secrets
 import time
 from pathlib import Path
+from typing import Any
 
-from adaspec.errors import ServingError, TraceError
 from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
-from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.trace.writer import lock
 from adaspec.vllm.choice import Serving
 from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.events import Observer
 from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
 from adaspec.vllm.recorder import Recorder
 from adaspec.vllm.trace_output import TraceOutput
@@ -24,16 +21,14 @@ FLUSH_S = 5.0
 """How many seconds of a server's trace a kill may cost."""
 
 
-def observers_of(serving: Serving) -> list[Observer]:
+def observers_of(serving: Serving) -> list[Any]:
     """The observers that the options ask for, meant for the first rank only."""
     folder, options = os.environ.get(FOLDER_VARIABLE), serving.options
     info = {"policy": serving.name, "drafter": options.model or ""}
     counters = Counters(Path(folder) if folder else None, info)
-    observers: list[Observer] = [MetricsObserver(counters)]
-    observers[0].switched(options.mode)
-    if options.densely_recorded:
-        observers.append(recorder_of(serving, counters))
-    return observers
+    counting = MetricsObserver(counters)
+    counting.switched(options.mode)
+    return [counting, *([recorder_of(serving, counters)] if options.densely_recorded else [])]
 
 
 def recorder_of(serving: Serving, counters: Counters) -> Recorder:
@@ -45,40 +40,22 @@ def recorder_of(serving: Serving, counters: Counters) -> Recorder:
     options = serving.options
     assert options.trace_dir is not None
     root = Path(options.trace_dir)
-    manifest = manifest_of(serving)
     if options.mode == "record":
         folder = root / ("" if options.replica is None else f"replica-{options.replica}")
-        check_can_continue(folder, manifest)
     else:
         # Engines in different containers may share a folder and have the same process id, so the
         # name has a random part.
         run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
         folder = root / run
-    lost = counters.lost
-    output = TraceOutput(folder, root, manifest, options.max_trace_bytes, FLUSH_S, lost)
-    return Recorder(output, lost)
 
+    def lost(reason: str, rows: int) -> None:
+        counters.add(f"dropped_rows/{reason}", rows)
 
-def check_can_continue(folder: Path, manifest: Manifest) -> None:
-    """Refuse a folder with a trace that rows cannot be appended to, so that the start fails."""
-    if not folder.is_dir() or is_blank(folder):
-        return
-    try:
-        os.close(lock(folder))
-        difference = manifest.difference(TraceReader(folder).manifest)
-    except BlockingIOError:
-        raise ServingError(
-            f"trace_dir '{folder}': another process is recording into it: give each server a "
-            "folder of its own"
-        ) from None
-    except (TraceError, OSError) as error:
-        raise ServingError(
-            f"trace_dir '{folder}' cannot be recorded into ({error}): give an empty folder"
-        ) from error
-    if difference:
-        raise ServingError(
-            f"trace_dir '{folder}' holds another trace: {difference}: give another folder"
-        )
+    manifest, most = manifest_of(serving), options.max_trace_bytes
+    output = TraceOutput(folder, root, manifest, most, FLUSH_S, lost)
+    if options.mode == "record":  # so a folder that cannot be gone on with ends the start
+        output.open()
+    return Recorder(output)
 
 
 def manifest_of(serving: Serving) -> Manifest:

@@ -12,7 +12,6 @@ from compilations import Compilations
 from engines import DISPATCHERS, core, model_runner
 from forced import replace
 
-from adaspec.vllm.events import Observer
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE
 
 COLUMNS = (
@@ -34,7 +33,7 @@ COLUMNS = (
 )
 
 
-class Steps(Observer):
+class Steps:
     """Writes down an engine's steps; to be made before the engine, and then put into it."""
 
     def __init__(self) -> None:

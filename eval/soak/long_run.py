@@ -26,7 +26,6 @@ from long_judge import complaint, output_of
 from long_requests import Draw, sampling
 
 from adaspec.trace.reader import read_trace
-from adaspec.vllm.events import Observer
 
 WAVE = 25
 LAST_ARRIVAL = 60
@@ -188,7 +187,7 @@ def truths_of(run, waves):
     return found
 
 
-class Lengths(Observer):
+class Lengths:
     """Counts drafts by their length, and those that were cut."""
 
     def __init__(self, tally):

@@ -93,9 +93,9 @@ def mode_path(tmp_path_factory):
 @pytest.fixture(scope="session")
 def serve(engines, mode_path):
     """An engine for each head that most tests share, by a policy and in a mode of their own."""
-    from adaspec.vllm import mode_file
+    from adaspec.vllm import scheduler
 
-    mode_file.PERIOD_S = 0.0
+    scheduler.PERIOD_S = 0.0
 
     def put(head, policy=None, mode="serve", **changes):
         named = "hybrid-splice:4:20:3:2:5" if head else "fixed:ngram:8:2"

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 from live_engine import sampling
-from recorded import Recording, check_a_share
 from test_accepts import judged
 from test_outputs import CRAMPED
-from wandering import random_policy
 
 from adaspec.trace.reader import TraceReader
 
@@ -14,7 +12,7 @@ from adaspec.trace.reader import TraceReader
 def finished(engine):
     """Ends the recorder's work; whoever left is noticed in the next step."""
     engine.greedy([[5, 6, 7]], 1)
-    engine.session.observers.close()
+    engine.session.observers.notify("close")
 
 
 def recording_engine(engines, folder, head, arguments=None, **more):
@@ -69,13 +67,6 @@ def test_a_trace_predicts_the_live_steps_of_fixed_neural_8(
             position += accepted + 1
     assert right > 100
     assert right / (right + len(wrong)) >= 0.96, wrong
-
-
-def test_a_share_of_requests_is_recorded_while_others_are_served(serve, prompts, truth, tmp_path):
-    engine, session = serve("eagle", random_policy(2, True), record_fraction=0.5)
-    recording = Recording(engine, session, tmp_path)
-    assert engine.greedy(prompts, 48) == truth()
-    check_a_share(recording, {tuple(each): one for each, one in zip(prompts, truth(), strict=True)})
 
 
 @pytest.mark.thorough

@@ -22,15 +22,3 @@ def test_an_answer_with_a_salt_neither_enters_the_ring_nor_is_helped_by_it(
     (alone,) = {run(engine, prompts[:3], [salt] * 3)[1] for salt in salts}
     assert run(engine, prompts[:3])[0] == truth()[:3]
     assert run(engine, prompts[:3])[1] > alone + 6
-
-
-def test_a_restarted_server_begins_with_the_last_answers(serve, truth, prompts, tmp_path):
-    file = str(tmp_path / "ring")
-    engine, session = serve(None, POLICY, **RING, ring_file=file)
-    _, alone = run(engine, prompts[:3])
-    session.ring.close()
-    assert (tmp_path / "ring").stat().st_mode & 0o777 == 0o600
-    engine, _ = serve(None, POLICY, **RING, ring_file=file)
-    outputs, accepted = run(engine, prompts[:3])
-    assert outputs == truth()[:3]
-    assert accepted > alone + 6

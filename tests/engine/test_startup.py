@@ -127,8 +127,8 @@ def test_vllm_verifies_drafts_as_long_as_adaspec_makes_them():
     assert MAX_VERIFIED <= MAX_SPEC_LEN
 
 
-def test_a_head_of_the_first_format_is_what_its_user_says(models, tmp_path):
-    """As the first heads were: a Llama's config, in a folder whose name is no help."""
+def test_a_head_of_the_first_format_is_what_its_user_or_its_name_says(models, tmp_path):
+    """As the first heads were: a Llama's config, which does not tell."""
     folder = tmp_path / "mine"
     shutil.copytree(models / "eagle", folder)
     record = json.loads((folder / "config.json").read_text())
@@ -138,6 +138,8 @@ def test_a_head_of_the_first_format_is_what_its_user_says(models, tmp_path):
     assert made.method == "eagle"
     assert made.draft_model_config.architectures == ["EagleLlamaForCausalLM"]
     assert speculative(models, model=str(folder)).method == "draft_model"
+    named = folder.rename(tmp_path / "EAGLE-of-mine")
+    assert speculative(models, model=str(named)).method == "eagle"
 
 
 def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):

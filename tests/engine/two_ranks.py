@@ -77,12 +77,12 @@ def outputs(models, config, path):
     rank has noted."""
     from vllm import LLM, SamplingParams
 
-    from adaspec.vllm import measuring, mode_file
-    from adaspec.vllm.mode_file import MODE_ATTRIBUTE
+    from adaspec.vllm import measuring
+    from adaspec.vllm import scheduler as our_scheduler
     from adaspec.vllm.plugin import register
 
     register()
-    mode_file.PERIOD_S = 0.0
+    our_scheduler.PERIOD_S = 0.0
     measuring.MOST_S = 600.0  # two ranks share a processor
     arguments = {**ENGINE, **IN_RANKS, "async_scheduling": RUNNER == "V2"}
     llm = LLM(str(models / "target"), speculative_config=config, **arguments)
@@ -93,7 +93,7 @@ def outputs(models, config, path):
         steps[0] += 1
         path.write_text(WORDS[steps[0] // 3 % len(WORDS)])
         output = schedule(*args)
-        told = getattr(output, MODE_ATTRIBUTE, None)
+        told = getattr(output, our_scheduler.MODE_ATTRIBUTE, None)
         if told is not None:
             drafts = output.scheduled_spec_decode_tokens.values()
             verified[told.mode] += sum(len(tokens) for tokens in drafts)

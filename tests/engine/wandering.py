@@ -12,7 +12,6 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 from random_models import random_model
 
 from adaspec.predict.tables import no_tables
-from adaspec.vllm.events import Observer
 
 CAP, NEURAL_CAP = 12, 4
 
@@ -82,7 +81,7 @@ def written_policy(folder):
     return str(written(folder, manifest=own, **arrays))
 
 
-class Wanderer(Observer):
+class Wanderer:
     """Makes a session decide at random all that the host decides."""
 
     def __init__(self, engine, seed=7, evidence=True, **changes):

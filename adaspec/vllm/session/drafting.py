@@ -5,7 +5,6 @@ On an accelerator nothing here waits for it, and no shape depends on what it com
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from adaspec.kernels.batch import Batch, Step
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Ints
+from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.session import packing
@@ -28,7 +27,6 @@ from adaspec.vllm.session.rule import RuleCurves
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
 """Whether kernels are used on a CPU, too: in Triton's interpreter, where they take far longer."""
-Pack = Callable[[Layout, Chosen, Tensor | None, int], Drafts]
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -42,18 +40,27 @@ class Drafting:
     def __init__(
         self,
         policy: LearnedPolicy,
-        slots: int,
-        cap: int,
-        neural_cap: int,
+        setup: Setup,
         vocabulary: int,
         device: torch.device,
         ring: ServedRing | None = None,
         rule: StaticRule | None = None,
     ) -> None:
         """Where there is a `rule`, it decides in the policy's place."""
-        self.predictor, self._pack = _on(device, policy, slots, cap, ring)
-        self._curves = None if rule is None else RuleCurves(rule, neural_cap)
-        self.layout = Layout(cap, neural_cap)
+        slots, cap = setup.slots, setup.cap
+        self.predictor: Any
+        if has_kernels(device):
+            from adaspec.kernels.predictor import FusedPredictor
+
+            there = None if ring is None else ring.on_device(slots, device)
+            self.predictor = FusedPredictor(policy.model, slots, cap, device, ring=there)
+            self._pack = packing.pack_on_device
+        else:
+            searched = None if ring is None else ring.ring
+            self.predictor = HostPredictor(policy.model, slots, cap, searched)
+            self._pack = packing.pack_on_host
+        self._curves = None if rule is None else RuleCurves(rule, setup.neural_cap)
+        self.layout = Layout(cap, setup.neural_cap)
         self._vocabulary = vocabulary
 
     def warm_up(self, batch: Batch) -> None:
@@ -112,17 +119,3 @@ class Drafting:
             confidences=confidences,
         )
         return self._pack(self.layout, chosen, allowed, self._vocabulary)
-
-
-def _on(
-    device: torch.device, policy: LearnedPolicy, slots: int, cap: int, ring: ServedRing | None
-) -> tuple[Any, Pack]:
-    """The policy's predictor on a device, and what packs its drafts there."""
-    if not has_kernels(device):
-        searched = None if ring is None else ring.ring
-        return HostPredictor(policy.model, slots, cap, searched), packing.pack_on_host
-    from adaspec.kernels.predictor import FusedPredictor
-
-    there = None if ring is None else ring.on_device(slots, device)
-    predictor = FusedPredictor(policy.model, slots, cap, device, ring=there)
-    return predictor, packing.pack_on_device

@@ -79,20 +79,16 @@ class HostPredictor:
     def expected(self, count: int) -> Expected:
         """What is known and expected of so many rows."""
         rows, state = self.planner.rows, self.planner.state
-        return Expected(
-            *(
-                torch.from_numpy(each)
-                for each in (
-                    rows.length[:count],
-                    rows.candidate[:count],
-                    self.splice_matches[:, LENGTH, :count].T,
-                    self.splice_matches[:, AVAILABLE, :count].T,
-                    state.ngram[:count],
-                    state.neural[:count],
-                    state.splice[:count],
-                )
-            )
+        known = (
+            rows.length[:count],
+            rows.candidate[:count],
+            self.splice_matches[:, LENGTH, :count].T,
+            self.splice_matches[:, AVAILABLE, :count].T,
+            state.ngram[:count],
+            state.neural[:count],
+            state.splice[:count],
         )
+        return Expected(*map(torch.from_numpy, known))
 
     def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""

@@ -35,22 +35,18 @@ class Outcome(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """A step's report on the host, row by row of its batch; what an `Outcome` says included."""
+    """A step's report on the host, row by row of its batch; the fields of an `Outcome` included."""
 
     context: NDArray[np.int32]
-    """Known tokens, those that the step emitted included."""
     sampled: NDArray[np.int32]
-    """Tokens that the step emitted; 0 while a prompt is read in pieces."""
     rejected: NDArray[np.int32]
-    """Tokens that it verified and did not accept."""
+    emitted: NDArray[np.int32]
     neural: NDArray[np.int32]
     """Tokens of the new draft that the neural drafter drafted."""
     length: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
     neural_gain: NDArray[np.float64]
     """(rows, GAINS) what the new draft is worth beyond the best one that is only copied."""
-    emitted: NDArray[np.int32]
-    """(rows, cap + 1) the emitted tokens, -1 behind them."""
     tokens: NDArray[np.int32]
     """(rows, cap) the new draft."""
     survival: NDArray[np.float64]

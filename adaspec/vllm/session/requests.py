@@ -139,11 +139,6 @@ class Requests:
         """Whether there is one that has not ended."""
         return bool(self._by_name.keys() - self._ended)
 
-    @property
-    def any_holds_drafter(self) -> bool:
-        """Whether one holds the neural drafter."""
-        return bool(self.facts["holds_neural"].any())
-
     def add(self, request: RunningRequest) -> None:
         """Let a new request in."""
         self._by_name[request.name] = request

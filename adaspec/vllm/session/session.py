@@ -58,11 +58,7 @@ class Session:
     """One policy serving one rank of an engine."""
 
     def __init__(
-        self,
-        serving: Serving,
-        device: torch.device,
-        copy_stream: Any,
-        stop_if_slow: bool,
+        self, serving: Serving, device: torch.device, copy_stream: Any, stop_if_slow: bool
     ) -> None:
         policy, setup = serving.policy, serving.setup
         self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
@@ -77,16 +73,8 @@ class Session:
         options = serving.options
         self.ring = ServedRing(options, serving.target) if options.ring_tokens else None
         """The tokens of ended answers, where they are searched."""
-        self.drafting = Drafting(
-            learned,
-            setup.slots,
-            setup.cap,
-            setup.neural_cap,
-            serving.target.vocabulary,
-            device,
-            self.ring,
-            self._rule,
-        )
+        vocabulary = serving.target.vocabulary
+        self.drafting = Drafting(learned, setup, vocabulary, device, self.ring, self._rule)
         self.follows_budget = setup.engine == SYNC
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
@@ -95,7 +83,7 @@ class Session:
         """The mode of the step that runs or begins next."""
         self.guard_state = PLAN
         """What the guard says of that step."""
-        self.requests = Requests(setup.slots, serving.target.vocabulary)
+        self.requests = Requests(setup.slots, vocabulary)
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[DraftedStep, Step] | None = None
@@ -128,7 +116,7 @@ class Session:
     def needs_keep_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         on = self.mode != "off" and self.guard_state == PLAN and not self.breaker.off
-        return on and self.requests.any_holds_drafter
+        return on and bool(self.requests.facts["holds_neural"].any())
 
     @property
     def length(self) -> int | None:

@@ -70,8 +70,6 @@ class HeadMixin:
     """The first position beyond what the drafter was made for."""
     adaspec_most: int
     """The most tokens that it drafts in a step."""
-    _adaspec_drafts: bool = False
-    """Whether this call of `propose` is a step's."""
 
     def load_model(self, target_model: Any, *args: Any, **kwargs: Any) -> Any:
         """Load as vLLM does, then detach the target's adapters from shared layers."""
@@ -90,13 +88,11 @@ class HeadMixin:
         cap = self.num_speculative_tokens  # type: ignore[has-type]
         kwargs["num_speculative_tokens"] = turn.forwards
         kwargs["target_positions"] = self._within_limit(kwargs["target_positions"], turn.forwards)
-        self._adaspec_drafts = True
         try:
             super().propose(*args, **kwargs)  # type: ignore[misc]
         except _EndDrafting:
             pass
         finally:
-            self._adaspec_drafts = False
             self.num_speculative_tokens = cap
         return turn.proposed()
 
@@ -115,7 +111,7 @@ class HeadMixin:
     ) -> tuple[Tensor, Tensor | None]:
         """Choose greedily, as vLLM does, and keep what the logits say."""
         turn = self.adaspec
-        if turn is None or not self._adaspec_drafts:
+        if turn is None:
             return super()._sample_draft_tokens(hidden_states, sampling_metadata)  # type: ignore[misc]
         if not turn.forwards:
             raise _EndDrafting

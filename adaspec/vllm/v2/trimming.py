@@ -54,7 +54,6 @@ class _Trimming:
     adaspec_session: Session
     adaspec_largest_graph: int | None
     adaspec_unknown_counts: bool
-    req_states: Any
     num_bonus_tokens: int
     query_start_loc: Tensor
     _cu_num_logits: Tensor

@@ -33,9 +33,9 @@ def longest_output():
 @pytest.fixture(scope="session")
 def served(engines, tmp_path_factory, mode_path):
     """Makes an engine that adaspec serves on V2; its mode file says `serve`."""
-    from adaspec.vllm import mode_file
+    from adaspec.vllm import scheduler
 
-    mode_file.PERIOD_S = 0.0
+    scheduler.PERIOD_S = 0.0
     policy = written_policy(tmp_path_factory.mktemp("policy") / "random")
 
     def make(head, trims=True, config=None, **arguments):

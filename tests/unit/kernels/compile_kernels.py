@@ -23,9 +23,11 @@ from random_models import random_model
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, compute_cache_key
 
+from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.kernels.batch import Batch
 from adaspec.kernels.logits import LogitsReader
 from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Setup
 from adaspec.vllm.choice import Target
 from adaspec.vllm.options import Options
 from adaspec.vllm.session import drafting
@@ -48,7 +50,8 @@ class Server:
         policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
         target = Target("random", VOCABULARY, None, "")
         ring = ServedRing(Options(ring_tokens=2048), target) if has_ring else None
-        self.drafting = Drafting(policy, SLOTS, cap, NEURAL_CAP, VOCABULARY, device, ring)
+        setup = Setup(H100_LLAMA_3_1_8B, cap, NEURAL_CAP, SLOTS, True, True)
+        self.drafting = Drafting(policy, setup, VOCABULARY, device, ring)
         self.text = torch.ones((SLOTS, CONTEXT), dtype=torch.int32, device=device)
         self.counts = torch.full((SLOTS,), 100, dtype=torch.int32, device=device)
         self.holds = torch.ones(SLOTS, dtype=torch.bool, device=device)

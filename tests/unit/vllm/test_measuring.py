@@ -10,9 +10,9 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, cost_from_document, load_cost, save_cost
 from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
-from adaspec.vllm import measuring
+from adaspec.vllm import measuring, plugin
 from adaspec.vllm.dummy_steps import Steps, steps_of, take_costs, time_steps
-from adaspec.vllm.measuring import kinds_of, measure, warm_up_and_measure
+from adaspec.vllm.measuring import kinds_of, measure
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
@@ -119,7 +119,7 @@ def started(caplog, fails=False, backend="mp", **options):
     base = cost_document(H100)
     executor = Executor(Options(costs=base, hardware="a machine", **options), fails, backend)
     with caplog.at_level(logging.INFO, "vllm.adaspec"):
-        warm_up_and_measure(Executor.compile_or_warm_up_model, executor)
+        plugin._warm_up(Executor.compile_or_warm_up_model, executor)
     assert executor.warmed
     return executor
 

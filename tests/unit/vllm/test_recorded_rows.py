@@ -14,8 +14,7 @@ from test_trace_output import output_in
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.request_record import engine_id
+from adaspec.vllm.recorder import Recorder, engine_id
 from adaspec.vllm.session.requests import RunningRequest
 
 DRAFTED = Manifest(neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
@@ -25,7 +24,7 @@ def recorder_in(tmp_path, manifest=DRAFTED):
     """A recorder, and the rows that it lost, by reason."""
     lost = Counter()
     output = output_in(tmp_path, lost, manifest=manifest)
-    return Recorder(output, lambda why, rows: lost.update({why: rows})), lost
+    return Recorder(output), lost
 
 
 def test_it_is_known_how_a_request_ended(tmp_path):
@@ -46,13 +45,15 @@ def test_it_is_known_how_a_request_ended(tmp_path):
     assert kept == [([5, 9], False), ([5, 6, 7], True), ([5, 6], True), ([5], True)]
 
 
-def test_a_request_of_which_a_full_queue_dropped_a_step_is_counted_and_not_written(tmp_path):
+def test_a_request_of_which_a_full_queue_dropped_a_step_is_counted_and_not_written(
+    tmp_path, monkeypatch
+):
     requests = random_requests(8, 3, tokens=True, output_tokens=(9, 20))
     engine = engine_of("fixed:ngram:8:1", requests, record_fraction=1.0)
     recorder, lost = recorder_in(tmp_path)
     engine.session.observers.add(recorder)
     for step in range(20):
-        recorder._max_queued = 0 if step == 3 else 1 << 10
+        monkeypatch.setattr("adaspec.vllm.recorder.MAX_QUEUED", 0 if step == 3 else 1 << 10)
         engine.run(1)
     recorder.close()
     assert not (tmp_path / "trace").exists()

@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from adaspec.policy.guard import HOLD, PLAN
-from adaspec.vllm import mode_file
-from adaspec.vllm.mode_file import WORDS, ModeFile, Told
 from adaspec.vllm.options import MODES
-from adaspec.vllm.scheduler import LENGTH, follow, following
+from adaspec.vllm.scheduler import LENGTH, WORDS, ModeFile, Told, follow, following
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, GuardReport, TimedSteps, state_of
 
 LONGEST = 48
@@ -192,7 +190,7 @@ def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_sa
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(mode_file, "PERIOD_S", 0.0)
+    monkeypatch.setattr("adaspec.vllm.scheduler.PERIOD_S", 0.0)
     return tmp_path / "mode"
 
 
@@ -205,7 +203,7 @@ def test_what_the_file_says_holds_from_the_next_look_on(path, monkeypatch):
         path.write_text(word)
         assert file.read() == Told(word.strip(), "")
         assert file.read() == Told(word.strip(), "")
-    monkeypatch.setattr(mode_file, "PERIOD_S", 3600.0)
+    monkeypatch.setattr("adaspec.vllm.scheduler.PERIOD_S", 3600.0)
     file.read()
     path.write_text("off")
     assert file.read().mode == "serve"

@@ -29,8 +29,7 @@ from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
 from adaspec.vllm.events import DraftedStep, VerifiedStep  # noqa: E402
 from adaspec.vllm.metrics import Counters, MetricsObserver  # noqa: E402
-from adaspec.vllm.mode_file import MODE_ATTRIBUTE, Told  # noqa: E402
-from adaspec.vllm.scheduler import follow  # noqa: E402
+from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
 
 RULES = [
     "none",

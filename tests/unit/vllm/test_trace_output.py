@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from adaspec.errors import ServingError
+from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.soundness import check_request
-from adaspec.trace.writer import TraceWriter
-from adaspec.vllm.request_record import RequestRecord, engine_id, trace_key
+from adaspec.vllm.recorder import RequestRecord, engine_id, trace_key
 from adaspec.vllm.trace_output import TraceOutput, folder_bytes
-from adaspec.vllm.tracing import check_can_continue
 
 MANIFEST = Manifest(target="models/target")
 CAP = 3
@@ -78,23 +76,17 @@ def test_the_limit_holds_whatever_lay_there_before(tmp_path):
     assert lost == {"limit": 400 - kept}
 
 
-def write_trace(folder):
-    with TraceWriter(folder, MANIFEST) as writer:
-        tokens = np.arange(4, dtype=np.int32)
-        writer.add(Request("chat", "0", prompt_tokens=tokens, output_tokens=tokens))
-
-
-def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
-    write_trace(tmp_path / "trace")
-    with pytest.raises(ServingError, match=r"target is 'models/target' there and 'other' here"):
-        check_can_continue(tmp_path / "trace", structs.replace(MANIFEST, target="other"))
-    with (
-        TraceWriter(tmp_path / "trace", MANIFEST),
-        pytest.raises(ServingError, match="another process is recording into it"),
-    ):
-        check_can_continue(tmp_path / "trace", MANIFEST)
-    with pytest.raises(ServingError, match="give an empty folder"):
-        check_can_continue(tmp_path, MANIFEST)
+def test_a_trace_that_another_server_writes_or_of_another_kind_is_refused_at_start(tmp_path):
+    first, other = (
+        output_in(tmp_path, Counter(), manifest=manifest)
+        for manifest in (MANIFEST, structs.replace(MANIFEST, target="other"))
+    )
+    first.open()
+    with pytest.raises(TraceError, match="another process is writing to it"):
+        other.open()
+    first.close()
+    with pytest.raises(TraceError, match=r"target is 'models/target' there and 'other' here"):
+        other.open()
 
 
 def drafted(*drafts):
