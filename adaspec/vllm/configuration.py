@@ -251,15 +251,14 @@ def translated(
         why_v1=problem,
     )
     config: dict[str, Any] = {**options.passed, "num_speculative_tokens": cap}
-    if runner == "V2":
-        if method is None:
-            return {**config, "method": "ngram_gpu", **LOOK_UP}, options
-        return {**config, "method": method, "model": options.model}, options
-    if method is None:
-        return {**config, "method": "custom_class", "model": NGRAM_DRAFTER}, options
-    config |= {"method": method, "model": options.model}
-    if method in UNPADDED:
-        config["disable_padded_drafter_batch"] = True
+    if method is not None:
+        config |= {"method": method, "model": options.model}
+        if runner == "V1" and method in UNPADDED:
+            config["disable_padded_drafter_batch"] = True
+    elif runner == "V2":
+        config |= {"method": "ngram_gpu", **LOOK_UP}
+    else:
+        config |= {"method": "custom_class", "model": NGRAM_DRAFTER}
     return config, options
 
 

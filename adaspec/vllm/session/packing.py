@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.jit import compiled
+from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.session.report import Layout, StepReport
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 NO_LIMITS = np.zeros(0, np.int32)
