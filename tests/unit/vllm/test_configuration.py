@@ -2,13 +2,12 @@
 
 import sys
 import types
-from dataclasses import asdict
 
 import pytest
 from msgspec import structs
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import cost_document, load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
@@ -38,7 +37,7 @@ def made(options, scheduler_cls=None, takes_v2=True):
     return config.scheduler_config.scheduler_cls
 
 
-GUARDED = Options(runner="V1", costs=asdict(load_cost(DEFAULT)))
+GUARDED = Options(runner="V1", costs=cost_document(load_cost(DEFAULT)))
 
 
 @pytest.mark.parametrize(
