@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import check_cost, load_cost
+from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Options, Progress, silent
@@ -131,6 +131,4 @@ def _texts(texts: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _cost(cost: AnyCost | None) -> CostModel:
-    model = cost if isinstance(cost, CostModel) else load_cost(DEFAULT if cost is None else cost)
-    check_cost(model, f"cost model '{model.name}'")
-    return model
+    return cost if isinstance(cost, CostModel) else load_cost(DEFAULT if cost is None else cost)

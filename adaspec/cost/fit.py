@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.load import FitQuality, check_cost
+from adaspec.cost.load import FitQuality
 from adaspec.cost.model import TERMS, CostModel
 from adaspec.errors import CostError
 
@@ -85,9 +85,7 @@ def fit_cost(
     predicted = sum(tried[term] * column for term, column in terms.items())
     error = np.abs(predicted / step_s - 1.0)[held_out]
     values, open_terms = _fit(terms, step_s, np.ones(len(steps), np.bool_))
-    cost = _model(name, values, bends, sizes, int(ran_at.max()))
-    check_cost(cost, f"fitted cost model '{name}'")
-    return cost, FitQuality(
+    return _model(name, values, bends, sizes, int(ran_at.max())), FitQuality(
         points=len(steps),
         held_out_points=int(held_out.sum()),
         mean_error=float(error.mean()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.model import CostModel
 from adaspec.errors import CostError, nearest, shown
 from adaspec.files import AnyPath, new_file
-from adaspec.records import check, convert, read_json, upgraded
+from adaspec.records import convert, read_json, upgraded
 
 SCHEMA = 3
 KIND = "cost"
@@ -90,42 +89,11 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
             "times: measure it again with 'adaspec profile'"
         )
     fields = {key: value for key, value in values.items() if key not in ("schema", "kind")}
-    cost = convert(fields, CostModel, where, CostError)
-    check_cost(cost, where)
-    return cost
-
-
-def check_cost(cost: CostModel, where: str) -> None:
-    """Raise a `CostError` that begins with `where` for the first field that cannot be right."""
-    check(cost, where, CostError)
-    if len(cost.tokens) != len(cost.seconds) or len(cost.tokens) < 2:
-        raise CostError(
-            f"{where}: {len(cost.tokens)} tokens and {len(cost.seconds)} seconds: give a table of "
-            "two steps or more, with the seconds of each"
-        )
-    for index, (smaller, size) in enumerate(itertools.pairwise((0, *cost.tokens))):
-        if size <= smaller:
-            raise CostError(
-                f"{where}: tokens[{index}] is {size} after {smaller}: give numbers that increase"
-            )
-    for index, (less, taken) in enumerate(itertools.pairwise((0.0, *cost.seconds))):
-        if taken < less or taken == 0:
-            raise CostError(
-                f"{where}: seconds[{index}] is {taken} after {less}: more tokens take no less, and "
-                "none take 0"
-            )
-    if cost.largest_graph and cost.largest_graph not in cost.tokens:
-        raise CostError(f"{where}: largest_graph {cost.largest_graph} is none of its tokens")
-    if cost.largest_graph + 1 not in cost.tokens[:-1]:
-        raise CostError(
-            f"{where}: no step of {cost.largest_graph + 1} tokens, the first outside the graphs, "
-            "or none of more: give both"
-        )
+    return convert(fields, CostModel, where, CostError)
 
 
 def save_cost(cost: CostModel, path: Path, fit: FitQuality | None = None) -> None:
     """Write a cost file, all or nothing, from which `load_cost` reads the same model."""
-    check_cost(cost, f"cost model '{cost.name}'")
     document = cost_document(cost)
     if fit is not None:
         document["fit"] = structs.asdict(fit)

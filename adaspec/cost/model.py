@@ -16,14 +16,16 @@ asks for that: `target_s` of a budget, `forward_s` of one more forward, `plain_s
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
+from adaspec.errors import CostError, shown
 from adaspec.jit import compiled, inlined
-from adaspec.records import Text
+from adaspec.records import Text, check
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -122,6 +124,36 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
     decide_per_row_s: Seconds = 0.0
     target: str | None = None
     hardware: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse the first field that cannot be right, since compiled code relies on the table."""
+        where = f"cost model {shown(self.name)}"
+        check(self, where, CostError)
+        if len(self.tokens) != len(self.seconds) or len(self.tokens) < 2:
+            raise CostError(
+                f"{where}: {len(self.tokens)} tokens and {len(self.seconds)} seconds: give a table "
+                "of two steps or more, with the seconds of each"
+            )
+        for index, (smaller, size) in enumerate(pairwise((0, *self.tokens))):
+            if size <= smaller:
+                raise CostError(
+                    f"{where}: tokens[{index}] is {size} after {smaller}: give numbers that "
+                    "increase"
+                )
+        for index, (less, taken) in enumerate(pairwise((0.0, *self.seconds))):
+            if taken < less or taken == 0:
+                raise CostError(
+                    f"{where}: seconds[{index}] is {taken} after {less}: more tokens take no less, "
+                    "and none take 0"
+                )
+        largest = self.largest_graph
+        if largest and largest not in self.tokens:
+            raise CostError(f"{where}: largest_graph {largest} is none of its tokens")
+        if largest + 1 not in self.tokens[:-1]:
+            raise CostError(
+                f"{where}: no step of {largest + 1} tokens, the first outside the graphs, or none "
+                "of more: give both"
+            )
 
     @property
     def charges_deciding(self) -> bool:
