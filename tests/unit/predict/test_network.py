@@ -93,14 +93,9 @@ def test_a_damaged_network_is_refused_in_one_line_or_predicts():
         with np.errstate(all="ignore"):
             assert predict(network, rows_of(random, 3)).shape == (3, HEADS)
     assert 0 < sound < 300
-
-
-def test_a_network_of_too_many_units_is_refused():
-    network = random_network("before", 11, 600)
-    with pytest.raises(
-        PolicyError, match="600 hidden units: at most 4096 and 1 to 512 can be used"
-    ):
-        network_from("before", network._asdict(), FEATURES, HEADS)
+    large = random_network("before", 11, 600)._asdict()
+    with pytest.raises(PolicyError, match="600 hidden units: at most 4096 and 1 to 512 can be"):
+        network_from("before", large, FEATURES, HEADS)
 
 
 def test_a_model_that_lacks_any_array_or_has_one_too_many_is_refused():
