@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from adaspec.draft.chains import append, new_words, take_back, text_in
 from adaspec.draft.index import find_match
-from adaspec.draft.match import IN_RING, MATCH_FIELDS, START, Ints, Matches
+from adaspec.draft.match import IN_RING, MATCH_FIELDS, START, Ints
 from adaspec.draft.ring import Ring
 from adaspec.jit import compiled
 
 
-def match_positions(prompt: ArrayLike, output: ArrayLike, ring: Ring | None = None) -> Matches:
-    """The look-ups at all positions: entry p knows prompt + output[:p], up to len(output) - 1.
+def look_ups(
+    text: Ints, prompt_tokens: int, drafted: Ints | None = None, ring: Ring | None = None
+) -> Ints:
+    """The facts of `Matches` at all positions of an output: (facts, positions, 1 + most drafted).
 
-    All of them also search the `ring`, if there is one.
+    Entry [:, p, K] knows the text up to position p, and the first K tokens that were drafted there.
+    `drafted` is (positions, most drafted), with -1 for no token; there the match has length 0. All
+    look-ups also search the `ring`, if there is one.
     """
-    facts = _matches(prompt, output, np.empty((np.size(output), 0), np.int32), ring)
-    return Matches(*facts[:, :, 0])
-
-
-def splice_matches(
-    prompt: ArrayLike, output: ArrayLike, drafted: ArrayLike, ring: Ring | None = None
-) -> Matches:
-    """The look-ups behind drafts; entry [p, K-1] is behind the first K drafted tokens at p.
-
-    `drafted` is [len(output), most drafted], with -1 for no token; there the match has length 0.
-    """
-    return Matches(*_matches(prompt, output, np.asarray(drafted, np.int32), ring)[:, :, 1:])
-
-
-def _matches(prompt: ArrayLike, output: ArrayLike, drafted: Ints, ring: Ring | None) -> Ints:
-    """The facts at every position behind the first 0, 1, .. drafted tokens there."""
-    context, known = _context(prompt, output)
-    positions, width = drafted.shape
-    facts = np.zeros((MATCH_FIELDS, positions, width + 1), np.int32)
+    positions = len(text) - prompt_tokens
+    drafts = np.empty((positions, 0), np.int32) if drafted is None else drafted
+    facts = np.zeros((MATCH_FIELDS, positions, 1 + drafts.shape[1]), np.int32)
     facts[START] = -1
-    address, room = 0 if ring is None else ring.address, len(context) + width
-    drafts = np.ascontiguousarray(drafted)
-    _match_positions(new_words(room), room, context, known, drafts, address, facts)
+    address, room = 0 if ring is None else ring.address, len(text) + drafts.shape[1]
+    drafts = np.ascontiguousarray(drafts, np.int32)
+    _look_up_all(new_words(room), room, text, prompt_tokens, drafts, address, facts)
     return facts
 
 
-def _context(prompt: ArrayLike, output: ArrayLike) -> tuple[Ints, int]:
-    """Prompt and output in one, and how many tokens the prompt has."""
-    prompt_tokens, output_tokens = np.asarray(prompt, np.int32), np.asarray(output, np.int32)
-    return np.concatenate([prompt_tokens, output_tokens]), len(prompt_tokens)
-
-
 @compiled
-def _match_positions(
+def _look_up_all(
     words: Ints, room: int, context: Ints, prompt: int, drafts: Ints, ring: int, facts: Ints
 ) -> None:
     text = text_in(words, room)

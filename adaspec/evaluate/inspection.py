@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.load import cost_document, load_cost, read_cost
-from adaspec.draft.positions import accepted_runs, match_positions
+from adaspec.draft.match import START
+from adaspec.draft.positions import accepted_runs, look_ups
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Progress, silent
 from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact
 from adaspec.policy.learned import policy_from
 from adaspec.policy.shipped import shipped_policies
+from adaspec.replay.recording import text_of
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request
 
@@ -69,10 +71,8 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
 
 def ngram_accepted(request: Request) -> NDArray[np.int64]:
     """Tokens that the default n-gram look-up would get accepted per position, up to NGRAM_CAP."""
-    matches = match_positions(request.prompt_tokens, request.output_tokens)
-    context = np.concatenate([request.prompt_tokens, request.output_tokens])
-    context = context.astype(np.int32, copy=False)
-    runs = accepted_runs(context, matches.start, len(request.prompt_tokens), context[:0])
+    text, prompt = text_of(request), len(request.prompt_tokens)
+    runs = accepted_runs(text, look_ups(text, prompt)[START, :, 0], prompt, text[:0])
     return np.minimum(runs, NGRAM_CAP).astype(np.int64)
 
 

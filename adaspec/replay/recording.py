@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, MATCH_FIELDS, START, Matches
-from adaspec.draft.positions import (
-    accepted_runs,
-    match_positions,
-    splice_matches,
-)
+from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, START, Ints
+from adaspec.draft.positions import accepted_runs, look_ups
 from adaspec.draft.ring import Ring
 from adaspec.errors import EvaluationError
 from adaspec.jit import compiled
 from adaspec.policy.static import ranking
 from adaspec.trace.schema import CONFIDENCES, Request
 
-Ints = NDArray[np.int32]
 Shorts = NDArray[np.int16]
 Number = TypeVar("Number", bound=np.generic)
-
-
-class Lookup(NamedTuple):
-    """One look-up's answers, flat over positions."""
-
-    match: Shorts
-    """Length of the match, 0 where there is none."""
-    available: Shorts
-    """Tokens that could be copied from it, at most `LONGEST`."""
-    run: Shorts
-    """How many of them are right, as far as the output reaches."""
 
 
 class Columns(NamedTuple):
@@ -46,8 +30,11 @@ class Columns(NamedTuple):
     neural: Shorts
     """Accepted count of the neural draft, censored at the trace's cap."""
     match: Shorts
+    """Length of the match, 0 where there is none."""
     available: Shorts
+    """Tokens that could be copied from it, at most `LONGEST`."""
     run: Shorts
+    """How many of them are right, as far as the output reaches."""
     splice_match_length: Ints
     """(positions, draft cap) match behind the first drafted tokens; empty where tokens are not
     recorded."""
@@ -132,39 +119,40 @@ def build_recording(
     """
     chosen = tuple(requests)
     _check(chosen, neural_cap)
-    shows_tokens = neural_cap > 0 and all(r.drafted_tokens is not None for r in chosen)
-    shows_confidences = shows_tokens and all(r.confidences is not None for r in chosen)
-    drafted = [r.drafted_tokens for r in chosen if shows_tokens and r.drafted_tokens is not None]
-    draft_cap = min((each.shape[1] for each in drafted), default=0)
-    drafted = [each[:, :draft_cap] for each in drafted if draft_cap > 0]
-    shown = [r.confidences for r in chosen if shows_confidences and r.confidences is not None]
-    confidences = [each[:, :draft_cap] for each in shown]
-    facts = _facts([match_positions(r.prompt_tokens, r.output_tokens, ring) for r in chosen])
-    splices = [
-        splice_matches(r.prompt_tokens, r.output_tokens, each, ring)
-        for r, each in zip(chosen, drafted, strict=False)
-    ]
+    drafted = [r.drafted_tokens for r in chosen if neural_cap and r.drafted_tokens is not None]
+    shows_tokens = neural_cap > 0 and len(drafted) == len(chosen)
+    shown = [r.confidences for r in chosen if shows_tokens and r.confidences is not None]
+    shows_confidences = shows_tokens and len(shown) == len(chosen)
+    draft_cap = min(each.shape[1] for each in drafted) if shows_tokens else 0
+    drafts = _cut(drafted, draft_cap) if shows_tokens else np.empty((0, 0), np.int32)
+    none_shown = np.empty((0, 0, len(CONFIDENCES)), np.float32)
+    confidences = _cut(shown, draft_cap) if shows_confidences else none_shown
     ring_tokens = np.empty(0, np.int32) if ring is None else ring.tokens.copy()
-    lookup = _lookup(chosen, facts[START], facts[LENGTH], facts[AVAILABLE], ring_tokens)
-    splice_facts = _facts(splices) if splices else np.empty((MATCH_FIELDS, 0, 0), np.int32)
-    np.minimum(splice_facts[AVAILABLE], LONGEST, out=splice_facts[AVAILABLE])
-    texts = [np.append(r.prompt_tokens, r.output_tokens) for r in chosen]
-    text, text_start = np.concatenate(texts).astype(np.int32), _starts([len(t) for t in texts])
+    texts, found, runs = [], [], []
+    for at, request in enumerate(chosen):
+        text, prompt = text_of(request), len(request.prompt_tokens)
+        tails = drafted[at][:, :draft_cap] if shows_tokens else None
+        texts.append(text)
+        found.append(look_ups(text, prompt, tails, ring))
+        runs.append(accepted_runs(text, found[at][START, :, 0], prompt, ring_tokens))
+    every = np.concatenate(found, axis=1)
+    facts, splices = every[:, :, 0].copy(), every[:, :, 1:].copy()
+    np.minimum(splices[AVAILABLE], LONGEST, out=splices[AVAILABLE])
+    available = np.minimum(facts[AVAILABLE], LONGEST)
     lengths = [len(r.output_tokens) for r in chosen]
     columns = Columns(
         offset=_starts(lengths),
         prompt=np.array([len(r.prompt_tokens) for r in chosen], np.int64),
         length=np.array(lengths, np.int64),
         neural=_neural(chosen, neural_cap),
-        match=lookup.match,
-        available=lookup.available,
-        run=lookup.run,
-        splice_match_length=splice_facts[LENGTH],
-        splice_match_available=splice_facts[AVAILABLE],
-        confidence=_stacked([ranking(each).astype(np.float32) for each in confidences], np.float32),
+        match=facts[LENGTH].astype(np.int16),
+        available=available.astype(np.int16),
+        run=np.minimum(np.concatenate(runs), available).astype(np.int16),
+        splice_match_length=splices[LENGTH],
+        splice_match_available=splices[AVAILABLE],
+        confidence=ranking(confidences),
         charges_prompts=False,
     )
-    none_shown = np.empty((0, 0, len(CONFIDENCES)), np.float32)
     workloads = tuple(sorted({request.workload for request in chosen}))
     return Recording(
         requests=chosen,
@@ -173,17 +161,22 @@ def build_recording(
         arrays=RecordedArrays(
             columns=columns,
             facts=facts,
-            text=text,
-            text_start=text_start,
-            drafted=_stacked(drafted, np.int32),
-            confidences=np.concatenate(confidences) if confidences else none_shown,
-            splice_matches=splice_facts,
+            text=np.concatenate(texts),
+            text_start=_starts([len(text) for text in texts]),
+            drafted=drafts,
+            confidences=confidences,
+            splice_matches=splices,
             ring=ring_tokens,
         ),
         neural_cap=min(neural_cap, draft_cap) if shows_tokens else neural_cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,
     )
+
+
+def text_of(request: Request) -> Ints:
+    """A request's prompt and output."""
+    return np.append(request.prompt_tokens, request.output_tokens).astype(np.int32)
 
 
 def _check(requests: Sequence[Request], neural_cap: int) -> None:
@@ -210,26 +203,6 @@ def _neural(requests: Sequence[Request], neural_cap: int) -> Shorts:
     return np.minimum(np.concatenate(counts), neural_cap).astype(np.int16)
 
 
-def _facts(matches: Sequence[Matches]) -> Ints:
-    """The facts of all matches, one request's behind another's."""
-    names = [each.name for each in fields(Matches)]
-    return np.stack([np.concatenate([getattr(each, name) for each in matches]) for name in names])
-
-
-def _lookup(
-    requests: Sequence[Request], start: Ints, length: Ints, available: Ints, ring: Ints
-) -> Lookup:
-    """A look-up's answers at all positions of these requests."""
-    runs, begin = [], 0
-    for request in requests:
-        prompt, end = len(request.prompt_tokens), begin + len(request.output_tokens)
-        context = np.concatenate([request.prompt_tokens, request.output_tokens])
-        runs.append(accepted_runs(context, start[begin:end], prompt, ring))
-        begin = end
-    available = np.where(length > 0, np.minimum(available, LONGEST), 0)
-    run = np.minimum(np.concatenate(runs), available)
-    return Lookup(length.astype(np.int16), available.astype(np.int16), run.astype(np.int16))
-
-
-def _stacked(parts: Sequence[NDArray[Number]], dtype: type[Number]) -> NDArray[Number]:
-    return np.concatenate(parts) if parts else np.empty((0, 0), dtype)
+def _cut(parts: Sequence[NDArray[Number]], width: int) -> NDArray[Number]:
+    """All requests' positions in one, as far as every request goes."""
+    return np.concatenate([each[:, :width] for each in parts])

@@ -1,5 +1,7 @@
 """The ring of ended answers, against a plain search through the last tokens of all of them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,8 @@ from hypothesis import strategies as st
 from reference import ring_match
 
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import IN_RING
-from adaspec.draft.positions import match_positions, splice_matches
+from adaspec.draft.match import IN_RING, START
+from adaspec.draft.positions import look_ups
 from adaspec.draft.ring import Ring, read_ring, ring_of, write_ring
 from adaspec.errors import DraftError
 
@@ -43,25 +45,20 @@ def test_the_ring_is_searched_as_a_scan_of_its_last_tokens_would(answers, text, 
 
 def test_matches_of_recorded_positions_are_those_of_running_requests() -> None:
     rng = np.random.default_rng(0)
-    prompt, output = rng.integers(0, 5, 9), rng.integers(0, 5, 40)
-    ring = ring_of([*rng.integers(0, 5, (20, 50)), output[:30]])
+    text = rng.integers(0, 5, 49).astype(np.int32)
+    ring = ring_of([*rng.integers(0, 5, (20, 50)), text[9:39]])
     drafted = rng.integers(-1, 5, (40, 3))
-    drafted[:9, 0] = output[:9]
+    drafted[:9, 0] = text[9:18]
     drafted[np.minimum.accumulate(drafted, axis=1) < 0] = -1
-    at, behind = (
-        match_positions(prompt, output, ring),
-        splice_matches(prompt, output, drafted, ring),
-    )
-    text = np.concatenate([prompt, output])
+    found = look_ups(text, 9, drafted, ring)
     for position in range(40):
         index = NgramIndex(ring)
         slot = index.open(text[: 9 + position])
-        matches = index.survey([slot], 1, 1)[0]
-        assert matches.start[0] == at.start[position] and matches.votes[0] == at.votes[position]
+        matches = dataclasses.astuple(index.survey([slot], 1, 1)[0])
+        np.testing.assert_array_equal(found[:, position, 0], np.concatenate(matches))
         facts, _ = index.splice_matches([slot], drafted[position : position + 1], [3])
-        np.testing.assert_array_equal(facts[:, 0, 0], behind.length[position])
-        np.testing.assert_array_equal(facts[:, 1, 0], behind.start[position])
-    assert (at.start >= IN_RING).any() and (behind.start >= IN_RING).any()
+        np.testing.assert_array_equal(found[:, position, 1:], facts[:, :, 0].T)
+    assert (found[START, :, 0] >= IN_RING).any() and (found[START, :, 1:] >= IN_RING).any()
 
 
 def test_a_request_that_is_kept_apart_finds_nothing_in_the_ring() -> None:
