@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +12,6 @@ from adaspec.trace.schema import CONFIDENCES
 
 NEVER = 1_000_000
 """A minimum match length that no match reaches."""
-
-
-RULE_FIELDS = (
-    "min_match",
-    "ngram_len",
-    "neural_len",
-    "splice_min_match",
-    "splice_len",
-    "always_drafts",
-)
-"""The fields of a rule that compiled code takes, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +36,9 @@ class StaticRule:
         """The longest draft: so many tokens a row are verified where lengths are not known."""
         return max(self.ngram_len, self.neural_len + self.splice_len)
 
-    @property
-    def needs(self) -> Needs:
-        """The drafter where it drafts with it."""
-        return Needs(
-            drafter=self.neural_len > 0,
-            neural_len=self.neural_len,
-            draft_len=max(1, self.longest_draft),
-        )
-
     def packed(self) -> NDArray[np.int64]:
-        """`RULE_FIELDS` for compiled code."""
-        return np.array([int(getattr(self, name)) for name in RULE_FIELDS], dtype=np.int64)
+        """The fields in their order, for compiled code."""
+        return np.array(astuple(self), np.int64)
 
 
 def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -78,5 +58,6 @@ class StaticPolicy:
 
     @property
     def needs(self) -> Needs:
-        """The rule's."""
-        return self.rule.needs
+        """The drafter where the rule drafts with it."""
+        rule = self.rule
+        return Needs(rule.neural_len > 0, rule.neural_len, max(1, rule.longest_draft))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
+from adaspec.draft.match import Ints
 from adaspec.errors import EvaluationError
-from adaspec.policy.base import Needs, needs_of
+from adaspec.policy.base import needs_of
 from adaspec.policy.budgeted import Budgeted
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
@@ -26,9 +26,6 @@ from adaspec.replay.recording import Recording
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 from adaspec.trace.schema import Request
 
-Ints = NDArray[np.int32]
-
-
 Compiled: TypeAlias = StaticPolicy | LearnedPolicy | Budgeted | Oracle
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
@@ -36,18 +33,6 @@ Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 def is_compiled(contender: object) -> bool:
     """Whether a contender is replayed without calling Python at every step."""
     return isinstance(contender, Compiled)
-
-
-def missing(recording: Recording, needs: Needs) -> str | None:
-    """What is asked of a recording that it does not hold; None where nothing is missing."""
-    if needs.drafter and not recording.neural_cap:
-        return "drafts with a neural drafter, but the trace recorded none"
-    if needs.neural_len > recording.neural_cap:
-        return (
-            f"drafts {needs.neural_len} neural tokens, but the trace's accepted counts end at "
-            f"{recording.neural_cap}: name a shorter draft"
-        )
-    return None
 
 
 class Player:
@@ -66,11 +51,6 @@ class Player:
         self.cost, self.engine, self._warm = cost, engine, warm
         self._paths: dict[StaticRule, Paths] = {}
 
-    @property
-    def is_async(self) -> bool:
-        """Whether forwards and budgets are decided before the last outcomes are known."""
-        return self.engine == ASYNC
-
     def check(self, contender: Contender) -> None:
         """Refuse what this trace cannot replay."""
         refusal = self.refusal(contender)
@@ -79,10 +59,17 @@ class Player:
 
     def refusal(self, contender: Contender) -> str | None:
         """Why this trace cannot replay the contender; None where it can."""
-        why = missing(self.recording, needs_of(contender))
-        if why is None and isinstance(contender, SuffixDecoding):
+        needs, known, why = needs_of(contender), self.recording.neural_cap, None
+        if needs.drafter and not known:
+            why = "drafts with a neural drafter, but the trace recorded none"
+        elif needs.neural_len > known:
+            why = (
+                f"drafts {needs.neural_len} neural tokens, but the trace's accepted counts end at "
+                f"{known}: name a shorter draft"
+            )
+        elif isinstance(contender, SuffixDecoding):
             why = why_not_here()
-        if why is None and self.is_async and not is_compiled(contender):
+        if why is None and self.engine == ASYNC and not is_compiled(contender):
             why = (
                 "is asked step by step, with all outcomes known: no async engine runs it so; "
                 "replay it with --engine sync"
@@ -96,7 +83,9 @@ class Player:
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
         if isinstance(contender, StaticPolicy):
-            return self._play_rule(contender, order, concurrency)
+            if contender.rule not in self._paths:  # other orders have the same
+                self._paths[contender.rule] = self._walk(contender)
+            return self._run(contender, self._paths[contender.rule], order, concurrency)
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
@@ -116,16 +105,13 @@ class Player:
             runs = [self.play(policy, order, concurrency) for order in orders]
         else:
             asked = np.unique(np.concatenate(orders))
-            paths = walk_rule(self.recording, policy.rule, self.cap, self.is_async, asked)
+            paths = self._walk(policy, asked)
             runs = [self._run(policy, paths, order, concurrency) for order in orders]
         return float(np.mean([run.tokens_per_s for run in runs]))
 
-    def _play_rule(self, policy: StaticPolicy, order: Ints, concurrency: int) -> Result:
-        """One run, whose path is kept, as other orders have the same."""
-        if policy.rule not in self._paths:
-            paths = walk_rule(self.recording, policy.rule, self.cap, self.is_async)
-            self._paths[policy.rule] = paths
-        return self._run(policy, self._paths[policy.rule], order, concurrency)
+    def _walk(self, policy: StaticPolicy, requests: Ints | None = None) -> Paths:
+        is_async = self.engine == ASYNC
+        return walk_rule(self.recording, policy.rule, self.cap, is_async, requests)
 
     def _run(self, policy: StaticPolicy, paths: Paths, order: Ints, concurrency: int) -> Result:
         costs, columns = self.cost.without_deciding().constants(), self.recording.columns
