@@ -81,7 +81,10 @@ class NgramIndex:
         self._free.append(slot)
 
     def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
-        """The matches, `tail`, and `copies` of the matches in one call: decisions need all."""
+        """The matches, the last `tail` tokens, and the `candidate` tokens that the matches copy.
+
+        Where there are fewer, -1 fills up: before the last tokens, and behind those copied.
+        """
         rows = _row(slots)
         self._prepare(rows)
         facts = np.empty((MATCH_FIELDS, len(rows)), np.int32)
@@ -121,14 +124,6 @@ class NgramIndex:
         _propose_rows(self._requests, rows, first, counts, extended, known, drafts)
         return drafts
 
-    def copies(self, slots: ArrayLike, starts: ArrayLike, k: int) -> Ints:
-        """The k tokens from starts[i] on in each context; -1 past its end or if starts[i] is -1."""
-        rows = _row(slots)
-        self._prepare(rows)
-        tokens = np.empty((len(rows), k), np.int32)
-        _copy_rows(self._requests, rows, _row(starts), tokens)
-        return tokens
-
     def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
         """The tails and their lengths, checked, with room for them behind the texts."""
         extended, lengths = np.ascontiguousarray(tails, np.int32), _row(tail_lengths)
@@ -151,9 +146,9 @@ class NgramIndex:
 
     def _make_room(self, slot: int, more: int) -> None:
         """Move a request to memory with room for so many more tokens, and for its growth."""
-        request = self._requests[slot]
+        request, older = self._requests[slot], self._words[slot]
         known = int(request[KNOWN])
-        tokens = np.empty(0, np.int32) if known == 0 else self.copies([slot], [0], known)[0]
+        tokens = np.empty(0, np.int32) if older is None else older[:known]  # they come first
         room = (known + more) * 3 // 2 + SPARE
         words = self._words[slot] = new_words(room)
         request[ADDRESS], request[ROOM], request[KNOWN] = words.ctypes.data, room, 0
@@ -208,35 +203,21 @@ def find_match(text: Text, known: int, ring: int, match: Ints) -> None:
 
 
 @compiled
-def _copy_rows(requests: Longs, slots: Longs, starts: Longs | Ints, tokens: Ints) -> None:
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        text = _text_of(request).tokens[: request[KNOWN]]
-        copy_tokens(text, request[RING], starts[row], tokens[row])
-
-
-@compiled
-def _tail_rows(requests: Longs, slots: Longs, tail: Ints) -> None:
-    width = tail.shape[1]
-    for row in range(len(slots)):
-        request = requests[slots[row]]
-        text = _text_of(request).tokens[: request[KNOWN]]
-        last = text[max(0, len(text) - width) :]
-        tail[row, : width - len(last)] = -1
-        tail[row, width - len(last) :] = last
-
-
-@compiled
 def _find(request: Longs, match: Ints) -> None:
     find_match(_text_of(request), request[KNOWN], request[RING], match)
 
 
 @compiled
 def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied: Ints) -> None:
+    width = tail.shape[1]
     for row in range(len(slots)):
-        _find(requests[slots[row]], facts[:, row])
-    _tail_rows(requests, slots, tail)
-    _copy_rows(requests, slots, facts[START], copied)
+        request, match = requests[slots[row]], facts[:, row]
+        text = _text_of(request).tokens[: request[KNOWN]]
+        _find(request, match)
+        last = text[max(0, len(text) - width) :]
+        tail[row, : width - len(last)] = -1
+        tail[row, width - len(last) :] = last
+        copy_tokens(text, request[RING], match[START], copied[row])
 
 
 @compiled
