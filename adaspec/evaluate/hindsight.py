@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
+from adaspec.draft.match import Ints
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.evaluate.search import Fastest, families, fastest
 from adaspec.policy.spec import Baseline
 from adaspec.replay.player import Contender, Player
-
-Ints = NDArray[np.int32]
 
 VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
 _FIXED = ("none", "fixed:ngram", "fixed:neural")
@@ -33,7 +29,7 @@ def hindsight(
     progress: Progress,
 ) -> tuple[dict[Cell, dict[str, Contender]], int]:
     """The winner of each row of `BEST_OF` in each cell, and how many settings were run in all."""
-    known = families(player.recording.neural_cap)
+    known, tried = families(player.recording.neural_cap), 0
 
     def search(cell: Cell) -> dict[str, Fastest]:
         def speed_of(policy: Baseline) -> float:
@@ -42,20 +38,15 @@ def hindsight(
         return {family.head: fastest(family, speed_of) for family in known}
 
     winners: dict[Cell, dict[str, Contender]] = {}
-    tried = 0
     progress("hindsight", 0, len(orders))
     pool = ThreadPoolExecutor(options.workers)
     try:
         for cell, found in zip(orders, pool.map(search, orders), strict=True):
-            rows = {
-                row: [found[head] for head in heads if head in found]
-                for row, heads in BEST_OF.items()
-            }
-            winners[cell] = {
-                row: max(each, key=attrgetter("tokens_per_s")).policy
-                for row, each in rows.items()
-                if each
-            }
+            winners[cell] = {}
+            for row, heads in BEST_OF.items():
+                some = [found[head] for head in heads if head in found]
+                if some:
+                    winners[cell][row] = max(some, key=attrgetter("tokens_per_s")).policy
             tried += sum(each.tried for each in found.values())
             progress("hindsight", len(winners), len(orders))
     finally:

@@ -176,10 +176,10 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
 
 
 @compiled
-def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int) -> bool:
-    """Charge and count a step, and move every row on by what it emitted; whether any has ended.
+def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int) -> None:
+    """Charge and count a step, and move every row on by what `loop.emitted` says.
 
-    `loop.emitted` says what it emitted. Others enter in the place of those that have ended.
+    Others enter in the place of those that have ended.
     """
     totals = loop.totals[0]
     totals.tokens += loop.emitted.sum()
@@ -194,8 +194,6 @@ def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int)
     ended = loop.position >= loop.columns.length[loop.request]
     if ended.any():
         replace_ended(loop, ended)
-        return True
-    return False
 
 
 @compiled

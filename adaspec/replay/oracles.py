@@ -12,21 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Costs, decoding_shape, plain_step_s, step_s
+from adaspec.draft.match import Ints
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
-from adaspec.replay.closed_loop import (
-    ClosedLoop,
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    result_of,
-    start,
-)
+from adaspec.replay import closed_loop
+from adaspec.replay.closed_loop import ClosedLoop, Result
 from adaspec.replay.recording import Columns, Recording
 
 Array = NDArray[np.float64]
-Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NGRAM, NEURAL, COMBINE, PLAN, PLAN_SPLICE = range(5)
@@ -143,12 +136,12 @@ def _run(
     columns: Columns, order: Ints, concurrency: int, kind: int, bounds: Bounds, costs: Costs
 ) -> ClosedLoop:
     """The closed loop under perfect foresight, run to its end."""
-    loop = start(columns, order, concurrency, bounds.holds)
+    loop = closed_loop.start(columns, order, concurrency, bounds.holds)
     place, left, take = np.zeros((3, concurrency), np.int64)
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
-    while goes_on(loop):
-        context = context_tokens(loop)
+    while closed_loop.goes_on(loop):
+        context = closed_loop.context_tokens(loop)
         place[:] = columns.offset[loop.request] + loop.position
         left[:] = columns.length[loop.request] - loop.position - 1
         forwards = 0
@@ -170,7 +163,7 @@ def _run(
         recent_tokens += concurrency + total - oldest[0]
         recent_time += seconds - oldest[1]
         oldest[0], oldest[1] = concurrency + total, seconds
-        finish_step(loop, costs, shape, total)
+        closed_loop.finish_step(loop, costs, shape, total)
     return loop
 
 
@@ -187,4 +180,4 @@ def run_oracle(
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.without_deciding().constants()
-    return result_of(_run(recording.columns, order, concurrency, kind, bounds, costs))
+    return closed_loop.result_of(_run(recording.columns, order, concurrency, kind, bounds, costs))

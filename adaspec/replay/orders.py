@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.draft.match import Ints
 from adaspec.replay.recording import Recording
-
-Ints = NDArray[np.int32]
 
 
 def entries(concurrency: int) -> int:

@@ -12,33 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, decoding_shape, step_s
+from adaspec.draft.match import Ints
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
-from adaspec.replay.closed_loop import (
-    ClosedLoop,
-    context_tokens,
-    goes_on,
-    replace_ended,
-    start,
-    step_seconds,
-)
+from adaspec.replay import closed_loop
+from adaspec.replay.closed_loop import ClosedLoop
 from adaspec.replay.recording import Columns, Recording
 
-Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Steps = NDArray[Any]
 
-STEP = np.dtype(
-    [
-        ("copied", "i2"),
-        ("drafted", "i2"),
-        ("forwards", "i2"),
-        ("accepted", "i2"),
-        ("emitted", "i2"),
-    ]
-)
-"""One step of a path: its tokens that are copied in place of neural ones, and all its drafted,
-accepted and emitted tokens."""
+STEP = np.dtype([(name, "i2") for name in ("drafted", "forwards", "accepted", "emitted")])
+"""One step of a path."""
 
 
 class Paths(NamedTuple):
@@ -94,7 +79,7 @@ def _walk(
                         if whole:
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
-            step.copied, step.drafted = copied, copied + neural + spliced
+            step.drafted = copied + neural + spliced
             step.forwards = min(neural_len, cap) if is_async or always_drafts else neural
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
@@ -109,7 +94,7 @@ def run_paths(
     columns: Columns, paths: Paths, order: Ints, concurrency: int, costs: Costs, holds: bool
 ) -> ClosedLoop:
     """The closed loop over paths, run to its end."""
-    loop = start(columns, order, concurrency, holds)
+    loop = closed_loop.start(columns, order, concurrency, holds)
     # Sums stay in locals while no request ends: this loop tunes rules, and runs most of all.
     steps, first, totals = paths.steps, paths.start, loop.totals[0]
     request, entry = loop.request, loop.entry
@@ -117,7 +102,7 @@ def run_paths(
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, context, paid = totals.time_s, context_tokens(loop), 0
+    time, context, paid = totals.time_s, closed_loop.context_tokens(loop), 0
     for row in range(concurrency):
         paid += paths.paid_drafts[request[row]]
     count = tokens = all_accepted = all_drafted = neural_steps = 0
@@ -137,7 +122,7 @@ def run_paths(
         idle = max(paid - drafted, 0)
         shape = decoding_shape(concurrency, context, drafted, forwards, holds, idle)
         if waiting > 0:
-            time += step_seconds(loop, costs, shape)
+            time += closed_loop.step_seconds(loop, costs, shape)
             waiting = 0
         else:
             time += step_s(costs, shape)
@@ -152,8 +137,8 @@ def run_paths(
                     context -= prompt[request[row]] + length[request[row]]
                     paid -= paths.paid_drafts[request[row]]
             totals.time_s, following = time, loop.state[0].following
-            replace_ended(loop, step_of == end)
-            if not goes_on(loop):
+            closed_loop.replace_ended(loop, step_of == end)
+            if not closed_loop.goes_on(loop):
                 break
             for row in range(concurrency):
                 if entry[row] >= following:

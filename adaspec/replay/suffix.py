@@ -18,15 +18,13 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, decoding_shape
+from adaspec.draft.match import Ints
 from adaspec.errors import SpecError
 from adaspec.replay import closed_loop
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
-
-Ints = NDArray[np.int32]
 
 HEAD = "suffix"
 TREE_DEPTH, REMEMBERED = 24, 10_000
