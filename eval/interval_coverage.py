@@ -70,7 +70,7 @@ def main() -> None:
         cells = _evaluated(player, contenders, options)
         for load, figure in held:
             mine, other = FIGURES[figure]
-            ends = cells[load].ratio_interval(mine, other)
+            ends = cells[load].ratio(mine, other)[1]
             assert ends is not None
             true = truth[load][mine] / truth[load][other]
             held[load, figure] += bool(ends[0] <= true <= ends[1])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from adaspec.evaluate.hindsight import STATIC_BEST, VLLM_BEST
-from adaspec.evaluate.intervals import Interval, Speeds, interval
+from adaspec.evaluate.intervals import Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.closed_loop import Result
@@ -71,16 +71,15 @@ class CellResult:
         return self.measures[name].tokens_per_s if name in self.measures else None
 
     @property
-    def best_suffix(self) -> str | None:
-        """Suffix decoding at the best of the settings that were named, in hindsight."""
+    def best_suffix(self) -> str:
+        """Suffix decoding at the best of the settings that were named, in hindsight; "" if none."""
         named = [name for name, each in self.contenders.items() if _is_suffix(each)]
-        return max(named, key=lambda name: self.measures[name].tokens_per_s, default=None)
+        return max(named, key=lambda name: self.measures[name].tokens_per_s, default="")
 
     @property
     def best_of_vllm(self) -> str:
         """The best that vLLM offers; suffix decoding, where it was named, is of that."""
-        offered = [VLLM_BEST, *filter(None, [self.best_suffix])]
-        return max(offered, key=lambda name: self.speed(name) or 0.0)
+        return max(VLLM_BEST, self.best_suffix, key=lambda name: self.speed(name) or 0.0)
 
     def resampled(self) -> dict[str, Contender]:
         """The contenders that get intervals.
@@ -90,28 +89,24 @@ class CellResult:
         best = self.best_suffix
         return {n: each for n, each in self.contenders.items() if n == best or not _is_suffix(each)}
 
-    def ratio(self, name: str, other: str) -> float | None:
-        """The throughput of row `name` divided by that of row `other`."""
+    def ratio(self, name: str, other: str) -> tuple[float | None, list[float] | None]:
+        """The throughput of a row divided by that of another, and its paired interval."""
         speed, other_speed = self.speed(name), self.speed(other)
-        return speed / other_speed if speed is not None and other_speed else None
-
-    def ratio_interval(self, name: str, other: str) -> Interval | None:
-        """The paired interval of `ratio`."""
-        point = self.ratio(name, other)
-        if point is None or name not in self.replicates or other not in self.replicates:
-            return None
+        if speed is None or not other_speed:
+            return None, None
+        point = speed / other_speed
+        if name not in self.replicates or other not in self.replicates:
+            return point, None
         ratios = self.replicates[name] / self.replicates[other]
-        return interval(point, ratios, self.variance_ratio)
+        ends = interval(point, ratios, self.variance_ratio)
+        return point, None if ends is None else list(map(float, ends))
 
-    def lift(self, name: str, other: str | None) -> float | None:
-        """`ratio` minus 1."""
-        ratio = None if other is None else self.ratio(name, other)
-        return None if ratio is None else ratio - 1
-
-    def lift_interval(self, name: str, other: str | None) -> list[float] | None:
-        """The paired interval of `lift`."""
-        ends = None if other is None else self.ratio_interval(name, other)
-        return None if ends is None else [ends[0] - 1, ends[1] - 1]
+    def lift(self, name: str, other: str) -> tuple[float | None, list[float] | None]:
+        """The same, minus 1."""
+        ratio, ends = self.ratio(name, other)
+        if ratio is None:
+            return None, None
+        return ratio - 1, None if ends is None else [end - 1 for end in ends]
 
     def gap_closed(self, name: str) -> float | None:
         """(policy - vllm:best) / (foresight - vllm:best); None if there is hardly a gap to close.
@@ -137,15 +132,15 @@ class CellResult:
             }
             if name in self.winners:
                 detail["spec"] = self.winners[name]
-            ends = self.ratio_interval(name, NONE)
+            speedup, ends = self.ratio(name, NONE)
             rows.append(
                 {
                     "workload": cell[0] or ALL,
                     "concurrency": cell[1],
                     "policy": name,
                     "tokens_per_s": measured.tokens_per_s,
-                    "speedup": self.ratio(name, NONE),
-                    "ci95": None if ends is None else [float(end) for end in ends],
+                    "speedup": speedup,
+                    "ci95": ends,
                     "accepted_per_step": measured.accepted_per_step,
                     "drafted_per_step": measured.drafted_per_step,
                     "neural_steps_share": measured.neural_steps_share,
@@ -156,19 +151,22 @@ class CellResult:
 
     def headline(self, cell: Cell, name: str, workloads: Sequence[CellResult]) -> dict[str, Any]:
         """A policy's headline; `workloads` has each workload's cell at the same concurrency."""
-        known = [lift for each in workloads if (lift := each.lift(name, STATIC_BEST)) is not None]
+        alone = (each.lift(name, STATIC_BEST)[0] for each in workloads)
+        over_static, static_ends = self.lift(name, STATIC_BEST)
+        over_vllm, vllm_ends = self.lift(name, self.best_of_vllm)
+        over_suffix, suffix_ends = self.lift(name, self.best_suffix)
         return {
             "workload": cell[0] or ALL,
             "concurrency": cell[1],
             "policy": name,
-            "lift_over_static_best": self.lift(name, STATIC_BEST),
-            "lift_ci95": self.lift_interval(name, STATIC_BEST),
-            "lift_over_vllm_best": self.lift(name, self.best_of_vllm),
-            "lift_over_vllm_best_ci95": self.lift_interval(name, self.best_of_vllm),
-            "lift_over_suffix": self.lift(name, self.best_suffix),
-            "lift_over_suffix_ci95": self.lift_interval(name, self.best_suffix),
+            "lift_over_static_best": over_static,
+            "lift_ci95": static_ends,
+            "lift_over_vllm_best": over_vllm,
+            "lift_over_vllm_best_ci95": vllm_ends,
+            "lift_over_suffix": over_suffix,
+            "lift_over_suffix_ci95": suffix_ends,
             "gap_closed": self.gap_closed(name),
-            "worst_workload_lift": min(known) if known else None,
+            "worst_workload_lift": min((x for x in alone if x is not None), default=None),
             "decide_share_of_step": self.measures[name].decision_share,
         }
 

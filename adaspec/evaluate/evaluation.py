@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from adaspec.evaluate.options import (
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
@@ -73,7 +71,13 @@ def evaluate(
         "settings": tried,
     }
     if warm:
-        document["notes"].append(_warm_note(len(warm), len(before)))
+        more = len(warm) - len(before)
+        left_out = f" ({more} more given are evaluated here, or later turns of these)"
+        document["notes"].append(
+            f"warm: {len(before)} other requests had been answered{left_out if more else ''}; "
+            f"whatever copies finds the last {RING_TOKENS:,} tokens of these answers in the ring, "
+            "and nothing of this run's"
+        )
     document["notes"] += _few_notes(selection, options)
     return document | parts
 
@@ -93,7 +97,10 @@ def evaluate_folds(
     found: dict[Cell, list[CellResult]] = {}
     tried = 0
     for number, (part, policy) in enumerate(folds):
-        told = partial(_tell_of_fold, progress, f"fold {number + 1} of {len(folds)}")
+
+        def told(stage: str, done: float, total: float, at: int = number + 1) -> None:
+            progress(f"fold {at} of {len(folds)}: {stage}", done, total)
+
         own = replace(options, seed=(options.seed + number) % MAX_SEED)
         player = _player(part, [policy], cost, own, told, ())
         results, count = evaluate_closed_loop(player, [policy], own, told)
@@ -105,10 +112,6 @@ def evaluate_folds(
     document = document_of(selection, named, cost, options) | {"warm": None, "settings": tried}
     document["notes"] += (f"in a fold, {note}" for note in _few_notes(folds[-1][0], options))
     return document | report_parts(results, named, tuple(selection.counts))
-
-
-def _tell_of_fold(progress: Progress, fold: str, stage: str, done: float, total: float) -> None:
-    progress(f"{fold}: {stage}", done, total)
 
 
 def _few_notes(selection: Selection, options: Options) -> Iterator[str]:
@@ -172,17 +175,6 @@ def _answer(request: Request) -> bytes:
     return np.asarray(request.output_tokens, np.int32).tobytes()
 
 
-def _warm_note(given: int, known: int) -> str:
-    """What had been answered as the first request came."""
-    left_out = ""
-    if given > known:
-        left_out = f" ({given - known} more given are evaluated here, or later turns of these)"
-    return (
-        f"warm: {known} other requests had been answered{left_out}; whatever copies finds the last "
-        f"{RING_TOKENS:,} tokens of these answers in the ring, and nothing of this run's"
-    )
-
-
 def evaluate_closed_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> tuple[dict[Cell, CellResult], int]:
@@ -196,11 +188,10 @@ def evaluate_closed_loop(
     results = new_results(player, named, winners)
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
-        runs: dict[str, list[Result]] = {name: [] for name in result.contenders}
-        for order in orders[cell]:
-            for name, contender in result.contenders.items():
-                runs[name].append(player.play(contender, order, cell[1]))
-        result.measures = {name: measure(each) for name, each in runs.items()}
+        result.measures = {
+            name: measure([player.play(contender, order, cell[1]) for order in orders[cell]])
+            for name, contender in result.contenders.items()
+        }
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:
         _add_replicates(player, results, options, progress)
@@ -295,16 +286,13 @@ def _mark_seen(
     rows: Sequence[dict[str, Any]], selection: Selection, named: Sequence[Contender]
 ) -> None:
     """Mark each row whose policy was trained on some of the row's requests."""
-    seen: dict[str, set[str]] = {}
+    hashes = [(content_hash(request), request.workload) for request in selection.requests]
     for policy in named:
         trained_on = _trained_on(policy)
-        if not trained_on:
-            continue
-        workloads = {r.workload for r in selection.requests if content_hash(r) in trained_on}
-        seen[policy.name] = workloads | {ALL} if workloads else set()
-    for row in rows:
-        if row["workload"] in seen.get(row["policy"], ()):
-            row["detail"]["seen_in_training"] = True
+        seen = {place for key, workload in hashes if key in trained_on for place in (workload, ALL)}
+        for row in rows:
+            if row["policy"] == policy.name and row["workload"] in seen:
+                row["detail"]["seen_in_training"] = True
 
 
 def _trained_on(policy: Contender) -> frozenset[str]:

@@ -48,16 +48,12 @@ def replicate_speeds(
     progress: Progress,
 ) -> dict[Cell, Speeds]:
     """Tokens per second per cell, as (replicate, contender)."""
-    compiled = all(
-        is_compiled(contender)
-        for contenders_of_cell in contenders.values()
-        for contender in contenders_of_cell
-    )
+    compiled = all(is_compiled(each) for some in contenders.values() for each in some)
     count = options.resamples
     progress("intervals", 0, count)
     alone = {
-        cell: seconds_alone(player, cell, contenders_of_cell, options)
-        for cell, contenders_of_cell in contenders.items()
+        cell: seconds_alone(player, cell, some, options)
+        for cell, some in contenders.items()
         if cell[1] == 1
     }
     # With one job joblib runs all replicates in this process, one after another.
@@ -115,12 +111,10 @@ def seconds_alone(
     order = rng.permutation(player.recording.members(cell[0])).astype(np.int32)
     found: list[Speeds | None] = []
     for contender in contenders:
-        if isinstance(contender, SuffixDecoding):
-            found.append(None)
-            continue
-        run = player.play(contender, order, 1)
-        seconds = np.full(len(columns.length), np.nan)
-        seconds[order] = run.request_s
+        seconds = None
+        if not isinstance(contender, SuffixDecoding):
+            seconds = np.full(len(columns.length), np.nan)
+            seconds[order] = player.play(contender, order, 1).request_s
         found.append(seconds)
     return found
 
