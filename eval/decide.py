@@ -27,9 +27,9 @@ from scipy.optimize import nnls
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.kernels.batch import Batch
+from adaspec.policy.artifact import shipped_policies
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.protocol import Setup
-from adaspec.policy.shipped import shipped_policies
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.drafting import Drafting

@@ -10,6 +10,7 @@ import click
 from adaspec.cli.options import FOLDER, out_option, replay_options
 from adaspec.cli.output import ProgressBar, publish
 from adaspec.evaluate.selection import MAX_OUTPUT
+from adaspec.files import check_folder
 
 
 @click.command("eval")
@@ -45,10 +46,7 @@ from adaspec.evaluate.selection import MAX_OUTPUT
 def command(
     traces: tuple[Path, ...], out: Path | None, force: bool, as_json: bool, **options: Any
 ) -> None:
-    """Judge policies over the traces in the folders TRACES.
-
-    They are replayed: every report holds no speculation, the best fixed, hybrid and static settings
-    in hindsight, the baselines that adapt, and the oracle bounds, at each concurrency.
+    """Replay the traces in the folders TRACES under policies, every baseline and the oracle bounds.
 
     \b
     Example:
@@ -57,10 +55,10 @@ def command(
     """
     # Imported here because numba and the replay take a second to load, and --help should be quick.
     from adaspec.api import evaluate_policies
-    from adaspec.evaluate.report import check_destination
+    from adaspec.evaluate.report import KIND
 
     if out is not None:
-        check_destination(out, force)
+        check_folder(out, KIND, force)
     with ProgressBar() as bar:
         report = evaluate_policies(traces, progress=bar, **options)
     publish(report, out, force, as_json)

@@ -13,6 +13,7 @@ from adaspec.cli.output import ProgressBar, print_json, publish, remark
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.evaluate.options import Options
+from adaspec.files import check_folder
 
 CHOSEN = ("exclude_workloads", "exclude_requests", "general")
 """The options that choose what of the traces is trained on; others say how it is judged."""
@@ -67,7 +68,7 @@ def command(
     """
     # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.api import train_policy
-    from adaspec.evaluate.report import EvaluationReport, check_destination
+    from adaspec.evaluate.report import KIND, EvaluationReport
     from adaspec.train.cluster import Cluster
     from adaspec.train.crossfit import cross_fit
     from adaspec.train.metrics import verdict
@@ -76,7 +77,7 @@ def command(
         if dask is not None:
             raise click.UsageError("--crossfit runs on this machine: leave --dask out")
         if out is not None:
-            check_destination(out, force)
+            check_folder(out, KIND, force)
         chosen = {name: options.pop(name) for name in CHOSEN}
         cost = load_cost(options.pop("cost") or DEFAULT)
         with ProgressBar() as bar:

@@ -19,9 +19,8 @@ from adaspec.draft.positions import accepted_runs, look_ups
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Progress, silent
 from adaspec.files import AnyPath
-from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact
+from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact, shipped_policies
 from adaspec.policy.learned import policy_from
-from adaspec.policy.shipped import shipped_policies
 from adaspec.replay.recording import text_of
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from rich.console import Console
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate import tables
+from adaspec.evaluate.figure import speedup_by_load
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.plain_table import Section
-from adaspec.files import AnyPath, Kind, check_folder, new_folder
+from adaspec.files import AnyPath, Kind, new_folder
 from adaspec.records import json_types
 
 REPORT, PAGE = "report.json", "report.html"
@@ -59,7 +60,7 @@ class EvaluationReport:
         `force` replaces an existing report, and nothing else.
         """
         path = Path(folder)
-        with new_folder(path, _KIND, force) as staged:
+        with new_folder(path, KIND, force) as staged:
             (staged / REPORT).write_text(self.to_json(), encoding="utf-8")
             (staged / PAGE).write_text(self.page(), encoding="utf-8", errors="replace")
         return path
@@ -67,18 +68,16 @@ class EvaluationReport:
     def page(self) -> str:
         """The report as one HTML page that opens without a network."""
         # Imported here because jinja2 and plotly's bundle take a moment to load.
-        from adaspec.evaluate.figure import speedup_by_load
         from adaspec.evaluate.page import page
 
-        command = self.document.get("command", "")
         report = tables.Report(self.document)
         judged = ", ".join(report.judged or ("the baselines and the oracles",))
         return page(
             f"Evaluation of {judged}",
-            _sections(report, report.workloads, speedup_by_load),
+            _sections(report, report.workloads),
             tables.settings(report),
             [tables.how_to_read(self.document)],
-            command,
+            self.document.get("command", ""),
         )
 
     def print(self, console: Console) -> None:
@@ -98,18 +97,15 @@ class EvaluationReport:
         return page.getvalue()
 
 
-def _sections(
-    report: tables.Report,
-    workloads: Sequence[str],
-    draw: Callable[[tables.Report, str], dict[str, Any] | None] = lambda *_: None,
-) -> list[Section]:
+def _sections(report: tables.Report, workloads: Sequence[str]) -> list[Section]:
     """The tables, of these workloads and of all together, under their headings."""
     sections = []
     for workload in workloads:
         some = [tables.headline(report, workload, policy) for policy in report.judged]
         some += [tables.speedups(report, workload), tables.winners(report, workload)]
         shown = [table for table in some if table.rows]
-        sections.append(Section(report.place(workload), shown, draw(report, workload)))
+        figure = speedup_by_load(report, workload)
+        sections.append(Section(report.place(workload), shown, figure))
     if report.judged and len(report.workloads) > 2:
         alone = [tables.lifts_alone(report, policy) for policy in report.judged]
         sections.insert(1, Section("Each workload alone", alone))
@@ -118,13 +114,4 @@ def _sections(
     return sections
 
 
-def check_destination(folder: Path, force: bool = False) -> None:
-    """Raise an EvaluationError if no report can be written to `folder`.
-
-    Call it before a long evaluation. With `force`, a folder is replaced only if it has a
-    report.json and nothing that does not belong to a report.
-    """
-    check_folder(folder, _KIND, force)
-
-
-_KIND = Kind("a report", REPORT, {REPORT, PAGE}.__contains__, EvaluationError)
+KIND = Kind("a report", REPORT, {REPORT, PAGE}.__contains__, EvaluationError)

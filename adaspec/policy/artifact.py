@@ -1,4 +1,7 @@
-"""A policy as a folder: written whole or not at all, read without running anything in it."""
+"""A policy as a folder: written whole or not at all, read without running anything in it.
+
+Those that come with adaspec go by their names, from a wheel and from a checkout alike.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError, nearest
-from adaspec.files import Kind, check_folder, new_folder
+from adaspec.files import Kind, new_folder
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.records import read_file
 
@@ -39,8 +42,17 @@ Arrays = dict[str, NDArray[Any]]
 _KINDS = "biuf"
 """What arrays may hold: truth values and numbers."""
 
+KIND = Kind("a policy", CHECKSUMS, MAX_BYTES.__contains__, PolicyError)
 _SUMMED = sorted(set(MAX_BYTES) - {CHECKSUMS})
 _RECOVER = "restore the folder from a copy"
+
+GENERAL = "general"
+"""The policy for every model; it serves where none was made for a model."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_IN_WHEEL = _PACKAGE / "_policies"
+_IN_CHECKOUT = _PACKAGE.parent / "policies"
+_PYPROJECT = _PACKAGE.parent / "pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,20 +102,20 @@ def write_artifact(
                 "would be read again: train a smaller policy"
             )
     contents[CHECKSUMS] = checksums(contents)
-    with new_folder(folder, _KIND, force) as staged:
+    with new_folder(folder, KIND, force) as staged:
         for name, content in contents.items():
             (staged / name).write_bytes(content)
-
-
-def check_destination(folder: Path, force: bool = False) -> None:
-    """Raise a PolicyError where `write_artifact` would refuse; call it before long training."""
-    check_folder(folder, _KIND, force)
 
 
 def load_artifact(folder: str | Path) -> Artifact:
     """The policy in `folder`, every byte of it checked; a `PolicyError` if anything is wrong."""
     path = Path(folder)
-    contents = _read(path)
+    _check_names(path)
+    # Read once: what is checked is what is parsed.
+    contents = {
+        name: read_file(path / name, PolicyError, _RECOVER, limit)
+        for name, limit in MAX_BYTES.items()
+    }
     _check_sums(contents, path)
     manifest = PolicyManifest.from_json(contents[MANIFEST], str(path / MANIFEST))
     return Artifact(
@@ -112,6 +124,34 @@ def load_artifact(folder: str | Path) -> Artifact:
         tables=_arrays_in(contents[TABLES], str(path / TABLES)),
         path=path,
         files={name: len(content) for name, content in sorted(contents.items())},
+    )
+
+
+def shipped_policies() -> dict[str, Path]:
+    """The folder of every shipped policy by its name; empty where none came along."""
+    # A folder of that name in site-packages is not a checkout's.
+    homes = (_IN_WHEEL, _IN_CHECKOUT) if _PYPROJECT.is_file() else (_IN_WHEEL,)
+    for home in homes:
+        if home.is_dir():
+            return {each.parent.name: each.parent for each in sorted(home.glob(f"*/{MANIFEST}"))}
+    return {}
+
+
+def find_policy(name_or_path: str | Path) -> Path:
+    """The folder that is meant: an existing one, or a shipped policy's by its name."""
+    path = Path(name_or_path)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise PolicyError(f"{path}: is a file: give a policy's folder, or a shipped policy's name")
+    shipped = shipped_policies()
+    name = str(name_or_path)
+    if name in shipped:
+        return shipped[name]
+    known = f"shipped are {', '.join(shipped)}" if shipped else "none is shipped with this build"
+    raise PolicyError(
+        f"{name}: neither a folder nor a shipped policy{nearest(name, shipped)}: "
+        f"give the folder of a trained policy ({known})"
     )
 
 
@@ -153,22 +193,7 @@ def checksums(contents: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-_KIND = Kind("a policy", CHECKSUMS, MAX_BYTES.__contains__, PolicyError)
-
-
-def _read(path: Path) -> dict[str, bytes]:
-    """Every file's bytes, read once: what is checked is what is parsed."""
-    _check_names(path)
-    return {
-        name: read_file(path / name, PolicyError, _RECOVER, limit)
-        for name, limit in MAX_BYTES.items()
-    }
-
-
 def _check_names(path: Path) -> None:
-    if not path.is_dir():
-        problem = "is a file, not a policy's folder" if path.exists() else "there is no such folder"
-        raise PolicyError(f"{path}: {problem}: give the folder of a trained policy")
     try:
         names = {file.name for file in path.iterdir()}
     except OSError as error:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
 from adaspec.errors import PolicyError, SpecError
-from adaspec.policy.artifact import Artifact, load_artifact
+from adaspec.policy.artifact import Artifact, find_policy, load_artifact
 from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner import stages
@@ -18,7 +18,6 @@ from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.forwards import forwards_table
 from adaspec.policy.planner.state import LONGEST_NEURAL, Planner, new_planner
 from adaspec.policy.protocol import Setup
-from adaspec.policy.shipped import find_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.predict.model import Model, model_from

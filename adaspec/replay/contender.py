@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adaspec.errors import GONE, EvaluationError, SpecError, nearest
-from adaspec.policy.artifact import CHECKSUMS, NETWORK
+from adaspec.policy.artifact import CHECKSUMS, NETWORK, shipped_policies
 from adaspec.policy.learned import LearnedPolicy, load_policy
-from adaspec.policy.shipped import shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.own import OwnPolicy, named_policy, own_policy

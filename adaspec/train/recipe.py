@@ -14,7 +14,8 @@ from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.policy.artifact import check_destination, write_artifact
+from adaspec.files import check_folder
+from adaspec.policy.artifact import KIND, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
 from adaspec.policy.manifest import Evidence, PolicyManifest, Source
 from adaspec.predict.features import FEATURES_VERSION
@@ -57,7 +58,7 @@ def train_policy(
     `spread` calls what takes long for many arguments, on other machines for instance. What is
     `chosen` of the traces is as in `corpus.gather`.
     """
-    check_destination(folder, force)
+    check_folder(folder, KIND, force)
     progress("reading", 0, 1)
     corpus = gather(traces, **chosen)
     trainer = Trainer(corpus.trained, cost, options, corpus.general, progress, spread)

@@ -16,13 +16,12 @@ from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import cost_document, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, ServingError
-from adaspec.policy.artifact import CHECKSUMS
+from adaspec.policy.artifact import CHECKSUMS, GENERAL, find_policy, shipped_policies
 from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.protocol import Setup
-from adaspec.policy.shipped import GENERAL, find_policy, shipped_policies
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.options import DRAFT_METHODS, MAX_VERIFIED, Options

@@ -145,7 +145,7 @@ def _runner() -> tuple[bool, str, str]:
 
 
 def _policy(name: str | None) -> tuple[bool, str, str]:
-    from adaspec.policy.shipped import shipped_policies
+    from adaspec.policy.artifact import shipped_policies
     from adaspec.vllm.choice import named_policy
 
     names = [*shipped_policies()] if name is None else [name]

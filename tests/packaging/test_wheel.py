@@ -20,10 +20,10 @@ def wheel(tmp_path_factory):
 def shipped(place):
     """The shipped policies that the adaspec in this folder finds and loads, by name and folder."""
     script = (
-        "import adaspec.policy.shipped as s, adaspec.policy.artifact as a\n"
+        "from adaspec.policy.artifact import find_policy, load_artifact, shipped_policies\n"
         "import pathlib\n"
-        "for name in s.shipped_policies():\n"
-        "    path = a.load_artifact(s.find_policy(name)).path\n"
+        "for name in shipped_policies():\n"
+        "    path = load_artifact(find_policy(name)).path\n"
         "    print(name, path.relative_to(pathlib.Path.cwd()))\n"
     )
     return [line.split() for line in run_python("-c", script, cwd=place).stdout.splitlines()]

@@ -103,7 +103,7 @@ LIGHT = {
     "from adaspec.cli.main import run; run(['--help']); run(['--version'])": HEAVY,
     # Every process with vLLM in it loads this, and a worker's start fails over a compiler.
     "from adaspec.vllm.plugin import register; register()": HEAVY,
-    "import adaspec.policy.artifact, adaspec.policy.shipped": HEAVY - {"numpy", "adaspec.policy"},
+    "import adaspec.policy.artifact": HEAVY - {"numpy", "adaspec.policy"},
     "import adaspec.evaluate.report": {"plotly", "jinja2", "pyarrow"},
 }
 

@@ -33,10 +33,10 @@ from torch import Tensor
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step
+from adaspec.policy.artifact import GENERAL
 from adaspec.policy.guard import HOLD, PLAN
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Ints, Setup
-from adaspec.policy.shipped import GENERAL
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.choice import Serving

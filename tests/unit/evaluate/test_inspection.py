@@ -12,7 +12,7 @@ from adaspec.cli.main import run
 from adaspec.cost.builtin import BUILTIN, DEFAULT
 from adaspec.cost.load import FitQuality, cost_document, save_cost
 from adaspec.evaluate.inspection import NGRAM_CAP, inspect, ngram_accepted
-from adaspec.policy.shipped import find_policy
+from adaspec.policy.artifact import find_policy
 from adaspec.trace.schema import Request
 from adaspec.trace.writer import write_trace
 

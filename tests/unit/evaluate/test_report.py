@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.report import EvaluationReport, check_destination
+from adaspec.evaluate.report import KIND, EvaluationReport
+from adaspec.files import check_folder
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 
@@ -162,12 +163,12 @@ def test_a_folder_holds_the_data_and_the_page(report_of_names, tmp_path):
     assert [each.name for each in folder.parent.iterdir()] == ["report"]
     written = {each.name: each.read_bytes() for each in folder.iterdir()}
     with pytest.raises(EvaluationError, match="--force"):
-        check_destination(folder, force=False)
+        check_folder(folder, KIND)
     report.write(folder, force=True)
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == written
     (folder / "chapter1.tex").write_text("years of work")
     with pytest.raises(EvaluationError, match="also holds 'chapter1"):
-        check_destination(folder, force=True)
+        check_folder(folder, KIND, force=True)
 
 
 CHROMIUM = next(

@@ -13,9 +13,8 @@ import pytest
 from refusals import refusal
 
 from adaspec.errors import PolicyError
-from adaspec.policy import shipped
-from adaspec.policy.artifact import load_artifact
-from adaspec.policy.shipped import find_policy, shipped_policies
+from adaspec.policy import artifact
+from adaspec.policy.artifact import find_policy, load_artifact, shipped_policies
 
 
 @pytest.fixture
@@ -54,8 +53,8 @@ def test_what_is_written_is_read_back(folder):
 
 
 def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder, monkeypatch):
-    assert "there is no such folder" in refused(tmp_path / "nowhere")
-    assert "is a file" in refused(folder / "CARD.md")
+    assert "No such file or directory" in refused(tmp_path / "nowhere")
+    assert "Not a directory" in refused(folder / "CARD.md")
     (tmp_path / "latest").symlink_to(folder)
     assert load_artifact(tmp_path / "latest").name == "mine"
     (folder / "run.py").write_text("")
@@ -118,8 +117,8 @@ def test_a_crafted_archive_is_refused_unread_and_unevaluated(folder, case):
 
 def test_a_policy_is_a_folder_or_the_name_of_a_shipped_one(tmp_path, monkeypatch):
     wheel = tmp_path / "wheel"
-    monkeypatch.setattr(shipped, "_IN_WHEEL", wheel)
-    monkeypatch.setattr(shipped, "_IN_CHECKOUT", tmp_path / "policies")
+    monkeypatch.setattr(artifact, "_IN_WHEEL", wheel)
+    monkeypatch.setattr(artifact, "_IN_CHECKOUT", tmp_path / "policies")
     assert shipped_policies() == {}
     with pytest.raises(PolicyError, match="none is shipped with this build"):
         find_policy("llama-8b")

@@ -11,7 +11,7 @@ from refusals import refusal
 from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, save_cost
 from adaspec.errors import ServingError
-from adaspec.policy.shipped import GENERAL
+from adaspec.policy.artifact import GENERAL
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.vllm import choice
 from adaspec.vllm.choice import (
