@@ -13,10 +13,9 @@ from adaspec.cli.main import adaspec
 HEAD = """\
 # Commands
 
-Written by `make docs` from the commands' own `--help`. Every command takes `--help`. Where `--json`
-is given, standard output holds the result for machines and nothing else. Exit codes: 0; 2 for a
-mistake of yours, said in one line, and for what `doctor` finds amiss; 1 for a fault of adaspec's
-own (`ADASPEC_TRACEBACK=1` prints where).
+Written by `make docs` from the commands' own `--help`. With `--json` only the result, for machines,
+is on standard output. Exit codes: 0; 2 for a mistake of yours, and for what `doctor` finds amiss;
+1 for a fault of adaspec's own (`ADASPEC_TRACEBACK=1` prints where).
 """
 
 

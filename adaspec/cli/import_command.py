@@ -33,8 +33,6 @@ def command(
 ) -> None:
     """Turn recordings (files or folders SRC) into the trace folder TRACES, whole or not at all.
 
-    A trace holds users' text: its files are readable by you alone.
-
     \b
     specdecode-bench  the public recordings of github.com/SpecDecode-Bench/simulator,
                       combined_*.jsonl or *.jsonl: n-gram and neural, ready for eval
@@ -49,7 +47,6 @@ def command(
                       {"messages": [.., {"role": "assistant", "content": ".."}]}
                       {"prompt": "..", "completion": ".."}
                       {"request": {..}, "response": {"choices": [..]}}
-                      for policies that copy, as it says nothing of a neural drafter
 
     \b
     Example:

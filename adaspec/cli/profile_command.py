@@ -48,9 +48,6 @@ def command(
     and beyond its CUDA graphs, contexts, and forwards of the drafter in turn. A fifth of the kinds
     of step is held out of a first fit and says how far it is off.
 
-    A server without a key `cost` measures the same for some ten seconds as it starts. Replays and
-    training take the file as `--cost`.
-
     \b
     Example:
       adaspec profile --model M --draft EAGLE_HEAD -o cost.json

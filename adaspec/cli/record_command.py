@@ -50,8 +50,6 @@ def command(as_json: bool, **options: Any) -> None:
       {"workload": "edit", "id": "1", "text": "def add(a, b):"}
       {"workload": "edit", "id": "2", "prompt_token_ids": [1, 2, 3]}
 
-    A trace holds users' text: its files are readable by you alone.
-
     \b
     Example:
       adaspec record --model M --draft EAGLE_HEAD --prompts prompts.jsonl -o traces/mine
