@@ -1,6 +1,5 @@
 """What `import adaspec` offers: it works, it is lazy, and a wrong call is answered in one line."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkout import CHECKOUT, need, run_python
+from msgspec import structs
 from refusals import refusal
 from synthetic import write_synthetic
 from tiny_training import TINY
@@ -71,23 +71,17 @@ def test_a_policy_object_is_replayed_as_its_class_on_the_command_line_is(trace, 
     assert charged["Drafts"] == charged[spec] < charged["fixed:neural:1"]
 
 
-def test_what_a_trace_held_is_written_again(trace, tmp_path):
+def test_a_trace_is_written_with_the_manifest_that_its_requests_imply_or_the_one_given(
+    trace, tmp_path
+):
     requests = list(adaspec.read_trace(trace).requests())
     adaspec.write_trace(tmp_path / "t", requests, target="a/target", drafter="a/head")
-    written = adaspec.read_trace(tmp_path / "t")
-    assert (written.manifest.target, written.manifest.drafter) == ("a/target", "a/head")
-    assert written.manifest.draft_cap == 8
-    assert len(written.manifest.confidences) == 3
-    manifest = adaspec.read_trace(trace).manifest
-    adaspec.write_trace(str(tmp_path / "u"), iter(requests), manifest=manifest)
-    for folder in ("t", "u"):
-        for mine, theirs in zip(
-            adaspec.read_trace(tmp_path / folder).requests(), requests, strict=True
-        ):
-            for field in dataclasses.fields(mine):
-                np.testing.assert_array_equal(
-                    getattr(mine, field.name), getattr(theirs, field.name)
-                )
+    written = adaspec.read_trace(tmp_path / "t").manifest
+    assert (written.target, written.drafter) == ("a/target", "a/head")
+    assert (written.draft_cap, len(written.confidences)) == (8, 3)
+    given = structs.replace(written, target="another")
+    adaspec.write_trace(str(tmp_path / "u"), iter(requests), manifest=given)
+    assert adaspec.read_trace(tmp_path / "u").manifest == given
 
 
 def test_lists_make_a_request_as_well_as_arrays(tmp_path):

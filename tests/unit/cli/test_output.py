@@ -66,7 +66,7 @@ def shown(capsys):
     return run_and_look
 
 
-def test_inspect_shows_no_control_characters_of_a_trace(shown, tmp_path):
+def test_no_command_shows_control_characters_of_a_trace_or_of_names(shown, tmp_path):
     names = ("target", "drafter", "engine", "engine_version", "hardware")
     tokens = np.arange(4, dtype=np.int32)
     with TraceWriter(tmp_path / "t", Manifest(**dict.fromkeys(names, CLEAR))) as writer:
@@ -75,11 +75,8 @@ def test_inspect_shows_no_control_characters_of_a_trace(shown, tmp_path):
     assert code == 0
     assert "?[2J" in out
     assert shown("inspect", tmp_path / "t", "--json")[0] == 0
-
-
-def test_import_shows_no_control_characters_of_keys_and_names(shown, tmp_path):
     line = {"id": "1", "prompt_token_ids": [1], "generated_token_ids": [2], CLEAR: 1}
     file = tmp_path / f"{CLEAR}.jsonl"
     file.write_text(json.dumps(line))
-    assert shown("import", "specdecode-bench", file, "-o", tmp_path / f"t{CLEAR}")[0] == 0
+    assert shown("import", "specdecode-bench", file, "-o", tmp_path / f"v{CLEAR}")[0] == 0
     assert shown("import", "jsonl", file, "-o", tmp_path / "u")[0] == 2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from adaspec.errors import SpecError
-from adaspec.policy.spec import FORMS, KINDS, parse_policy, rule_spec
+from adaspec.policy.spec import KINDS, parse_policy, rule_spec
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.oracles import ORACLES, Oracle
@@ -74,15 +74,6 @@ def test_a_malformed_or_unknown_spec_is_refused_in_one_line(spec: str) -> None:
     said = refusal(SpecError, parse_contender, spec)
     assert MALFORMED[spec] in said
     assert len(said.partition(" Known: ")[0]) < 300
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.data(), st.sampled_from(sorted(FORMS)))
-def test_specs_survive_a_round_trip(data: st.DataObject, head: str) -> None:
-    values = [data.draw(st.integers(f.low, f.high)) for f in FORMS[head].fields]
-    policy = parse_policy(rule_spec(head, *values))
-    assert isinstance(policy, StaticPolicy)
-    assert policy.rule == FORMS[head].build(*values)
 
 
 SPEC_LIKE = st.lists(

@@ -31,10 +31,6 @@ class LookUp:
     def cached_requests(self):
         return self.answers.keys()
 
-    @property
-    def active_requests(self):
-        return self.text.keys()
-
     def start_request(self, number, prompt):
         assert number not in self.text
         self.text[number] = prompt.tolist()
