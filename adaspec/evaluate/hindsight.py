@@ -1,15 +1,22 @@
-"""What the rows of a report stand for that are the best of several settings in hindsight."""
+"""The rows of a report that are the best of several settings in hindsight, and how they are found.
+
+From each of the best starts, one number of the spec after another takes the fastest value of its
+ladder, until none changes. Then all combinations of neighbouring values around the best are tried,
+and again around the best of those, until there is none better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
 from operator import attrgetter
 
-from adaspec.draft.match import Ints
+from adaspec.draft.match import LONGEST_MATCH, Ints
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.evaluate.search import Fastest, families, fastest
-from adaspec.policy.spec import Baseline
+from adaspec.policy.budgeted import LONGEST_BUDGET
+from adaspec.policy.spec import Baseline, parse_policy, rule_spec
 from adaspec.replay.player import Contender, Player
 
 VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
@@ -20,6 +27,15 @@ BEST_OF = {
     STATIC_BEST: (*_FIXED, "hybrid", "hybrid-splice"),
 }
 """The rows, and the kinds of settings of which each shows the fastest, for every cell anew."""
+
+Values = tuple[int, ...]
+
+NEURAL = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
+COPIED = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48)
+MATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 14, 20, LONGEST_MATCH)
+NO_MATCH = LONGEST_MATCH + 1
+CLIMBED = 4
+"""The search climbs from so many starts, the fastest."""
 
 
 def hindsight(
@@ -53,3 +69,87 @@ def hindsight(
         # Without this, a user who interrupts would wait for all cells.
         pool.shutdown(cancel_futures=True)
     return winners, tried
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The settings of one kind of spec."""
+
+    head: str
+    """What their specs begin with."""
+    ladders: tuple[Values, ...] = ()
+    """The values of each number of the spec, ascending."""
+    starts: tuple[Values, ...] = ((),)
+
+    def policy(self, values: Values) -> Baseline:
+        """One of the settings."""
+        return parse_policy(rule_spec(self.head, *values))
+
+
+@dataclass(frozen=True, slots=True)
+class Fastest:
+    """The fastest setting that a search has found."""
+
+    policy: Baseline
+    tokens_per_s: float
+    tried: int
+    """How many settings were run to find it."""
+
+
+def families(neural_cap: int) -> list[Family]:
+    """The families whose neural drafts have at most so many tokens; 0 says that there are none."""
+    known = [Family("none"), Family("fixed:ngram", (COPIED, MATCHES), ((8, 3),))]
+    neural = tuple(length for length in NEURAL if length <= neural_cap)
+    if neural:
+        few, some = 1, min(3, neural_cap)
+        budgets = tuple(length for length in neural if length <= LONGEST_BUDGET)
+        matches = (*MATCHES, NO_MATCH)
+        splices = [
+            (least, copied, *rest)
+            for copied in (5, 12, 32)
+            for least, *rest in ((2, few, 1, 5), (2, some, 3, 10), (5, few, 1, 10), (5, some, 3, 5))
+        ]
+        known += [
+            Family("fixed:neural", (neural,), ((some,),)),
+            Family("budget", (budgets,), ((some,),)),
+            Family("trtllm", (neural,), ((some,),)),
+            Family("hybrid", (matches, COPIED, neural), ((3, 8, few), (3, 20, some))),
+            Family("hybrid-splice", (matches, COPIED, neural, matches, COPIED), tuple(splices)),
+        ]
+    return known
+
+
+def fastest(family: Family, speed_of: Callable[[Baseline], float]) -> Fastest:
+    """The family's fastest setting by their tokens per second."""
+    speeds: dict[Values, float] = {}
+
+    def speed(values: Values) -> float:
+        if values not in speeds:
+            speeds[values] = speed_of(family.policy(values))
+        return speeds[values]
+
+    def best_of(settings: Iterable[Values]) -> Values:
+        return max(settings, key=speed)
+
+    def climbed(start: Values) -> Values:
+        at, before = start, None
+        while at != before:
+            before = at
+            for number, ladder in enumerate(family.ladders):
+                others = ((*at[:number], value, *at[number + 1 :]) for value in ladder)
+                at = best_of([at, *others])
+        return at
+
+    starts = sorted(family.starts, key=speed, reverse=True)[:CLIMBED]
+    best, around = best_of(map(climbed, starts)), None
+    while best != around:
+        around = best
+        near = [_neighbours(*each) for each in zip(family.ladders, around, strict=True)]
+        best = best_of([around, *product(*near)])
+    return Fastest(family.policy(best), speeds[best], len(speeds))
+
+
+def _neighbours(ladder: Values, value: int) -> Values:
+    """The value and those next to it."""
+    at = ladder.index(value)
+    return ladder[max(at - 1, 0) : at + 2]

@@ -2,16 +2,13 @@
 
 All contenders of a replicate see the same requests in the same order. An interval is the point
 plus or minus Student's t times the replicates' standard deviation, so that a few dozen replicates
-suffice. If a contender is compared with itself, its replicates do not vary, so the interval is
-exactly [0, 0].
+suffice.
 
-A replicate runs one order, but the point is a mean over several. Replicates therefore scatter more
-than the point does if an order has only some of a workload's requests, or some more often than
-others: with thousands of requests, of which 160 enter, intervals would be 1.7 times too wide. So
-the deviation is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for bootstraps of
-other schemes), which is exact for a mean over entries; `variance_ratio` has the formula. The other
-effect of an order, which requests run side by side, is not rescaled, so intervals are rather too
-wide than too narrow.
+A replicate runs one order, but the point is a mean over several. So replicates scatter more than
+the point does: with thousands of requests, of which 160 enter, intervals would be 1.7 times too
+wide. The deviation is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for
+bootstraps of other schemes), which is exact for a mean over entries. Which requests run side by
+side is not rescaled, so intervals are rather too wide than too narrow.
 
 At concurrency 1 no two requests share a step: a request takes as long in whatever order it stands,
 but for what a policy that adapts has learned by then. So every request is replayed once, and a

@@ -29,8 +29,6 @@ class Wanted:
     max_output_tokens: int = MAX_OUTPUT
     exclude: tuple[str, ...] = ()
     """The requests to leave out, as WORKLOAD/ID."""
-    filtered: bool = True
-    """Whether to leave out short, long and unpaired requests."""
     seen: frozenset[str] = frozenset()
     """The content hashes of requests to leave out because a policy was trained on them."""
 
@@ -39,11 +37,11 @@ class Wanted:
         output, most = len(request.output_tokens), self.max_output_tokens
         if f"{request.workload}/{request.id}" in self.exclude:
             return EXCLUDED
-        if self.filtered and neural and not request.paired:
+        if neural and not request.paired:
             return UNPAIRED
-        if self.filtered and output < MIN_OUTPUT:
+        if output < MIN_OUTPUT:
             return TOO_SHORT
-        if self.filtered and output > most:
+        if output > most:
             return f"longer than {most}"
         if self.seen and content_hash(request) in self.seen:
             return SEEN
@@ -122,7 +120,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
 
 def answered(paths: Paths) -> tuple[Request, ...]:
     """All requests of traces, as a server that had answered them would remember them."""
-    return select(paths, Wanted(filtered=False)).requests
+    return tuple(request for reader in open_traces(paths) for request in reader.requests())
 
 
 def content_hash(request: Request) -> str:

@@ -206,8 +206,5 @@ class _Step:
 def _reason(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        what
-        if last.filename == __file__
-        else f"{what} ({Path(last.filename).name}, line {last.lineno})"
-    )
+    where = f" ({Path(last.filename).name}, line {last.lineno})"
+    return what if last.filename == __file__ else what + where

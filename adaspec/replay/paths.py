@@ -31,9 +31,9 @@ class Paths(NamedTuple):
 
     start: Longs
     steps: Steps
-    paid_drafts: Longs
-    """Drafted tokens that each step of a request is charged for at least: in an async engine the
-    rule's longest draft, else 0."""
+    paid_drafts: int
+    """Drafted tokens that a row is charged for at least: in an async engine the rule's longest
+    draft, else 0."""
 
 
 @compiled
@@ -46,7 +46,6 @@ def _walk(
     forwards, and every row verifies the longest draft.
     """
     min_match, ngram_len, neural_len, splice_min_match, splice_len, always_drafts = rule
-    paths.paid_drafts[:] = min(max(ngram_len, neural_len + splice_len), cap) if is_async else 0
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length, neural_accepted = columns.offset, columns.length, columns.neural
     match, available, run = columns.match, columns.available, columns.run
@@ -102,9 +101,8 @@ def run_paths(
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, context, paid = totals.time_s, closed_loop.context_tokens(loop), 0
-    for row in range(concurrency):
-        paid += paths.paid_drafts[request[row]]
+    time, context = totals.time_s, closed_loop.context_tokens(loop)
+    paid = concurrency * paths.paid_drafts
     count = tokens = all_accepted = all_drafted = neural_steps = 0
     # Handing the loop over takes as long as a step does: only where there are prompts to read.
     waiting = loop.state[0].prompt_tokens
@@ -135,7 +133,6 @@ def run_paths(
             for row in range(concurrency):
                 if step_of[row] == end[row]:
                     context -= prompt[request[row]] + length[request[row]]
-                    paid -= paths.paid_drafts[request[row]]
             totals.time_s, following = time, loop.state[0].following
             closed_loop.replace_ended(loop, step_of == end)
             if not closed_loop.goes_on(loop):
@@ -144,7 +141,6 @@ def run_paths(
                 if entry[row] >= following:
                     step_of[row], end[row] = first[request[row]], first[request[row] + 1]
                     context += prompt[request[row]] + 1
-                    paid += paths.paid_drafts[request[row]]
             time, waiting = totals.time_s, loop.state[0].prompt_tokens
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted
@@ -166,7 +162,7 @@ def walk_rule(
     paths = Paths(
         np.empty(len(recording) + 1, np.int64),
         np.empty(len(columns.neural), STEP),
-        np.zeros(len(recording), np.int64),
+        min(rule.longest_draft, cap) if is_async else 0,
     )
     count = _walk(columns, rule.packed(), cap, requests, paths, is_async)
     return paths._replace(steps=paths.steps[:count].copy())

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.hindsight import hindsight
+from adaspec.evaluate.hindsight import Family, families, fastest, hindsight
 from adaspec.evaluate.options import Options, silent
-from adaspec.evaluate.search import Family, families, fastest
 from adaspec.policy.spec import parse_policy, rule_spec
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
