@@ -110,13 +110,6 @@ def _visit(text: Text, place: int, links: bool) -> None:
 
 
 @compiled
-def look_up(text: Text, known: int, match: Ints) -> None:
-    """Fill in the facts about the latest places where the last of `known` tokens came before."""
-    begins = text.previous[known * LEVELS : (known + 1) * LEVELS]
-    search(text, begins, 0, text.tokens, known, 0, match)
-
-
-@compiled
 def latest_places(text: Text, tokens: Ints, known: int, begins: Ints) -> None:
     """Fill in, per number of tokens, the latest place in a text behind the last of other tokens.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaspec.draft.chains import Text, append, look_up, new_words, take_back, text_at
+from adaspec.draft.chains import LEVELS, Text, append, new_words, search, take_back, text_at
 from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches
 from adaspec.draft.ring import Ring, copy_tokens, search_ring
 from adaspec.errors import DraftError
@@ -198,7 +198,8 @@ def _extend_rows(requests: Longs, slots: Longs, tokens: Ints, counts: Longs) -> 
 @compiled
 def find_match(text: Text, known: int, ring: int, match: Ints) -> None:
     """Fill in the facts about the match of a text, in itself or in the ring at that address."""
-    look_up(text, known, match)
+    begins = text.previous[known * LEVELS : (known + 1) * LEVELS]
+    search(text, begins, 0, text.tokens, known, 0, match)
     search_ring(ring, text.tokens[:known], match)
 
 

@@ -15,9 +15,3 @@ class Needs:
     """The longest neural draft that it asks for; 0 for none, and where that is not known."""
     draft_len: int | None = None
     """The longest draft of all; None where that is not known."""
-
-
-def needs_of(policy: object) -> Needs:
-    """What a policy says that it needs; one that says nothing needs nothing."""
-    needs = getattr(policy, "needs", None)
-    return needs if isinstance(needs, Needs) else Needs()

@@ -85,4 +85,4 @@ class Budgeted:
     @property
     def needs(self) -> Needs:
         """The drafter, for as many tokens as it drafts."""
-        return Needs(drafter=True, neural_len=self.draft_len, draft_len=self.draft_len)
+        return Needs(drafter=True, neural_len=self.draft_len)

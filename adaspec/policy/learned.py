@@ -13,10 +13,9 @@ from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, find_policy, load_artifact
 from adaspec.policy.base import Needs
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import Pinned
 from adaspec.policy.planner.forwards import forwards_table
-from adaspec.policy.planner.state import LONGEST_NEURAL, Planner, new_planner
+from adaspec.policy.planner.state import LONGEST_NEURAL, new_planner
 from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.predict.features import FEATURES_VERSION
@@ -50,21 +49,6 @@ class LearnedPolicy:
     def needs(self) -> Needs:
         """A draft may be as long as its cap; it does without a drafter."""
         return Needs(draft_len=self.cap)
-
-    def start(self, setup: Setup) -> None:
-        """Forget every request, the throughput, and how good predictions were."""
-        self._pinned = planner_for(self, setup)
-        self.address = self._pinned.address
-        """Where the planner lies, for its compiled stages."""
-
-    @property
-    def planner(self) -> Planner:
-        """What the compiled stages work on."""
-        return self._pinned.value
-
-    def holds_drafter(self, running: int) -> bool:
-        """Whether the drafter runs where so many requests do."""
-        return bool(stages.holds_drafter(self.address, running))
 
 
 def planner_for(policy: LearnedPolicy, setup: Setup) -> Pinned:

@@ -11,7 +11,7 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.match import Ints
 from adaspec.errors import EvaluationError
-from adaspec.policy.base import needs_of
+from adaspec.policy.base import Needs
 from adaspec.policy.budgeted import Budgeted
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
@@ -59,7 +59,8 @@ class Player:
 
     def refusal(self, contender: Contender) -> str | None:
         """Why this trace cannot replay the contender; None where it can."""
-        needs, known, why = needs_of(contender), self.recording.neural_cap, None
+        known, why = self.recording.neural_cap, None
+        needs = getattr(contender, "needs", Needs())  # one that says nothing needs nothing
         if needs.drafter and not known:
             why = "drafts with a neural drafter, but the trace recorded none"
         elif needs.neural_len > known:

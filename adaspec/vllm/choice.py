@@ -17,7 +17,6 @@ from adaspec.cost.load import cost_document, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.policy.artifact import CHECKSUMS, GENERAL, find_policy, shipped_policies
-from adaspec.policy.base import needs_of
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
@@ -104,12 +103,12 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
     policy = named_policy(spec)
     manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
     doubt = "" if manifest is None else check_made_for(spec, manifest, target)
-    if method is None and needs_of(policy).drafter:
+    if method is None and policy.needs.drafter:
         raise ServingError(
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             'head, or leave "policy" out'
         )
-    default = RECORD_CAP if recording else needs_of(policy).draft_len or LONGEST_NGRAM
+    default = RECORD_CAP if recording else policy.needs.draft_len or LONGEST_NGRAM
     cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(

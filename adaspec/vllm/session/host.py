@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import batch_shape, step_s
 from adaspec.jit import compiled
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.learned import LearnedPolicy, planner_for
 from adaspec.policy.planner import stages
 from adaspec.policy.planner.address import planner_at
 from adaspec.policy.planner.budget import (
@@ -47,18 +47,17 @@ class Host:
     """A learned policy's decisions on a whole batch."""
 
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
-        policy.start(setup)
-        self._policy = policy
+        self._policy, self._kept = policy, planner_for(policy, setup)
         self._pads = setup.engine == ASYNC
         """Whether the target runs on the whole budget, even if fewer tokens were drafted."""
-        self._neural_cap = policy.planner.run["neural_cap"][0]
+        self._neural_cap = self._planner.run["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._price = self._rate = 0.0
 
     @property
     def _planner(self) -> Planner:
-        return self._policy.planner
+        return self._kept.value
 
     @property
     def most_forwards(self) -> int:
@@ -67,13 +66,13 @@ class Host:
 
     def holds_drafter(self, running: int) -> bool:
         """Whether requests hold the neural drafter where so many run."""
-        return self._policy.holds_drafter(running)
+        return bool(stages.holds_drafter(self._kept.address, running))
 
     def decide(self, step: DraftedStep, context: int) -> DraftedStep:
         """Say of a step what is decided before the device has chosen; it knows so many tokens."""
         running = max(len(step.slots), 1)
         batch_state = self._planner.batch_state
-        self._rate, *factors = _settings(self._policy.address, running, context)
+        self._rate, *factors = _settings(self._kept.address, running, context)
         if step.holds_neural.any():
             step.forwards = forwards_to_run(
                 batch_state.forwards_by_load, batch_state.number, running, self._neural_cap
@@ -161,7 +160,7 @@ class Host:
         )
         if known.any():
             stages.learn(
-                self._policy.address,
+                self._kept.address,
                 verified.emitted_tokens,
                 verified.drafted,
                 verified.neural_drafted,
