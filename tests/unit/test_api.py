@@ -146,10 +146,8 @@ WRONG = {
     "evaluate no policy": evaluated(policies=[object()]),
     "evaluate two of one name": evaluated(policies=[Drafts(), Drafts()]),
     "evaluate at a text": evaluated(concurrency="1,8"),
-    "evaluate in no order": evaluated(orders=0),
     "evaluate with a text as truth": evaluated(prefill="yes"),
     "train with a misspelt option": trained(order=1),
-    "train into a trace": lambda trace, folder: trained(folder=trace, force=True)(trace, folder),
 }
 
 

@@ -23,8 +23,6 @@ class Request:
     output: list[int]
     accepted: list[int]
     drafted: list[list[int]] | None = None
-    probability: list[list[float]] | None = None
-    """What the drafter says of each of `drafted`."""
 
 
 @dataclass(frozen=True)
@@ -259,14 +257,7 @@ def play(
         played.time_s += seconds
         played.steps += 1
         played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
-        unfilled = False
-        ended_at = played.time_s
-        running = [
-            min(step.accepted + 1, len(requests[slot.request].output) - slot.position)
-            < len(requests[slot.request].output) - slot.position
-            for slot, step in zip(slots, steps, strict=True)
-        ]
-        alone = not any(running)
+        unfilled, alone = False, True
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
             emitted = min(step.accepted + 1, left)
@@ -275,9 +266,10 @@ def play(
             played.drafted += step.draft
             played.row_steps += 1
             slot.position += emitted
+            alone &= emitted == left
             if emitted == left:
                 tokens_after_first = len(requests[slot.request].output) - 1
-                played.token_s.append((ended_at - slot.read) / tokens_after_first)
+                played.token_s.append((played.time_s - slot.read) / tokens_after_first)
                 if waiting:
                     enter(at)
                 else:

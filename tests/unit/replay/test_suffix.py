@@ -22,8 +22,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 class LookUp:
     """A cache that drafts what vLLM's n-gram look-up would, and minds how it is called."""
 
-    def __init__(self, length: int = 0, low: int = 1, high: int = 3) -> None:
-        self.length, self.low, self.high = length, low, high
+    def __init__(self, length: int) -> None:
+        self.length = length
         self.text: dict[int, list[int]] = {}
         self.answers: dict[int, list[int]] = {}
 
