@@ -22,8 +22,9 @@ from adaspec.replay.recording import Columns, Recording
 Longs = NDArray[np.int64]
 Steps = NDArray[Any]
 
-STEP = np.dtype([(name, "i2") for name in ("drafted", "forwards", "accepted", "emitted")])
-"""One step of a path."""
+STEP = np.dtype([(name, "i2") for name in ("copied", "drafted", "forwards", "accepted", "emitted")])
+"""One step of a path: its tokens that are copied in place of neural ones, and all its drafted,
+accepted and emitted tokens."""
 
 
 class Paths(NamedTuple):
@@ -78,7 +79,7 @@ def _walk(
                         if whole:
                             accepted += min(spliced, run[i + neural])
             step = steps[count]
-            step.drafted = copied + neural + spliced
+            step.copied, step.drafted = copied, copied + neural + spliced
             step.forwards = min(neural_len, cap) if is_async or always_drafts else neural
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
