@@ -15,9 +15,6 @@ from adaspec.cost.load import load_cost
 from adaspec.evaluate.options import Options
 from adaspec.files import check_folder
 
-CHOSEN = ("exclude_workloads", "exclude_requests", "general")
-"""The options that choose what of the traces is trained on; others say how it is judged."""
-
 
 @click.command("train")
 @out_option("DIR", "The policy; with --crossfit, a report.", required=False)
@@ -78,10 +75,12 @@ def command(
             raise click.UsageError("--crossfit runs on this machine: leave --dask out")
         if out is not None:
             check_folder(out, KIND, force)
-        chosen = {name: options.pop(name) for name in CHOSEN}
+        # What of the traces is trained on; the other options say how it is judged.
+        chosen = ("exclude_workloads", "exclude_requests", "general")
+        of_traces = {name: options.pop(name) for name in chosen}
         cost = load_cost(options.pop("cost") or DEFAULT)
         with ProgressBar() as bar:
-            document = cross_fit(traces, folds, cost, Options(**options), bar, **chosen)
+            document = cross_fit(traces, folds, cost, Options(**options), bar, **of_traces)
         publish(EvaluationReport(document), out, force, as_json)
         return
     if out is None:

@@ -204,21 +204,16 @@ def find_match(text: Text, known: int, ring: int, match: Ints) -> None:
 
 
 @compiled
-def _find(request: Longs, match: Ints) -> None:
-    find_match(_text_of(request), request[KNOWN], request[RING], match)
-
-
-@compiled
 def _survey_rows(requests: Longs, slots: Longs, facts: Ints, tail: Ints, copied: Ints) -> None:
     width = tail.shape[1]
     for row in range(len(slots)):
         request, match = requests[slots[row]], facts[:, row]
-        text = _text_of(request).tokens[: request[KNOWN]]
-        _find(request, match)
-        last = text[max(0, len(text) - width) :]
+        text, known = _text_of(request), request[KNOWN]
+        find_match(text, known, request[RING], match)
+        last = text.tokens[max(0, known - width) : known]
         tail[row, : width - len(last)] = -1
         tail[row, width - len(last) :] = last
-        copy_tokens(text, request[RING], match[START], copied[row])
+        copy_tokens(text.tokens[:known], request[RING], match[START], copied[row])
 
 
 @compiled
@@ -232,7 +227,7 @@ def _splice_matches(
             _append_all(request, tails[row, depth : depth + 1])
             if tails[row, depth] >= 0:
                 match, known = facts[depth, :, row], text.tokens[: request[KNOWN]]
-                _find(request, match)
+                find_match(text, request[KNOWN], request[RING], match)
                 copy_tokens(known, request[RING], match[START], copied[depth, row : row + 1])
         for _ in range(lengths[row]):
             take_back(text, request[KNOWN])

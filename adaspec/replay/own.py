@@ -162,23 +162,17 @@ class _Step:
             raise self._fault(f"decides on {proposal!r:.60}, not on a Proposal")
         neural_len = self._lengths(proposal.neural_len, self.forwards, "proposes neural_len")
         ngram_len = self._lengths(proposal.ngram_len, self.setup.cap, "proposes ngram_len")
-        room = np.minimum(self._available(neural_len), self.setup.cap - neural_len)
-        return Proposal(neural_len, np.minimum(ngram_len, room).astype(np.int32))
-
-    def _available(self, neural_len: Ints) -> Ints:
-        """How much can be copied behind so many drafted tokens.
-
-        Where drafted tokens are not recorded, that is what the look-up behind as many true tokens
-        gives: behind a wrong draft nothing is gained either way. Where the output ends, the
-        sequence is over, and nothing is paid.
-        """
+        # Where drafted tokens are not recorded, what can be copied is what the look-up behind as
+        # many true tokens gives: behind a wrong draft nothing is gained either way. Where the
+        # output ends, the sequence is over, and nothing is paid.
         arrays, ends = self.recording.arrays, neural_len >= self.left
         available = arrays.facts[AVAILABLE, np.where(ends, self.at, self.at + neural_len)]
         if self.recording.shows_tokens:
             behind = arrays.splice_matches[AVAILABLE, self.at, np.maximum(neural_len - 1, 0)]
             available = np.where(neural_len > 0, behind, available)
             ends &= arrays.columns.neural[self.at] >= neural_len
-        return np.where(ends, 0, available)
+        room = np.minimum(np.where(ends, 0, available), self.setup.cap - neural_len)
+        return Proposal(neural_len, np.minimum(ngram_len, room).astype(np.int32))
 
     def accepted(self, proposal: Proposal) -> Ints:
         """What the target accepts of a proposal that was cut."""
