@@ -69,12 +69,6 @@ def test_ngram_acceptance_is_cut_so_that_a_runaway_request_does_not_drown_the_re
     assert ngram_accepted(runaway).tolist() == [0] + [NGRAM_CAP] * 80 + list(range(19, 0, -1))
 
 
-def test_a_cost_file_is_read_and_a_builtin_model_goes_by_its_name(tmp_path):
-    save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json")
-    assert inspect(tmp_path / "cost.json")["cost"] == cost_document(BUILTIN[DEFAULT])
-    assert inspect(Path(DEFAULT))["path"] is None
-
-
 @pytest.mark.parametrize("name", ["trace", "policy"])
 def test_the_command_prints_what_it_found_for_people_and_as_json(name, request, capsys):
     path = request.getfixturevalue(name)
@@ -87,7 +81,7 @@ def test_the_command_prints_what_it_found_for_people_and_as_json(name, request, 
     assert json.loads(capsys.readouterr().out) == inspect(path)
 
 
-def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, capsys):
+def test_a_cost_model_by_file_or_builtin_name_is_shown_with_the_errors_of_its_fit(tmp_path, capsys):
     fit = FitQuality(
         points=50,
         held_out_points=10,
@@ -97,6 +91,8 @@ def test_the_command_prints_a_cost_model_with_the_errors_of_its_fit(tmp_path, ca
         not_identified={"forward_s": "what it multiplies is 0 in every point"},
     )
     save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json", fit)
+    assert inspect(tmp_path / "cost.json")["cost"] == cost_document(BUILTIN[DEFAULT])
+    assert inspect(Path(DEFAULT))["path"] is None
     assert run(["inspect", str(tmp_path / "cost.json")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "context_s 4.65e-08" in out

@@ -11,11 +11,7 @@ from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player
 
 COST = random_cost(np.random.default_rng(0))
-
-
 TOLD = recording_of(random_requests(0, 3, tokens=True))
-
-
 REFUSED = [
     (
         "drafts with a neural drafter, but the trace recorded none",
