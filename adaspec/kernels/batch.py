@@ -70,10 +70,9 @@ class Step:
     """(rows,) whether each holds the neural drafter."""
     emitted: Tensor
     """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
-    price: Tensor
-    """() float64 the worth of the time of verifying one token, in tokens."""
-    factors: Tensor
-    """(3,) float64 the recalibration factors of the sources."""
+    settings: Tensor
+    """(3,) float64 how likely a token must be in this step, and by what the curves of copies and of
+    neural drafts are corrected: PRICE, and NGRAM and NEURAL behind it."""
     forwards: int = 0
     """The forwards of the drafter that ran."""
 
@@ -107,10 +106,8 @@ class Lengths(NamedTuple):
 class Proposal(NamedTuple):
     """What is to be verified."""
 
-    wanted: Lengths
-    """What is worth verifying at the step's price."""
     lengths: Lengths
-    """The same sources, as long as they can draft; another one where nothing is worth it."""
+    """Of the source that is worth most at the step's price, as far as it goes."""
     neural_gain: Tensor
     """(rows, GAINS) float64 what it is worth beyond the best that is only copied."""
     tokens: Tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.curves import recalibrated, survival
+from adaspec.kernels.curves import copy_chance, survival
 from adaspec.kernels.layout import (
     CANDIDATE,
     CANDIDATE_AT,
@@ -34,7 +34,6 @@ from adaspec.kernels.network import predict
 from adaspec.kernels.scan import better_match, joined_match, token_at, token_in_either
 from adaspec.kernels.tables import LEVELS, LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.policy.planner import state
 from adaspec.predict import features, model
 
 MATCH_LENGTH = tl.constexpr(features.MATCH_LENGTH)
@@ -47,25 +46,17 @@ POSITION_FEATURE = tl.constexpr(features.POSITION)
 LOG_CONTEXT_TOKENS = tl.constexpr(features.LOG_CONTEXT_TOKENS)
 PROMPT_TOKENS = tl.constexpr(features.PROMPT_TOKENS)
 TABLES_AT = tl.constexpr(features.TABLES_AT)
-NGRAM, NEURAL, SPLICE = (
-    tl.constexpr(source) for source in (state.NGRAM, state.NEURAL, state.SPLICE)
-)
-NGRAM_EXPONENT = tl.constexpr(state.NGRAM_EXPONENT)
-SPLICE_WEIGHT = tl.constexpr(state.SPLICE_WEIGHT)
-SPLICE_TOKENS = tl.constexpr(state.SPLICE_TOKENS)
 NGRAM_FIRST, NGRAM_MORE = tl.constexpr(model.NGRAM_FIRST), tl.constexpr(model.NGRAM_MORE)
 NEURAL_FIRST, NEURAL_MORE = tl.constexpr(model.NEURAL_FIRST), tl.constexpr(model.NEURAL_MORE)
 SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
 
 
-@triton.jit(do_not_specialize_on_alignment=["price", "factors"])
+@triton.jit
 def begin(
     batch: tl.tuple,
     tokens_stride: tl.tensor,
     model: tl.tuple,
     tables: tl.tuple,
-    price: tl.tensor,
-    factors: tl.tensor,
     rows: tl.tuple,
     ring: tl.tuple,
     emitted_tokens: tl.tensor,
@@ -138,27 +129,16 @@ def begin(
     x = placed(x, PROMPT_TOKENS, prompt)
 
     predicted = predict(model.network, x)
-    chance = recalibrated(
-        lane(predicted, NGRAM_FIRST, HEAD_LANES),
-        NGRAM_EXPONENT,
-        tl.load(factors + NGRAM),
-    )
+    chance = copy_chance(lane(predicted, NGRAM_FIRST, HEAD_LANES))
     chance = tl.where(found, chance, 0.0)
     ngram = survival(model.ngram, chance, lane(predicted, NGRAM_MORE, HEAD_LANES), NGRAM_LANES)
-    chance = recalibrated(
-        lane(predicted, NEURAL_FIRST, HEAD_LANES),
-        1.0,
-        tl.load(factors + NEURAL),
-    )
-    chance = tl.where(may_draft, chance, 0.0)
+    chance = tl.where(may_draft, lane(predicted, NEURAL_FIRST, HEAD_LANES), 0.0)
     neural = survival(model.neural, chance, lane(predicted, NEURAL_MORE, HEAD_LANES), NEURAL_LANES)
     gain = tl.exp(lane(predicted, SPLICE_GAIN, HEAD_LANES)) - 1.0
-    gain = tl.minimum(gain, LONGEST_SPLICE)
-    weight = tl.load(factors + SPLICE) * SPLICE_WEIGHT
-    gain = gain * weight - tl.load(price) * SPLICE_TOKENS
+    gain = tl.maximum(tl.minimum(gain, LONGEST_SPLICE), 0.0)
 
     curves = rows.curves + row * CURVES
     tl.store(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES), ngram)
     tl.store(curves + NEURAL_AT + tl.arange(0, NEURAL_LANES), neural)
-    tl.store(curves + EXPECTED_AT, tl.where(gain > 0, gain, 0.0))
+    tl.store(curves + EXPECTED_AT, gain)
     tl.store(curves + LEAST_AT + tl.arange(0, 2), tl.full((2,), float("nan"), tl.float64))

@@ -18,9 +18,7 @@ from adaspec.kernels.layout import (
     HEAD_LANES,
     LENGTH,
     LEVEL_LANES,
-    LONGEST_NGRAM,
     MATCH,
-    NGRAM_LANES,
     POSITION,
     SPLICE_LANES,
 )
@@ -32,7 +30,7 @@ from adaspec.predict import features, model
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
-SPLICE, IMPOSSIBLE = tl.constexpr(state.SPLICE), tl.constexpr(state.IMPOSSIBLE)
+NGRAM_EXPONENT = tl.constexpr(state.NGRAM_EXPONENT)
 SPLICE_LENGTH = tl.constexpr(features.SPLICE_LENGTH)
 SPLICE_VOTES = tl.constexpr(features.SPLICE_VOTES)
 SPLICE_OCCURRENCES = tl.constexpr(features.SPLICE_OCCURRENCES)
@@ -85,80 +83,27 @@ def survival(
 
 
 @triton.jit
-def recalibrated(predicted: tl.tensor, exponent: tl.constexpr, factor: tl.tensor) -> tl.tensor:
-    """A probability after its power and its source's factor; 0 where it is none."""
-    bounded = tl.minimum(tl.where(predicted > 0, predicted, 1.0), 1.0)
-    power = bounded
-    if exponent != 1.0:
-        power = tl.exp(tl.log(bounded) * exponent)
-    return tl.where(predicted > 0, tl.minimum(power * factor, 1.0), 0.0)
+def copy_chance(predicted: tl.tensor) -> tl.tensor:
+    """P(a copy's first token is right): certain predictions are too hopeful."""
+    return tl.where(predicted > 0, tl.exp(tl.log(predicted) * NGRAM_EXPONENT), 0.0)
 
 
 @triton.jit
-def in_proportion(
-    curve: tl.tensor, after: tl.tensor, before: tl.tensor, least: tl.constexpr = 0.0
-) -> tl.tensor:
-    """The curve scaled by after / before; 0 where that is no more than `least`."""
-    return tl.where(before > least, curve * after / tl.where(before > least, before, 1.0), 0.0)
+def correct(curve: tl.tensor, factor: tl.tensor, lanes: tl.constexpr) -> tl.tensor:
+    """The curve scaled by its drafter's factor, but no further than to certainty."""
+    first = lane(curve, 1, lanes)
+    scale = tl.where(factor * first > 1.0, 1.0 / tl.where(first > 0, first, 1.0), factor)
+    return tl.where(tl.arange(0, lanes) > 0, curve * scale, curve)
 
 
 @triton.jit
-def with_earlier(
-    curve: tl.tensor, lanes: tl.tensor, depth: tl.tensor, before: tl.tensor, reached: tl.tensor
-) -> tl.tensor:
-    """The curve, of which S(depth) is `before`, once that is known to be `reached`."""
-    after = tl.minimum(tl.maximum(reached, 0.0), 1.0)
-    below = before < 1
-    scale = tl.where(below, (1.0 - after) / (1.0 - tl.where(below, before, 0.5)), 0.0)
-    behind = curve * (after / tl.where(before > 0, before, 0.5))
-    revised = tl.where(lanes > depth, behind, 1.0 - (1.0 - curve) * scale)
-    revised = tl.where(lanes == depth, after, revised)
-    return tl.where(before > 0, tl.where(lanes > 0, revised, curve), curve)
+def in_proportion(curve: tl.tensor, after: tl.tensor, before: tl.tensor) -> tl.tensor:
+    """The curve scaled by after / before; 0 where `before` is 0."""
+    return tl.where(before > 0, curve * (after / tl.where(before > 0, before, 1.0)), 0.0)
 
 
 @triton.jit
-def revised_ngram(
-    curve: tl.tensor,
-    matching_tokens: tl.tensor,
-    depth: tl.tensor,
-    first: tl.tensor,
-    reached: tl.tensor,
-    drafted: tl.tensor,
-) -> tl.tensor:
-    """The n-gram curve scaled to its new first value, and brought in line with the draft.
-
-    `reached` and `drafted` are the neural curve before and at `depth`.
-    """
-    lanes = tl.arange(0, NGRAM_LANES)
-    scaled = in_proportion(curve, first, lane(curve, 1, NGRAM_LANES), IMPOSSIBLE)
-    scaled = tl.minimum(scaled, 1.0)
-    curve = tl.where(lanes > 0, scaled, curve)
-    before = lane(curve, depth, NGRAM_LANES)
-    behind = in_proportion(curve, drafted, before)
-    raised = tl.where(lanes > depth, behind, tl.maximum(curve, drafted))
-    raised = tl.where(drafted > before, tl.where(lanes > 0, raised, curve), curve)
-    parted = tl.maximum(reached - drafted, 0.0)
-    lowered = tl.where(lanes >= depth, in_proportion(curve, parted, before), curve)
-    lowered = tl.where(parted < before, lowered, curve)
-    curve = tl.where(matching_tokens == depth - 1, lowered, curve)
-    return tl.where(matching_tokens == depth, raised, curve)
-
-
-@triton.jit
-def best_ngram(
-    curve: tl.tensor, available: tl.tensor, price: tl.tensor, cap: tl.tensor
-) -> tl.tuple:
-    """The best length of a copy at a price, and what it is worth."""
-    copies = tl.arange(0, NGRAM_LANES)
-    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
-    ends = (copies > 0) & ((copies > longest) | (curve <= 0) | (curve < price))
-    count = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
-    taken = (copies > 0) & (copies <= count)
-    return count, tl.sum(tl.where(taken, curve - price, 0.0), 0)
-
-
-@triton.jit
-def splice_survival(
+def predict_splice(
     model: tl.tuple,
     facts: tl.tensor,
     holds: tl.tensor,
@@ -167,8 +112,6 @@ def splice_survival(
     reached: tl.tensor,
     before: tl.tensor,
     copied: tl.tensor,
-    factors: tl.tensor,
-    price: tl.tensor,
     cap: tl.tensor,
 ) -> tl.tensor:
     """The curve of a splice behind `depth` neural tokens, of which `before` is the last.
@@ -196,17 +139,16 @@ def splice_survival(
         x, COPY_RIGHT_AFTER_COUNT, tl.where(known, lane(count, AFTER_LAST, LEVEL_LANES), unknown)
     )
     predicted = predict(model.splice, x)
-    factor = tl.load(factors + SPLICE)
-    first = recalibrated(lane(predicted, SPLICE_FIRST, HEAD_LANES), 1.0, factor)
+    first = lane(predicted, SPLICE_FIRST, HEAD_LANES)
     score = lane(predicted, SPLICE_MORE, HEAD_LANES)
     curve = survival(model.spliced, first, score, SPLICE_LANES)
-    may_splice = holds & (depth > 0) & (length > 0) & (reached >= price)
+    may_splice = holds & (depth > 0) & (length > 0)
     room = tl.where(may_splice, tl.minimum(available, cap - depth), 0)
     return tl.where(tl.arange(0, SPLICE_LANES) <= room, curve, 0.0)
 
 
 @triton.jit
-def weighed(splice: tl.tensor, neural: tl.tensor, price: tl.tensor) -> tl.tuple:
+def weigh_splice(splice: tl.tensor, neural: tl.tensor, price: tl.tensor) -> tl.tuple:
     """By depth, the best length of a splice there, and what it is worth."""
     reached = neural[:, None]
     copies = tl.arange(0, SPLICE_LANES)[None, :]

@@ -24,6 +24,8 @@ CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
 LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
 LONGEST_SPLICE = tl.constexpr(state.LONGEST_SPLICE)
+SPLICE_WEIGHT = tl.constexpr(state.SPLICE_WEIGHT)
+SPLICE_TOKENS = tl.constexpr(state.SPLICE_TOKENS)
 FEWER = tl.constexpr(forwards.FEWER)
 RAN = tl.constexpr(forwards.RAN)
 MORE = tl.constexpr(forwards.MORE)
@@ -41,6 +43,11 @@ LEVEL_LANES = tl.constexpr(8)
 """At least the levels of the token tables."""
 HEAD_LANES = tl.constexpr(8)
 """At least the heads of a network."""
+
+PRICE = tl.constexpr(0)
+NGRAM = tl.constexpr(1 + state.NGRAM)
+NEURAL = tl.constexpr(1 + state.NEURAL)
+"""What the host decided for the batch: `Step.settings`."""
 
 CONTEXT = tl.constexpr(0)
 POSITION = tl.constexpr(1)

@@ -6,8 +6,8 @@
 
 Everything that is written was allocated before, and belongs to the step until the next one begins;
 `Step` and `Proposal` are views of it. All tensors lie on one device, nothing waits for it, and no
-shape depends on what they hold. What is decided for the whole batch (its forwards, the price,
-recalibration) is decided elsewhere.
+shape depends on what they hold. What is decided for the whole batch (its forwards, the price, and
+corrections) is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class FusedPredictor:
         """What is known of the rows, and expected of their drafts."""
         self._views: dict[int, tuple[_OfStep, Proposal]] = {}
         """By number of rows: making them takes longer than a launch."""
-        self._lengths = torch.zeros((4, slots), dtype=torch.int64, device=device)
-        """The neural and the n-gram lengths that are wanted, then the proposed ones."""
+        self._lengths = torch.zeros((2, slots), dtype=torch.int64, device=device)
+        """The neural and the n-gram lengths."""
         self._neural_gain = torch.zeros((slots, GAINS), dtype=torch.float64, device=device)
         self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
@@ -123,7 +123,7 @@ class FusedPredictor:
             places, values = (torch.from_numpy(each).to(device) for each in (slots, in_ring))
             self._ring.readers.index_copy_(0, places.long(), values)
 
-    def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
+    def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         count, rows = len(batch.slots), self.rows
         self._scan(batch, batch.slots, 0)
@@ -132,8 +132,6 @@ class FusedPredictor:
             batch.tokens.stride(0),
             self._before,
             self._tables,
-            price,
-            factors,
             rows,
             self._ring,
             self._emitted,
@@ -145,7 +143,7 @@ class FusedPredictor:
         )
         if count not in self._views:
             self._views[count] = self._views_of(count)
-        return Step(batch, *self._views[count][0], price, factors)
+        return Step(batch, *self._views[count][0], settings)
 
     def expected(self, count: int) -> Expected:
         """What is known and expected of so many rows."""
@@ -175,8 +173,7 @@ class FusedPredictor:
             self._emitted[:count],
         )
         return of_step, Proposal(
-            wanted=Lengths(*lengths[:2]),
-            lengths=Lengths(*lengths[2:]),
+            lengths=Lengths(*lengths),
             neural_gain=self._neural_gain[:count],
             tokens=self._tokens[:count],
             survival=self._survival[:count],
@@ -233,8 +230,6 @@ class FusedPredictor:
             rows,
             self._ring,
             self._behind,
-            step.factors,
-            step.price,
             self.cap,
             reads_drafts=self.reads_drafts,
             splits=self._splits,
@@ -255,8 +250,7 @@ class FusedPredictor:
             rows.drafts,
             self._ring,
             None if self.reads_drafts else self._behind,
-            step.price,
-            step.factors,
+            step.settings,
             step.forwards,
             self.cap,
             self._lengths.stride(0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.curves import best_ngram, splice_survival, weighed
+from adaspec.kernels.curves import correct, predict_splice, weigh_splice
 from adaspec.kernels.layout import (
     AVAILABLE,
     CONTEXT,
@@ -21,15 +21,20 @@ from adaspec.kernels.layout import (
     MATCH,
     MATCH_FACTS,
     MORE,
+    NEURAL,
     NEURAL_AT,
     NEURAL_LANES,
+    NGRAM,
     NGRAM_AT,
     NGRAM_LANES,
     OCCURRENCES,
+    PRICE,
     RAN,
     SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
+    SPLICE_TOKENS,
+    SPLICE_WEIGHT,
     START,
     VOTES,
 )
@@ -38,8 +43,23 @@ from adaspec.kernels.vectors import exact, lane
 
 
 @triton.jit
-def _best(
+def _best_ngram(
+    curve: tl.tensor, available: tl.tensor, price: tl.tensor, cap: tl.tensor
+) -> tl.tuple:
+    """The best length of a copy at a price, and what it is worth."""
+    copies = tl.arange(0, NGRAM_LANES)
+    longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
+    ends = (copies > 0) & ((copies > longest) | (curve <= 0) | (curve < price))
+    count = tl.min(tl.where(ends, copies, NGRAM_LANES), 0) - 1
+    taken = (copies > 0) & (copies <= count)
+    return count, tl.sum(tl.where(taken, curve - price, 0.0), 0)
+
+
+@triton.jit
+def _best_draft(
     curves: tl.tensor,
+    ngram: tl.tensor,
+    neural: tl.tensor,
     available: tl.tensor,
     price: tl.tensor,
     count: tl.tensor,
@@ -49,15 +69,14 @@ def _best(
     """A row's best draft at a price: its neural and its n-gram length, and what it is worth beyond
     the best one that is only copied by one forward fewer than ran, by those, and by one more."""
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
-    ngram = tl.load(curves + NGRAM_AT + tl.arange(0, NGRAM_LANES))
-    copied, copied_value = best_ngram(ngram, available, price, cap)
-    neural = tl.load(curves + NEURAL_AT + depths)
-    # What no forward has shown yet is worth what it is expected to be.
-    worth = neural * tl.load(curves + EXPECTED_AT)
+    copied, copied_value = _best_ngram(ngram, available, price, cap)
+    # What no forward has shown yet is worth what it is expected to bring.
+    gain = tl.load(curves + EXPECTED_AT) * SPLICE_WEIGHT - SPLICE_TOKENS * price
+    worth = neural * tl.maximum(gain, 0.0)
     spliced = tl.zeros((NEURAL_LANES,), tl.int32)
     if reads_drafts:
         splice = tl.load(curves + SPLICE_AT + depths[:, None] * SPLICE_LANES + splices[None, :])
-        known, known_worth = weighed(splice, neural, price)
+        known, known_worth = weigh_splice(splice, neural, price)
         spliced = tl.where(depths <= count, known, spliced)
         worth = tl.where(depths <= count, known_worth, worth)
     fewer, best, value = exact(0.0), exact(0.0), exact(0.0)
@@ -88,7 +107,7 @@ def _best(
 
 @triton.jit(
     do_not_specialize=["count"],
-    do_not_specialize_on_alignment=["slot_of", "price", "factors"],
+    do_not_specialize_on_alignment=["slot_of", "settings"],
 )
 def propose(
     slot_of: tl.tensor,
@@ -100,8 +119,7 @@ def propose(
     all_drafts: tl.tensor,
     ring: tl.tuple,
     model: tl.tuple | None,
-    price: tl.tensor,
-    factors: tl.tensor,
+    settings: tl.tensor,
     count: tl.tensor,
     cap: tl.tensor,
     slots: tl.tensor,
@@ -120,16 +138,22 @@ def propose(
     drafts = all_drafts + row * LONGEST_NEURAL
     known, start = tl.load(facts + CONTEXT), tl.load(facts + MATCH + START)
     available = tl.load(facts + MATCH + AVAILABLE)
-    price_now = tl.load(price)
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
-    neural, ngram, gains = _best(curves, available, price_now, count, cap, reads_drafts)
+    copies = tl.arange(0, NGRAM_LANES)
+    of_head, of_copy = tl.load(curves + NEURAL_AT + depths), tl.load(curves + NGRAM_AT + copies)
+    reached_by_head = of_head
+    of_head = correct(of_head, tl.load(settings + NEURAL), NEURAL_LANES)
+    of_copy = correct(of_copy, tl.load(settings + NGRAM), NGRAM_LANES)
+    price = tl.load(settings + PRICE)
+    neural, ngram, gains = _best_draft(
+        curves, of_copy, of_head, available, price, count, cap, reads_drafts
+    )
     splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
     if not reads_drafts:
         # The match behind the drafted tokens is looked at only now.
-        curve = tl.load(curves + NEURAL_AT + depths)
         splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
         unknown = tl.full((), -1, tl.int64)
-        splice = splice_survival(
+        splice = predict_splice(
             model,
             facts,
             tl.load(all_holds + row),
@@ -140,39 +164,31 @@ def propose(
                 tl.load(splice_match + AVAILABLE),
             ),
             neural,
-            lane(curve, neural, NEURAL_LANES),
+            lane(reached_by_head, neural, NEURAL_LANES),
             unknown,
             unknown,
-            factors,
-            price_now,
             cap,
         )
-        whole = tl.where(depths[:, None] == neural, splice[None, :], 0.0)
-        spliced, _ = weighed(whole, curve, price_now)
-        spliced = tl.sum(tl.where(depths == neural, spliced, 0), 0).to(tl.int64)
-        ngram = tl.where(neural > 0, spliced, ngram)
-    tl.store(lengths + row, neural)
-    tl.store(lengths + slots + row, ngram)
     fewer, ran, more = gains
     tl.store(neural_gain + row * GAINS + FEWER, fewer)
     tl.store(neural_gain + row * GAINS + RAN, ran)
     tl.store(neural_gain + row * GAINS + MORE, more)
 
     # Each source as far as it goes; another one where nothing is worth its price.
-    free_neural, free_ngram, _ = _best(curves, available, exact(0.0), count, cap, reads_drafts)
+    free_neural, free_ngram, _ = _best_draft(
+        curves, of_copy, of_head, available, exact(0.0), count, cap, reads_drafts
+    )
     spliced = tl.sum(((splices > 0) & (splice > 0)).to(tl.int64), 0)
     spliced = tl.minimum(spliced, cap - neural)
-    copies = tl.arange(0, NGRAM_LANES)
-    curve = tl.load(curves + NGRAM_AT + copies)
-    copied = tl.sum(((copies > 0) & (curve > 0)).to(tl.int64), 0)
+    copied = tl.sum(((copies > 0) & (of_copy > 0)).to(tl.int64), 0)
     copied = tl.minimum(tl.minimum(copied, available), cap)
     nothing = (neural == 0) & (ngram == 0)
     ngram = tl.where(neural > 0, spliced, tl.where(nothing, free_ngram, copied))
     neural = tl.where(nothing, free_neural, neural)
     if reads_drafts:
         splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
-    tl.store(lengths + 2 * slots + row, neural)
-    tl.store(lengths + 3 * slots + row, ngram)
+    tl.store(lengths + row, neural)
+    tl.store(lengths + slots + row, ngram)
 
     drafted = (neural > 0) & (count > 0)
     splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
@@ -190,7 +206,8 @@ def propose(
     length = column + 1
     more = tl.minimum(tl.maximum(length - neural, 0), LONGEST_SPLICE).to(tl.int32)
     behind_neural = tl.where(length > neural, tl.gather(splice, more, 0), 1.0)
-    reached = tl.load(curves + NEURAL_AT + tl.minimum(length, neural)) * behind_neural
-    copied_too = tl.load(curves + NGRAM_AT + tl.minimum(length, LONGEST_NGRAM))
+    of_neural = tl.gather(of_head, tl.minimum(length, neural).to(tl.int32), 0)
+    reached = of_neural * behind_neural
+    copied_too = tl.gather(of_copy, tl.minimum(length, LONGEST_NGRAM).to(tl.int32), 0)
     reached = tl.where(inside, tl.where(neural > 0, reached, copied_too), 0.0)
     tl.store(survival + row * cap + column, reached, mask=lanes)

@@ -8,14 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.begin import NEURAL, NGRAM, NGRAM_EXPONENT
-from adaspec.kernels.curves import (
-    in_proportion,
-    recalibrated,
-    revised_ngram,
-    splice_survival,
-    with_earlier,
-)
+from adaspec.kernels.curves import copy_chance, in_proportion, predict_splice
 from adaspec.kernels.layout import (
     CANDIDATE,
     CANDIDATE_AT,
@@ -44,7 +37,6 @@ from adaspec.predict import features, model
 
 ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
-ACCEPTED_BEFORE = tl.constexpr(model.ACCEPTED_BEFORE)
 DEPTH = tl.constexpr(features.DEPTH)
 EXPECTED = tl.constexpr(features.EXPECTED)
 LOGPROB = tl.constexpr(features.LOGPROB)
@@ -70,8 +62,6 @@ EVIDENCE_SPLICE_OCCURRENCES = tl.constexpr(features.EVIDENCE_SPLICE_OCCURRENCES)
         "newest_stride",
         "confidences",
         "row_stride",
-        "factors",
-        "price",
     ],
 )
 def revise(
@@ -87,8 +77,6 @@ def revise(
     rows: tl.tuple,
     ring: tl.tuple,
     model: tl.tuple,
-    factors: tl.tensor,
-    price: tl.tensor,
     cap: tl.tensor,
     reads_drafts: tl.constexpr,
     splits: tl.constexpr,
@@ -167,26 +155,13 @@ def revise(
         )
         predicted = predict(model.evidence, x)
         accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)
-        earlier = lane(predicted, ACCEPTED_BEFORE, HEAD_LANES)
-        revised = with_earlier(neural, depths, depth - 1, reached, earlier)
-        revised = tl.where(depth > 1, revised, neural)
-        after = lane(revised, depth - 1, NEURAL_LANES) * tl.minimum(accepted, 1.0)
-        after = tl.where((token >= 0) & (accepted > 0), after, 0.0)
-        scaled = tl.minimum(after * tl.load(factors + NEURAL), 1.0)
-        after = tl.where(depth == 1, scaled, after)
-        in_order = in_proportion(revised, after, lane(revised, depth, NEURAL_LANES))
-        revised = tl.where(depths >= depth, in_order, revised)
+        after = tl.where(token >= 0, reached * accepted, 0.0)
+        revised = tl.where(depths >= depth, in_proportion(neural, after, before), neural)
         neural = tl.where(holds, revised, neural)
 
-        first = recalibrated(
-            lane(predicted, NGRAM_AFTER, HEAD_LANES),
-            NGRAM_EXPONENT,
-            tl.load(factors + NGRAM),
-        )
-        drafted_now = lane(neural, depth, NEURAL_LANES)
-        reached_now = lane(neural, depth - 1, NEURAL_LANES)
-        revised = revised_ngram(ngram, matching_now, depth, first, reached_now, drafted_now)
-        ngram = tl.where(holds & found, revised, ngram)
+        first = copy_chance(lane(predicted, NGRAM_AFTER, HEAD_LANES))
+        revised = in_proportion(ngram, first, lane(ngram, 1, NGRAM_LANES))
+        ngram = tl.where(holds & found & (copies > 0), revised, ngram)
         tl.store(curves + NEURAL_AT + depths, neural)
         tl.store(curves + NGRAM_AT + copies, ngram)
         tl.store(facts + MATCHING_TOKENS, matching_now, mask=holds)
@@ -195,25 +170,22 @@ def revise(
         lower = tl.where(margin >= least_margin, least_margin, margin)
         tl.store(least + 1, lower, mask=holds)
 
-        price_now = tl.load(price)
-        spliced = splice_survival(
+        spliced = predict_splice(
             model,
             facts,
             holds,
             (length, votes, occurrences, available),
             depth,
-            drafted_now,
+            lane(neural, depth, NEURAL_LANES),
             token,
             follower,
-            factors,
-            price_now,
             cap,
         )
         places = SPLICE_AT + depths[:, None] * SPLICE_LANES + tl.arange(0, SPLICE_LANES)[None, :]
         splice = tl.load(curves + places)
         # A copy that says what this token says is had by keeping it; another one is right only
         # where this token is wrong.
-        wrong = tl.where(depth > 1, tl.maximum(1.0 - accepted, 0.0), 1.0)
+        wrong = tl.where(depth > 1, 1.0 - accepted, 1.0)
         splice = tl.where(depths[:, None] == depth - 1, splice * wrong, splice)
         splice = tl.where(depths[:, None] == depth, spliced[None, :], splice)
         tl.store(curves + places, splice)

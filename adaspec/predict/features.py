@@ -25,7 +25,7 @@ from adaspec.predict.tables import (
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 """Names, order and definitions of features and heads; a model serves its own version alone."""
 
 TAIL = 3
@@ -145,7 +145,7 @@ EVIDENCE_FEATURES = (
 expected: P(the token is accepted, given those before it), as predicted before it was seen;
 logprob, margin, entropy: its confidences; matches_so_far: whether it and all before it are the
 candidate's; matching_tokens: how many in a row from the first are (both NaN without a match);
-ngram_expected: P(the candidate's first token is right), as predicted before drafting;
+ngram_expected: P(the candidate's first token is right), as predicted before this token was seen;
 survival_so_far: P(all before it are accepted); least_*: the least log-probability and margin of
 those before it, NaN at the first; splice_match_*: the match behind this token, which is as long as
 the context's match and the draft together if all of it was seen before.

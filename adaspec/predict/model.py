@@ -20,8 +20,8 @@ NGRAM_FIRST, NGRAM_MORE, NEURAL_FIRST, NEURAL_MORE, SPLICE_GAIN = range(5)
 BEFORE_HEADS = ("ngram_first", "ngram_more", "neural_first", "neural_more", "splice_gain")
 SPLICE_FIRST, SPLICE_MORE = range(2)
 SPLICE_HEADS = ("splice_first", "splice_more")
-ACCEPTED_NEXT, NGRAM_AFTER, ACCEPTED_BEFORE = range(3)
-EVIDENCE_HEADS = ("accepted_next", "ngram_after", "accepted_before")
+ACCEPTED_NEXT, NGRAM_AFTER = range(2)
+EVIDENCE_HEADS = ("accepted_next", "ngram_after")
 
 HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
 FEATURE_NAMES = {

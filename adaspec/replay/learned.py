@@ -153,7 +153,6 @@ def _survey(
         if surveyed.before.shape[0] > 0:
             surveyed.before[first : first + count] = state.features[:count]
         tokens, confidences = _drafts(arrays, loop, planner, most if reads_drafts else 0)
-        ngram_len = np.zeros(count, np.int32)
         for depth in range(1, most + 1):
             depths = np.full(count, depth, np.int32)
             # Where drafts are recorded, nothing is looked up on the true path, and nothing is cut.
@@ -165,7 +164,7 @@ def _survey(
                 surveyed.drafted[drafted : drafted + count] = state.evidence_features[:count]
                 drafted += count
             else:
-                stages.wanted_splice(address, depths, found, ngram_len)
+                stages.expect_splices(address, depths, found)
             places = np.flatnonzero(found.length > 0)
             for place in range(places.shape[0]):
                 surveyed.splice_at[spliced] = surveyed.at[first + places[place]]

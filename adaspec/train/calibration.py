@@ -1,7 +1,6 @@
 """How well calibrated a model's survival curves are, at every position of unseen requests.
 
-Networks and curves are judged by themselves, as they predict before drafting: without recalibration
-or evidence.
+Networks and curves are judged as they predict before drafting: without drafted tokens.
 """
 
 from __future__ import annotations

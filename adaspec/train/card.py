@@ -30,8 +30,8 @@ _FILES = (
 )
 _LIMITS = (
     "- Step times come from a cost model: measure on your engine before you believe a percent.\n"
-    "- A policy knows the traffic it was trained on. On other traffic it falls back to what its "
-    "features say, and recalibrates as it runs."
+    "- A policy knows the traffic it was trained on. On other traffic it goes by what its "
+    "features say, and corrects what it expects of each drafter as it runs."
 )
 
 

@@ -172,12 +172,9 @@ def fit_evidence(
     outcomes = recorded.neural(rows.at)
     rows, right = rows.chosen(told := outcomes.known >= rows.depth), outcomes.right[told]
     reached, copies = right >= rows.depth - 1, columns.match[rows.at] > 0
-    # The tokens drafted behind a wrong token show that it was wrong.
-    deeper = rows.depth >= 2
     return {
         "accepted_next": make.share(rows.x[reached], (right >= rows.depth)[reached]),
         "ngram_after": make.share(rows.x[copies], columns.run[rows.at][copies] >= 1),
-        "accepted_before": make.share(rows.x[deeper], reached[deeper]),
     }, {}
 
 

@@ -1,7 +1,7 @@
 """Training: what a recording shows at every position, fits, and at which loads the drafter pays.
 
 Training requests are dealt into folds, and each fold is surveyed under the model of the others. So
-everything on which a request's rows depend (token tables, the expectations that evidence corrects)
+everything on which a request's rows depend (token tables, the expectations that evidence revises)
 comes from models that never saw that request.
 """
 

@@ -44,7 +44,8 @@ class DraftedStep:
     """How often the policy has the drafter run; for recorded rows it runs oftener."""
     price: float = 0.0
     """A token's worth, at which the rows choose."""
-    factors: Floats = field(default_factory=lambda: np.ones(3))
+    factors: Floats = field(default_factory=lambda: np.ones(2))
+    """By what the curves of copies and of neural drafts are corrected."""
     budget: int = 0
     """How many of their tokens the next step verifies, all rows together."""
     budget_limited: bool = False

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.guard import STATES
-from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE
+from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.patching import wrap
@@ -184,16 +184,13 @@ def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
 def expected_of(event: VerifiedStep) -> NDArray[np.float64]:
     """How many of each row's verified tokens its model expected the target to accept.
 
-    Survival has been corrected by the factors of the sources, which are taken out again: after a
+    Survival has been corrected by the drafters' factors, which are taken out again: after a
     correction, even a model that knows nothing of the traffic expects what comes.
     """
-    survival, neural = event.step.drafts.survival, event.step.drafts.neural[:, None]
-    factors, column = event.step.factors, np.arange(survival.shape[1])
-    corrected = np.where(neural > 0, factors[NEURAL], factors[NGRAM])
-    is_spliced = (neural > 0) & (column >= neural)
-    corrected = np.where(is_spliced, corrected * factors[SPLICE], corrected)
-    is_verified = column < event.drafted[:, None]
-    expected: NDArray[np.float64] = np.where(is_verified, survival / corrected, 0.0).sum(axis=1)
+    survival, factors = event.step.drafts.survival, event.step.factors
+    corrected = np.where(event.step.drafts.neural > 0, factors[NEURAL], factors[NGRAM])
+    is_verified = np.arange(survival.shape[1]) < event.drafted[:, None]
+    expected: NDArray[np.float64] = np.where(is_verified, survival, 0.0).sum(axis=1) / corrected
     return expected
 
 

@@ -99,7 +99,7 @@ class Wanderer:
         if decided.holds_neural.any():
             decided.forwards = int(self.draw.integers(0, NEURAL_CAP + 1))
         decided.price = float(self.draw.choice([0.0, 0.01, 0.1, 0.5]))
-        decided.factors = self.draw.uniform(0.0, 1.15, 3)
+        decided.factors = self.draw.uniform(0.0, 1.15, 2)
         return decided
 
     def holds_drafter(self, running):

@@ -11,7 +11,7 @@ NAME = "llama-3.1-8b-instruct-h100"
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 VOCABULARY_SIZE = 128256
-FOLDS, RESAMPLES = 5, 200
+FOLDS, RESAMPLES = 5, 40
 
 
 def adaspec(*arguments: object) -> None:

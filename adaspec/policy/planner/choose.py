@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from adaspec.jit import compiled
 from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.curves import weigh_splice
 from adaspec.policy.planner.forwards import FEWER, MORE, RAN
+from adaspec.policy.planner.learning import correct
 from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
+    SPLICE_TOKENS,
+    SPLICE_WEIGHT,
     Planner,
     State,
 )
@@ -32,6 +34,7 @@ def wanted(address: int, forwards: int, neural_len: Ints, ngram_len: Ints) -> No
     planner = planner_at(address)
     state, price, cap = planner.state, planner.batch_state.step[0].price, planner.run[0].cap
     for row in range(planner.run[0].rows):
+        correct(state, row)
         neural_len[row], ngram_len[row], copied = _best_draft(planner, row, forwards, price)
         for number, at in ((forwards - 1, FEWER), (forwards, RAN), (forwards + 1, MORE)):
             value = _best_neural(state, row, number, price, cap)[1]
@@ -83,20 +86,37 @@ def offer(address: int, neural_len: Ints, ngram_len: Ints) -> None:
 def _best_draft(planner: Planner, row: int, forwards: int, price: float) -> tuple[int, int, float]:
     """A row's best draft at a price per token: its neural and its copied tokens; and what the best
     one is worth that is only copied.
-
-    Where drafts are read, the matches behind their tokens are known; elsewhere what a splice is
-    expected to be worth stands for them.
     """
     state, run = planner.state, planner.run[0]
-    if run.reads_drafts > 0:
-        for k in range(1, min(forwards, LONGEST_NEURAL) + 1):
-            weigh_splice(state, row, k, price)
+    weigh_splices(state, row, forwards if run.reads_drafts > 0 else 0, price)
     length, value = _best_neural(state, row, forwards, price, run.cap)
     available = planner.rows.available[row]
     copied, copied_value = _best_ngram(state.ngram[row], available, price, run.cap)
     if value > copied_value:
         return length, int(state.splice_len[row, length]), copied_value
     return 0, copied, copied_value
+
+
+@compiled
+def weigh_splices(state: State, row: int, known: int, price: float) -> None:
+    """Fill in what splices are worth at a price, and how long the best ones are.
+
+    The matches behind the first `known` neural tokens are known; elsewhere what a splice is
+    expected to bring stands for them.
+    """
+    neural, gain = state.neural[row], state.splice_expected[row] * SPLICE_WEIGHT
+    gain = max(gain - SPLICE_TOKENS * price, 0.0)
+    for k in range(1, LONGEST_NEURAL + 1):
+        length, value = 0, neural[k] * gain
+        if k <= known:
+            survival, value = state.splice[row, k], 0.0
+            while length < LONGEST_SPLICE:
+                reached = neural[k] * survival[length + 1]
+                if reached <= 0 or reached < price:
+                    break
+                value += reached - price
+                length += 1
+        state.splice_len[row, k], state.splice_value[row, k] = length, value
 
 
 @compiled

@@ -1,8 +1,8 @@
-"""What steps have taught: the running throughput, and by how much predictions are recalibrated.
+"""What steps have taught: the running throughput, and by how much predictions are corrected.
 
-Tokens are traded against time at the throughput. Predictions are recalibrated by what was accepted
-of a source's drafts over what was expected of them: whoever picks the larger of two estimates also
-picks the larger error, so what is proposed turns out worse than predicted. Only what was proposed
+Tokens are traded against time at the throughput. Predictions are corrected by what was accepted of
+a drafter's tokens over what was expected of them: the traffic may be another than that of training,
+and whoever picks the larger of two estimates also picks the larger error. Only what was verified
 counts here, so this is what it corrects.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, plain_step_s
 from adaspec.jit import compiled
-from adaspec.policy.planner.state import NEURAL, NGRAM, RATE_STEPS, SPLICE, State
+from adaspec.policy.planner.state import CORRECTED, NEURAL, NGRAM, RATE_STEPS, State
 from adaspec.predict.features import RowFacts
 
 Ints = NDArray[np.int32]
@@ -76,15 +76,22 @@ def factor_of(state: State, source: int) -> float:
 
 @compiled
 def fill_factors(state: State) -> None:
-    """Fill in by what each source is recalibrated in this step."""
-    for source in (NGRAM, NEURAL, SPLICE):
+    """Fill in by what each drafter's curves are corrected in this step."""
+    for source in range(CORRECTED):
         state.record[source].factor = factor_of(state, source)
 
 
 @compiled
-def recalibrated(predicted: float, exponent: float, factor: float) -> float:
-    """A probability after its power and its source's factor; 0 where it is none."""
-    return min(1.0, min(1.0, predicted) ** exponent * factor) if predicted > 0 else 0.0
+def correct(state: State, row: int) -> None:
+    """Scale a row's curves by their drafters' factors, but no further than to certainty."""
+    for source in range(CORRECTED):
+        curve = state.neural[row] if source == NEURAL else state.ngram[row]
+        scale, first = state.record[source].factor, curve[1]
+        if scale * first > 1.0:
+            scale = 1.0 / first
+        state.scale[row, source] = scale
+        for j in range(1, curve.shape[0]):
+            curve[j] *= scale
 
 
 @compiled
@@ -94,9 +101,7 @@ def note_expected(state: State, neural_len: Ints, ngram_len: Ints) -> None:
         expected, neural, ngram = state.expected[row], state.neural[row], state.ngram[row]
         expected[:] = 0.0
         expected[NEURAL] = neural[1 : neural_len[row] + 1].sum()
-        if neural_len[row] > 0:
-            expected[SPLICE] = state.splice[row, neural_len[row], 1 : ngram_len[row] + 1].sum()
-        else:
+        if neural_len[row] == 0:
             expected[NGRAM] = ngram[1 : ngram_len[row] + 1].sum()
 
 
@@ -105,7 +110,7 @@ def update_record(state: State, source: int, expected: float, accepted: float, d
     """Add a step's drafts of a source to its record."""
     record = state.record[source]
     fade = _FADE**drafts if drafts > 0 else _IDLE_FADE
-    # Compared with what recalibration had left of it, a record would correct half of what is wrong.
+    # Compared with what correction had left of it, a record would correct half of what is wrong.
     factor = record.factor
     record.expected = record.expected * fade + (expected / factor if factor > 0 else 0.0)
     record.accepted = record.accepted * fade + accepted

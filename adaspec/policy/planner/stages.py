@@ -10,11 +10,11 @@ whose `run` and `rows` say what runs:
     revise      after each forward, where drafts are read: revise what is expected
     choose      what is verified, per row
     splice      copied tokens behind neural ones, where only now the match there is known
-    learn       what was accepted, and how long the step took
+    learn       what was emitted, and how long the step took
 
 An engine on which the whole batch is decided for elsewhere, and later, takes the part of `plan`,
-`choose` and `splice` that is about single rows: `expect`, `wanted`, `extended`, `wanted_splice` and
-`offer`.
+`choose` and `splice` that is about single rows: `expect`, `wanted`, `extended`, `expect_splices`
+and `offer`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from adaspec.policy.planner.learning import (
     rate_of,
     update_record,
 )
-from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner, rows_of
+from adaspec.policy.planner.state import NEURAL, NGRAM, Planner, rows_of
 from adaspec.predict.features import SpliceMatches
 
 __all__ = ["extended", "offer", "wanted"]  # stages, too
@@ -99,7 +99,7 @@ def plan(address: int) -> int:
 
 @compiled
 def expect(address: int) -> None:
-    """Predict the curves of the rows that were taken in, by the price and factors that are set."""
+    """Predict the curves of the rows that were taken in."""
     predict_before_drafting(planner_at(address))
 
 
@@ -152,7 +152,7 @@ def splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: In
     """Choose how many copied tokens follow the neural ones, by the matches behind those."""
     planner = planner_at(address)
     state, running = planner.state, neural_len.shape[0]
-    wanted_splice(address, neural_len, matches, ngram_len)
+    expect_splices(address, neural_len, matches)
     for row in range(running):
         if neural_len[row] > 0:
             ngram_len[row] = spliced_tokens(state, row, neural_len[row], planner.run[0].cap)
@@ -165,14 +165,9 @@ def splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: In
 
 
 @compiled
-def wanted_splice(address: int, neural_len: Ints, matches: SpliceMatches, ngram_len: Ints) -> None:
-    """Fill in how many copied tokens behind the neural ones are worth verifying."""
-    planner = planner_at(address)
-    state, unread = planner.state, np.empty((0, 0), np.int32)
-    predict_splices(planner, neural_len, unread, matches)
-    for row in range(neural_len.shape[0]):
-        if neural_len[row] > 0:
-            ngram_len[row] = state.splice_len[row, neural_len[row]]
+def expect_splices(address: int, neural_len: Ints, matches: SpliceMatches) -> None:
+    """Predict the curves of splices behind so many neural tokens whose own are not known."""
+    predict_splices(planner_at(address), neural_len, np.empty((0, 0), np.int32), matches)
 
 
 @compiled
@@ -185,7 +180,7 @@ def learn(
     forwards: int,
     seconds: float,
 ) -> None:
-    """Update the throughput, the sources' records and the drafter's by a step.
+    """Update the throughput, the drafters' records, and whether the neural one pays, by a step.
 
     A row that emitted nothing has left the batch: neither time nor tokens were its.
     """
@@ -193,35 +188,23 @@ def learn(
     state = planner.state
     if emitted_tokens.sum() == 0:
         return
-    expected, taken, drafts = np.zeros(3), np.zeros(3), np.zeros(3, np.int64)
+    expected, taken, drafts = np.zeros(2), np.zeros(2), np.zeros(2, np.int64)
     for row in range(planner.run[0].rows):
-        neural, predicted = neural_drafted[row], state.expected[row]
-        if neural > 0:
-            drafts[NEURAL] += 1
-            expected[NEURAL] += predicted[NEURAL]
-            taken[NEURAL] += min(accepted[row], neural)
-            if drafted[row] > neural and accepted[row] >= neural:
-                drafts[SPLICE] += 1
-                expected[SPLICE] += predicted[SPLICE]
-                taken[SPLICE] += accepted[row] - neural
-        elif drafted[row] > 0:
-            drafts[NGRAM] += 1
-            expected[NGRAM] += predicted[NGRAM]
-            taken[NGRAM] += accepted[row]
-    for source in range(3):
+        if drafted[row] > 0:
+            source = NEURAL if neural_drafted[row] > 0 else NGRAM
+            drafts[source] += 1
+            expected[source] += state.expected[row, source]
+            # What is spliced on corrects nothing.
+            taken[source] += min(accepted[row], neural_drafted[row] or drafted[row])
+    for source in (NGRAM, NEURAL):
         update_record(state, source, expected[source], taken[source], drafts[source])
-    surprise = (taken - expected)[NEURAL] + (taken - expected)[SPLICE]
-    _learn_drafter(planner, emitted_tokens, surprise, forwards)
+    _learn_drafter(planner, emitted_tokens, forwards)
     count_step(state, emitted_tokens.sum(), seconds)
 
 
 @compiled
-def _learn_drafter(planner: Planner, emitted_tokens: Ints, surprise: float, forwards: int) -> None:
-    """Update whether the drafter pays, and how many forwards do.
-
-    `surprise` is how much more was accepted of its drafts than expected: a head may be better than
-    those that the policy was trained with.
-    """
+def _learn_drafter(planner: Planner, emitted_tokens: Ints, forwards: int) -> None:
+    """Update whether the drafter pays, and how many forwards do."""
     rows, costs, batch_state = rows_of(planner), planner.costs, planner.batch_state
     running, context, pause = rows.slots.shape[0], context_of(rows), batch_state.pause
     if pause[0].left > 0:
@@ -246,5 +229,4 @@ def _learn_drafter(planner: Planner, emitted_tokens: Ints, surprise: float, forw
         most, last = most_forwards(table, neural_cap), gain[RAN] - gain[FEWER] - one_forward
         one_more = gain[MORE] - gain[RAN] - one_forward
         weigh_forwards(number, forwards, most, last, one_more, emitted, emitting)
-    worth = gain[RAN] + surprise / emitting
-    note_gain(pause, worth, forwards * one_forward, emitted, emitting, held)
+    note_gain(pause, gain[RAN], forwards * one_forward, emitted, emitting, held)

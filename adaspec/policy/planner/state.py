@@ -32,28 +32,28 @@ Record = NDArray[Any]
 LONGEST_NEURAL = 8
 LONGEST_NGRAM = 48
 LONGEST_SPLICE = 16
-IMPOSSIBLE = 1e-6
-"""A copy that is no likelier is worth nothing, and is not made likelier again by a proportion."""
 
-NGRAM_EXPONENT = 1.6
-"""The power to which the predicted chance of a copy is raised: certain ones are too hopeful."""
 SPLICE_WEIGHT = 1.4
 """The factor of what a splice is predicted to bring, before its match is known: predicted is the
 mean of a logarithm, which is less than the logarithm of the mean."""
 SPLICE_TOKENS = 3.0
 """How many tokens that splice is taken to verify."""
+NGRAM_EXPONENT = 1.6
+"""The power to which the predicted chance of a copy is raised: certain ones are too hopeful."""
 RATE_STEPS = 1000
 """The throughput is that of so many last steps."""
 
-NGRAM, NEURAL, SPLICE = 0, 1, 2
-"""Sources, as columns of `State.expected` and entries of `State.record`."""
+NGRAM, NEURAL, CORRECTED = range(3)
+"""The drafters whose curves are corrected, as columns of `State.expected` and entries of
+`State.record`, and how many they are."""
 
 THROUGHPUT = np.dtype([("tokens", "f8"), ("seconds", "f8"), ("steps", "f8")])
 """Sums over the last steps, and how many steps there were in all."""
 
+
 RECORD = np.dtype([("expected", "f8"), ("accepted", "f8"), ("drafts", "f8"), ("factor", "f8")])
-"""A source's recent drafts: tokens expected before recalibration, tokens accepted, how many drafts;
-and the factor by which predictions are recalibrated in this step."""
+"""A drafter's recent drafts: tokens expected before correction, tokens accepted, how many drafts;
+and the factor by which its curves are corrected in this step."""
 
 
 class State(NamedTuple):
@@ -71,7 +71,7 @@ class State(NamedTuple):
     splice_value: Array
     """(rows, LONGEST_NEURAL + 1) the value of a splice behind so many neural tokens, price paid."""
     splice_len: Ints
-    """The same shape: how many tokens to splice on, once the match behind them is known."""
+    """The same shape: how many tokens to splice on, where the match behind them is known."""
     splice_features: Floats
     splice_predictions: Array
     splice: Array
@@ -87,10 +87,12 @@ class State(NamedTuple):
     """(rows, LONGEST_NGRAM) P(each token of the draft and all before it are accepted)."""
     neural_gain: Array
     """(rows, GAINS) what each row's best draft is worth beyond the best one that is only copied."""
+    scale: Array
+    """(rows, CORRECTED) by what each row's curves were scaled in this step."""
     expected: Array
-    """(rows, 3) tokens expected to be accepted of what was proposed, per source."""
+    """(rows, CORRECTED) tokens expected to be accepted of what was proposed, by drafter."""
     record: Record
-    """One `RECORD` per source."""
+    """One `RECORD` per drafter."""
     recent_steps: Array
     """(RATE_STEPS, 2) tokens and seconds of the last steps, written in turn."""
     throughput: Record
@@ -119,8 +121,9 @@ def new_state(model: Model, slots: int) -> State:
         least_confidence=np.zeros((slots, 2), np.float32),
         offered=np.zeros((slots, LONGEST_NGRAM)),
         neural_gain=np.zeros((slots, GAINS)),
-        expected=np.zeros((slots, 3)),
-        record=np.zeros(3, RECORD),
+        scale=np.ones((slots, CORRECTED)),
+        expected=np.zeros((slots, CORRECTED)),
+        record=np.zeros(CORRECTED, RECORD),
         recent_steps=np.zeros((RATE_STEPS, 2)),
         throughput=np.zeros(1, THROUGHPUT),
         keys=np.zeros(LEVELS, np.uint64),

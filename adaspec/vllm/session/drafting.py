@@ -67,7 +67,7 @@ class Drafting:
         """Compile what steps of batches with tensors like these run, in steps without rows."""
         none = batch.slots[:0]
         empty = batch._replace(slots=none, sampled=batch.sampled[:0], rejected=batch.rejected[:0])
-        settings = torch.ones(4, dtype=torch.float64, device=none.device)
+        settings = torch.ones(3, dtype=torch.float64, device=none.device)
         for forwards in (0, 1):
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
@@ -80,9 +80,9 @@ class Drafting:
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
 
-        `settings` are what the host decided: the price of a token and the sources' factors.
+        `settings` are what the host decided, as in `Step`.
         """
-        step: Step = self.predictor.begin(batch, settings[0], settings[1:])
+        step: Step = self.predictor.begin(batch, settings)
         if self._curves is not None:
             self._curves.begin(step, self.predictor.expected(len(step.holds)))
         return step

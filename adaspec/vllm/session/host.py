@@ -3,7 +3,7 @@
 It runs beside the device in every rank, from the same reports, so that all ranks decide alike:
 
     holds_drafter   do requests hold the neural drafter at this load?
-    decide          how often the drafter runs, a token's price, and the sources' factors
+    decide          how often the drafter runs, a token's price, and the drafters' factors
     budget          in an async engine: how many drafted tokens the next step verifies
     note            in an async engine: what the rows drafted, and how much of it fits the budget
     take_likeliest  in a sync engine: the same, by a budget made of what they drafted
@@ -31,7 +31,7 @@ from adaspec.policy.planner.budget import (
 )
 from adaspec.policy.planner.forwards import forwards_to_run, most_forwards
 from adaspec.policy.planner.learning import factor_of, rate_of
-from adaspec.policy.planner.state import NEURAL, NGRAM, SPLICE, Planner
+from adaspec.policy.planner.state import CORRECTED, NEURAL, NGRAM, Planner
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.report import Layout
@@ -172,37 +172,29 @@ class Host:
 
 @compiled
 def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
-    """(rows, 3) tokens expected to be accepted of so many verified ones, by source.
+    """(rows, CORRECTED) tokens expected to be accepted of so many verified ones, by drafter.
 
-    Those of a splice are what is expected once all `neural` tokens before it are accepted.
+    What is spliced on counts for neither.
     """
-    expected = np.zeros((len(drafted), 3))
+    expected = np.zeros((len(drafted), CORRECTED))
     for row in range(len(drafted)):
-        by_head, copied = 0.0, 0.0
-        for at in range(min(drafted[row], survival.shape[1])):
-            if at < neural[row]:
-                by_head += survival[row, at]
-            else:
-                copied += survival[row, at]
-        if neural[row] == 0:
-            expected[row, NGRAM] = copied
-            continue
-        last = survival[row, neural[row] - 1]
-        expected[row, NEURAL] = by_head
-        expected[row, SPLICE] = copied / last if last > 0 else 0.0
+        source = NEURAL if neural[row] > 0 else NGRAM
+        last = min(drafted[row], survival.shape[1])
+        if neural[row] > 0:
+            last = min(last, neural[row])
+        expected[row, source] = survival[row, :last].sum()
     return expected
 
 
 @compiled
-def _settings(address: int, running: int, context: int) -> tuple[float, float, float, float]:
-    """The running rate, and the factors of the n-gram, of the neural drafter and of splices."""
+def _settings(address: int, running: int, context: int) -> tuple[float, float, float]:
+    """The running rate, and the factors of copies and of neural drafts."""
     planner = planner_at(address)
     state, costs = planner.state, planner.costs
     return (
         rate_of(state, costs, running, context),
         factor_of(state, NGRAM),
         factor_of(state, NEURAL),
-        factor_of(state, SPLICE),
     )
 
 

@@ -90,7 +90,7 @@ class HostPredictor:
         )
         return Expected(*map(torch.from_numpy, known))
 
-    def begin(self, batch: Batch, price: Tensor, factors: Tensor) -> Step:
+    def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         slots, tokens = batch.slots.numpy(), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
@@ -107,8 +107,8 @@ class HostPredictor:
         rows.votes[:count], rows.occurrences[:count] = match.votes, match.occurrences
         rows.available[:count] = match.available
         rows.tail[:count], rows.candidate[:count] = tail, candidate
-        planner.batch_state.step["price"] = price.item()
-        planner.state.record["factor"] = factors.numpy()
+        price, *factors = settings.tolist()
+        planner.batch_state.step["price"], planner.state.record["factor"] = price, factors
         stages.expect(self._pinned.address)
         return Step(
             batch=batch,
@@ -116,8 +116,7 @@ class HostPredictor:
             decides=batch.sampled > 0,
             holds=torch.from_numpy(rows.holds_neural[:count]),
             emitted=torch.from_numpy(said),
-            price=price,
-            factors=factors,
+            settings=settings,
         )
 
     def _take_in(self, slots: Ints, tokens: Ints, context: Ints, sampled: Ints) -> Ints:
@@ -172,8 +171,8 @@ class HostPredictor:
         stages.wanted(address, step.forwards, neural, ngram)
         if step.forwards and not self.reads_drafts:
             match, unknown = _splice_match(self.splice_matches, neural), np.full_like(neural, -1)
-            stages.wanted_splice(address, neural, _matches(match, unknown), ngram)
-        wanted, gain = _lengths(neural, ngram), planner.state.neural_gain[:count].copy()
+            stages.expect_splices(address, neural, _matches(match, unknown))
+        gain = planner.state.neural_gain[:count].copy()
         stages.extended(address, step.forwards, neural, ngram)
         start = _splice_match(self.splice_matches, neural)[START]
         start = np.where(neural > 0, start, planner.rows.start[:count])
@@ -182,8 +181,7 @@ class HostPredictor:
         stages.offer(address, neural, ngram)
         tokens, survival = _drafted(drafts, neural, copied, ngram, planner.state.offered, self._cap)
         return Proposal(
-            wanted=wanted,
-            lengths=_lengths(neural, ngram),
+            lengths=Lengths(torch.from_numpy(neural).long(), torch.from_numpy(ngram).long()),
             neural_gain=torch.from_numpy(gain),
             tokens=torch.from_numpy(tokens),
             survival=torch.from_numpy(survival),
@@ -230,7 +228,3 @@ def _drafted(
 
 def _matches(match: Ints, copied: Ints) -> SpliceMatches:
     return SpliceMatches(match[LENGTH], match[VOTES], match[OCCURRENCES], match[AVAILABLE], copied)
-
-
-def _lengths(neural: Ints, ngram: Ints) -> Lengths:
-    return Lengths(torch.from_numpy(neural).long(), torch.from_numpy(ngram).long())

@@ -193,8 +193,8 @@ class Session:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
                 pending.forwards = 0
-            settings = np.array([pending.price, *pending.factors])
-            step = self.drafting.begin(make_batch(self._holds), to_device(settings, self._device))
+            settings = to_device(np.array([pending.price, *pending.factors]), self._device)
+            step = self.drafting.begin(make_batch(self._holds), settings)
         except Exception as error:
             self._fault("plan", error)
             return 0

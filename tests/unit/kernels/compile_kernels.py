@@ -87,7 +87,7 @@ class Server:
         """A step of the engine, which allocates whole what it says of its rows."""
         slots = torch.arange(rows, device=self.text.device)
         batch = self._batch(slots, slots.int())
-        settings = torch.ones(4, dtype=torch.float64, device=slots.device)
+        settings = torch.ones(3, dtype=torch.float64, device=slots.device)
         allowed = slots.new_zeros(rows, dtype=torch.int32) if limited else None
         drafted = self.drafted[:rows, :forwards].clone()
         step = self.drafting.begin(batch, settings)

@@ -13,7 +13,7 @@ from random_recordings import random_requests, recording_of
 
 from adaspec.draft.match import IN_RING, MATCH_FIELDS, START
 from adaspec.draft.ring import Ring
-from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice
+from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice, Step
 from adaspec.kernels.layout import (
     AVAILABLE,
     EXPECTED_AT,
@@ -30,6 +30,7 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.kernels.tables import TableBuffers
 from adaspec.policy.learned import load_policy
+from adaspec.policy.planner.choose import weigh_splices
 from adaspec.policy.planner.forwards import GAINS, MORE
 from adaspec.policy.planner.state import (
     LONGEST_NEURAL,
@@ -72,25 +73,24 @@ class Pair:
         self._in_ring = there.readers.cpu().numpy() if there else np.zeros(slots, np.bool_)
         self.enter(*range(slots))
         self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, ring=there)
-        self._ours, self._theirs = self.host, self.fused
-        if rule is not None:
-            self._ours, self._theirs = (
-                RuleCurves(each, rule, 8) for each in (self.host, self.fused)
-            )
+        self._rules = [] if rule is None else [RuleCurves(rule, LONGEST_NEURAL) for _ in range(2)]
         self.gains = GAINS if rule is None else MORE
         self.cap, self.choices, self.other_choices = cap, 0, 0
+        self._rng = np.random.default_rng(0)
 
     def enter(self, *slots: int) -> None:
         """Other requests take these slots."""
         self.host.enter(np.array(slots, np.int32), self._in_ring[[*slots]])
 
-    def step(self, batch: Batch, drafts: Drafts, price: float, factors: np.ndarray) -> Proposal:
+    def step(self, batch: Batch, drafts: Drafts, price: float) -> Proposal:
         """One step in which this is drafted; what the host proposes."""
         self.price, self.count = price, len(batch.slots)
+        # Of what a rule is certain, nothing is corrected.
+        factors = [1.0, 1.0] if self._rules else self._rng.uniform(0.3, 1.15, 2).tolist()
         settings = torch.tensor([price, *factors], dtype=torch.float64)
-        ours = self._ours.begin(Batch(*(each.cpu() for each in batch)), settings[0], settings[1:])
-        settings = settings.to(DEVICE)
-        theirs = self._theirs.begin(batch, settings[0], settings[1:])
+        ours = self.host.begin(Batch(*(each.cpu() for each in batch)), settings)
+        theirs = self.fused.begin(batch, settings.to(DEVICE))
+        self._obey("begin", ours, theirs)
         for name in ("context_tokens", "decides", "holds", "emitted"):
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
         rows = self.host.planner.rows
@@ -98,8 +98,9 @@ class Pair:
         self._same("available", available, rows.available[: self.count, None])
         self._compare_curves(0)
         tokens, confidences = drafts
-        self._ours.revise(ours, tokens, confidences)
-        self._theirs.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
+        self.host.revise(ours, tokens, confidences)
+        self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
+        self._obey("revise", ours, theirs)
         for depth in range(1, len(confidences) + 1):
             behind = self._facts(
                 SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, MATCH_FIELDS
@@ -108,19 +109,20 @@ class Pair:
                 "match behind", behind, self.host.splice_matches[depth - 1, :, : self.count].T
             )
         self._compare_curves(len(confidences))
-        worth = self._state.splice_value[: self.count].copy()
-        wanted, found = self._ours.propose(ours), self._theirs.propose(theirs)
-        same = self._compare_choice(wanted.wanted, found.wanted, worth)
-        for name, lengths, proposed in zip(
-            Lengths._fields, wanted.lengths, found.lengths, strict=True
-        ):
-            self._same(f"extended {name}", proposed[same], lengths[same].numpy())
+        wanted, found = self.host.propose(ours), self.fused.propose(theirs)
+        same = self._compare_choice(wanted.lengths, found.lengths, len(confidences))
         ours, theirs = wanted.neural_gain.numpy(), found.neural_gain
         # What a rule would draft by one more forward, its predictor does not know.
         self._close("gain", theirs[:, : self.gains], ours[:, : self.gains])
         self._close("survival", found.survival[same], wanted.survival[same].numpy())
         self._same("tokens", found.tokens[same], wanted.tokens[same].numpy())
         return wanted
+
+    def _obey(self, stage: str, ours: Step, theirs: Step) -> None:
+        """Where there is a rule, have both expect what it drafts."""
+        both = (self.host, ours), (self.fused, theirs)
+        for curves, (predictor, step) in zip(self._rules, both, strict=False):
+            getattr(curves, stage)(step, predictor.expected(self.count))
 
     @property
     def _state(self):
@@ -149,24 +151,36 @@ class Pair:
             least = state.least_confidence[: self.count]
             self._same("least", self._curves(LEAST_AT.value, 2), least)
 
-    def _compare_choice(self, wanted: Lengths, found: Lengths, worth: np.ndarray) -> np.ndarray:
-        """Which rows chose alike; the others, drafts that are worth the same up to last digits."""
+    def _compare_choice(self, wanted: Lengths, found: Lengths, forwards: int) -> np.ndarray:
+        """Which rows chose alike; the others, sources that are worth the same up to last digits."""
         pairs, others = torch.stack(wanted, 1).numpy(), torch.stack(found, 1).cpu().numpy()
         same = (pairs == others).all(1)
         self.choices += len(same)
         self.other_choices += (~same).sum()
         for row in np.flatnonzero(~same):
-            ours, theirs = (self._worth(row, *each[row], worth) for each in (pairs, others))
-            assert abs(ours - theirs) < CLOSE * LONGEST_SPLICE, (pairs[row], others[row])
+            both = pairs[row, 0], others[row, 0]
+            assert both[0] != both[1], (pairs[row], others[row])
+            for price in (self.price, 0.0):
+                ours, theirs = (self._worth(row, neural, forwards, price) for neural in both)
+                assert abs(ours - theirs) < CLOSE * LONGEST_SPLICE, (pairs[row], others[row])
+                if ours > 0:
+                    break  # where nothing is worth the price, all that is drafted is for free
         return same
 
-    def _worth(self, row: int, neural: int, ngram: int, worth: np.ndarray) -> float:
-        """What a draft of these lengths is worth by the host's curves, price paid."""
-        state, price = self._state, self.price
+    def _worth(self, row: int, neural: int, forwards: int, price: float) -> float:
+        """What so many neural tokens are worth with their splice, or a copy, by the host's curves.
+
+        That is 0 where they are not worth the price.
+        """
+        state = self._state
         if neural == 0:
-            return float((state.ngram[row, 1 : ngram + 1] - price).sum())
-        spliced = worth[row, neural] if neural < self.cap else 0.0
-        return float((state.neural[row, 1 : neural + 1] - price).sum() + spliced)
+            most = min(self.host.planner.rows.available[row], self.cap)
+            gains = state.ngram[row, 1 : most + 1] - price
+            return float(gains[np.cumprod(gains >= 0) > 0].sum())
+        weigh_splices(state, row, forwards if self.host.reads_drafts else 0, price)
+        spliced = state.splice_value[row, neural]
+        own = (state.neural[row, 1 : neural + 1] - price).sum()
+        return max(float(own + (spliced if neural < self.cap else 0.0)), 0.0)
 
     def _same(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
         np.testing.assert_array_equal(found.cpu().numpy(), wanted, what)
@@ -223,8 +237,7 @@ def test_random_steps_are_those_of_the_host(
             engine.replace(0)
             pair.enter(0)
         price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
-        factors = rng.uniform(0.5, 1.15, 3)
-        proposal = pair.step(engine.batch, engine.draft(forwards), price, factors)
+        proposal = pair.step(engine.batch, engine.draft(forwards), price)
         rows = pair.host.planner.rows.start[: pair.count]
         copied += int(
             (rows >= IN_RING).sum() + (pair.host.splice_matches[:, START] >= IN_RING).sum()
@@ -268,7 +281,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
     for forwards in (0, 1, 2, 4):
         pair.enter(*range(6))
         price = float(rng.choice([0.0, 0.05, 0.3]))
-        pair.step(*recorded_state(some, rng, forwards), price, rng.uniform(0.7, 1.15, 3))
+        pair.step(*recorded_state(some, rng, forwards), price)
     assert pair.other_choices == 0
 
 
@@ -291,7 +304,7 @@ def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec: str) -> 
     pair, drafted = Pair(model, len(engine.context_tokens), 12, rule=policy.rule), 0
     for _ in range(8):
         drafts = engine.draft(policy.rule.neural_len, lost=0.0)
-        proposal = pair.step(engine.batch, drafts, 0.0, np.ones(3))
+        proposal = pair.step(engine.batch, drafts, 0.0)
         assert torch.equal(proposal.survival, (proposal.tokens >= 0).to(proposal.survival))
         drafted += int(sum(proposal.lengths).sum())
         engine.verify(proposal)
@@ -322,7 +335,7 @@ def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
     engine = Engine(rng, 3, 40, 2, DEVICE)
     pair = Pair(model, len(engine.context_tokens), 9)
     for price in (0.5, 0.125, 0.0625, 0.0, 1.0):
-        proposal = pair.step(engine.batch, engine.draft(3), price, np.ones(3))
+        proposal = pair.step(engine.batch, engine.draft(3), price)
         engine.verify(proposal)
     assert pair.other_choices == 0
 

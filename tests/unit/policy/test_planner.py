@@ -1,7 +1,7 @@
 """What the planner computes.
 
 What is drafted and verified, against exhaustive search, on curves that are given; how predictions
-are recalibrated, slowly by few drafts, whatever their length, and by many; and whether the neural
+are corrected, slowly by few drafts, whatever their length, and by many; and whether the neural
 drafter runs, by the table, and by what its drafts are worth.
 """
 
@@ -68,6 +68,7 @@ def filled(rng: np.random.Generator, count: int, price: float) -> tuple[Pinned, 
     pinned = Pinned(new_planner(MODEL, costs, count, CAP, LONGEST_NEURAL, reads_drafts=True))
     planner, state = pinned.value, pinned.value.state
     planner.run["rows"], planner.batch_state.step["price"] = count, price
+    state.record["factor"] = 1.0
     planner.rows.available[:] = rng.integers(0, CAP + 2, count)
     for row in range(count):
         state.neural[row] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)

@@ -19,6 +19,7 @@ from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
 from adaspec.policy.learned import load_policy
+from adaspec.predict.model import HEADS
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player, is_compiled
 from adaspec.replay.recording import build_recording
@@ -77,7 +78,8 @@ def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
         assert text in card, text
     assert str(trained.folder) not in card
     text = (trained.folder / "model.txt").read_text()
-    assert len([line for line in text.splitlines() if line.startswith("====")]) == 10
+    headings = [line for line in text.splitlines() if line.startswith("====")]
+    assert headings == [f"==== {g}: {head} ====" for g in sorted(HEADS) for head in HEADS[g]]
     assert "==== evidence: accepted_next ====" in text
     assert "num_threads" not in text
 

@@ -285,14 +285,14 @@ def test_for_a_request_that_says_off_nothing_is_drafted_and_for_others_all(
 
 def test_what_its_model_expected_is_counted_by_source_as_before_the_correction():
     counters, ones = Counters(None, {}), np.ones(3, np.int32)
-    step = DraftedStep(ones, ones, ones > 0, factors=np.array([0.5, 0.8, 0.5]))
+    step = DraftedStep(ones, ones, ones > 0, factors=np.array([0.5, 0.8]))
     curves = [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]]
     step.report = report_of(curves, [2, 0, 3])
     drafted, neural = np.array([3, 1, 2], np.int32), np.array([2, 0, 2], np.int32)
     MetricsObserver(counters).verified(
         VerifiedStep(step, ones > 0, drafted, neural, drafted - 1, drafted)
     )
-    expected = {"splice": 1.2 / 0.8 + 0.2 / 0.4, "ngram": 0.5 / 0.5, "neural": 1.5 / 0.8}
+    expected = {"splice": 1.4 / 0.8, "ngram": 0.5 / 0.5, "neural": 1.5 / 0.8}
     for source, tokens in expected.items():
         assert counters[f"expected_tokens/{source}"] == pytest.approx(tokens)
     assert [counters[f"accepted_tokens/{source}"] for source in expected] == [2, 0, 1]
