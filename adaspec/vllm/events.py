@@ -59,7 +59,7 @@ class DraftedStep:
     lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     """How many tokens of each draft fit the budget."""
     decision_s: float = 0.0
-    """The seconds that deciding took on this machine."""
+    """The seconds that deciding took on this machine, without waiting for the device."""
 
     @cached_property
     def requests(self) -> list[str]:

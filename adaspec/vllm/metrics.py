@@ -44,7 +44,7 @@ TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0
 """Upper bounds of the buckets for decision times."""
 DRAFT_SOURCES = ("ngram", "neural", "splice")
 FORWARDS = ("draft", "keep_alive")
-STAGES = ("plan", "settle", "batch", "time", "ring", "request", "guard", "mode_file")
+STAGES = ("plan", "settle", "batch", "ring", "request", "guard", "mode_file")
 SPECULATION = ("with", "without")
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 

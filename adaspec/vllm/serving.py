@@ -35,8 +35,7 @@ def session_of(config: Any, options: Options, device: torch.device, copy_stream:
             "that its folder is as it should be"
         )
     serving = Serving(policy, options, setup_of(options, slots), target)
-    is_alone = parallel.tensor_parallel_size == 1
-    session = Session(serving, device, copy_stream, stop_if_slow=is_alone)
+    session = Session(serving, device, copy_stream)
     if parallel.rank == 0:
         session.observers.add(*observers_of(serving))
     return session

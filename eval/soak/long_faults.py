@@ -2,11 +2,8 @@
 
 import contextlib
 import os
-import time
 from pathlib import Path
 from unittest import mock
-
-import numpy as np
 
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 """Why rows of a trace are not written; what is not in `INJECTIONS` comes about otherwise."""
@@ -71,23 +68,6 @@ def broken(part, name, every):
         owner = getattr(session, part)
         failing = now_and_then(getattr(owner, name), RuntimeError("injected"), every)
         stack.enter_context(mock.patch.object(owner, name, failing))
-
-    return put
-
-
-def slow(limit_s):
-    """Let a session's decisions take longer than they may now and then."""
-
-    def put(stack, session, recorder):
-        decide, draw = session.host.decide, np.random.default_rng(0)
-
-        def sleeping(*facts):
-            if draw.random() < 0.02:
-                time.sleep(1.5 * limit_s)
-            return decide(*facts)
-
-        stack.enter_context(mock.patch("adaspec.vllm.session.session.SLOW_S", limit_s))
-        stack.enter_context(mock.patch.object(session.host, "decide", sleeping))
 
     return put
 

@@ -7,13 +7,12 @@ CHECKOUT = Path(__file__).parents[2]
 sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "unit/policy")]
 
 from live_engine import Engine  # noqa: E402
-from long_faults import INJECTIONS, broken, now_and_then, slow  # noqa: E402
+from long_faults import INJECTIONS, broken, now_and_then  # noqa: E402
 from long_run import main  # noqa: E402
 from long_served import count_chunks, serve_by  # noqa: E402
 from long_shapes import CACHED, CHUNKED, CRAMPED, SHORT, Shape  # noqa: E402
 
 CAP = 24
-LIMIT_S = 0.05
 PARTS = {
     "holds_drafter": "host",
     "decide": "host",
@@ -24,8 +23,8 @@ PARTS = {
     "finish": "drafting",
 }
 """What is broken now and then, and the part of the session that has it."""
-FAULTS = (*PARTS, "batch", "time", "switched off")
-STAGES = ("plan", "settle", "batch", "time")
+FAULTS = (*PARTS, "batch", "switched off")
+STAGES = ("plan", "settle", "batch")
 """The stages by which faults are counted."""
 NEEDS_HEAD = ("revise", "incomplete")
 NEVER = ("trace rows not written: incomplete",)
@@ -66,7 +65,6 @@ def _batch(stack, session, recorder):
 PLACES = {
     **{name: broken(part, name, 7) for name, part in PARTS.items()},
     "batch": _batch,
-    "time": slow(LIMIT_S),
     "switched off": broken("drafting", "finish", 1),
     "incomplete": broken("host", "take_likeliest", 7),
     **INJECTIONS,

@@ -8,7 +8,7 @@ sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "engine/v2", 
 
 import interpreter  # noqa: E402
 from live_engine import Engine  # noqa: E402
-from long_faults import INJECTIONS, broken, slow  # noqa: E402
+from long_faults import INJECTIONS, broken  # noqa: E402
 from long_run import main  # noqa: E402
 from long_served import count_chunks, serve_by  # noqa: E402
 from long_shapes import CACHED, CRAMPED, SHORT, Shape  # noqa: E402
@@ -16,7 +16,6 @@ from wandering import CAP, written_policy  # noqa: E402
 
 from adaspec.cost.builtin import DEFAULT  # noqa: E402
 
-LIMIT_S = 0.5
 CHUNKED = {"max_num_batched_tokens": 96, "block_size": 32}
 __all__ = ["count_chunks", "serve_by"]
 SHAPES = (
@@ -41,8 +40,8 @@ PARTS = {
     "finish": "drafting",
 }
 """What is broken now and then, and the part of the session that has it."""
-FAULTS = (*PARTS, "time", "switched off")
-STAGES = ("plan", "settle", "time")
+FAULTS = (*PARTS, "switched off")
+STAGES = ("plan", "settle")
 NEEDS_HEAD = ("revise", "incomplete")
 NEVER = ("trace rows not written: incomplete",)
 """What cannot come up: a request that lost a step is written down no further, with no row that has
@@ -64,7 +63,6 @@ def start(models, shape, folder):
 
 PLACES = {
     **{name: broken(part, name, 7) for name, part in PARTS.items()},
-    "time": slow(LIMIT_S),
     "switched off": broken("drafting", "finish", 1),
     "incomplete": broken("host", "note", 7),
     **INJECTIONS,

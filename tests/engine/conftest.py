@@ -49,12 +49,6 @@ def _has_vllm():
     return found is not None and found.origin is not None
 
 
-@pytest.fixture(autouse=True)
-def without_time_limit(monkeypatch):
-    """What a decision takes says nothing on a busy machine, least of all in the interpreter."""
-    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", 1e9)
-
-
 @pytest.fixture(scope="session")
 def models(request):
     """The folder of the tiny models; made once per version of the file that makes them."""

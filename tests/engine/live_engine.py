@@ -116,8 +116,6 @@ class Engine:
             policy = named_policy(policy)
         self.first = self.first or self.runner.adaspec_session
         self.runner.adaspec_session = self.first
-        # On V1 a busy machine takes its time.
-        self.first.stop_if_slow &= hasattr(self.runner, "speculator")
         return serve_by(self.runner, policy, **changes)
 
     def generate(self, prompts, params, salts=None, **named):

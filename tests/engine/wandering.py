@@ -26,7 +26,7 @@ def serve_by(runner, policy, **changes):
     before = runner.adaspec_session
     options = structs.replace(before.serving.options, **changes)
     serving = dataclasses.replace(before.serving, policy=policy, options=options)
-    made = Session(serving, before._device, before._copy_stream, before.stop_if_slow)
+    made = Session(serving, before._device, before._copy_stream)
     made.follows_budget = before.follows_budget
     if hasattr(runner, "speculator"):
         from adaspec.vllm.v2.speculator import warm_up

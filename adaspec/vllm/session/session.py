@@ -50,16 +50,11 @@ from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleHost
 
-SLOW_S = 1.0
-"""A decision that takes longer counts as a fault, but its result is still used."""
-
 
 class Session:
     """One policy serving one rank of an engine."""
 
-    def __init__(
-        self, serving: Serving, device: torch.device, copy_stream: Any, stop_if_slow: bool
-    ) -> None:
+    def __init__(self, serving: Serving, device: torch.device, copy_stream: Any) -> None:
         policy, setup = serving.policy, serving.setup
         self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
         # A rule is served by the same choice, which takes a policy's model.
@@ -78,7 +73,6 @@ class Session:
         self.follows_budget = setup.engine == SYNC
         """Whether a budget says what is verified; if not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
-        self.stop_if_slow = stop_if_slow
         self.mode = serving.options.mode
         """The mode of the step that runs or begins next."""
         self.guard_state = PLAN
@@ -173,7 +167,7 @@ class Session:
 
         `make_batch` makes the device's view of the batch, given who holds the drafter.
         """
-        began_s, self._current = perf_counter(), None
+        self._current = None
         if not self.follows_budget:
             self._budget = int(rows.verified.sum())
         reported, self._awaiting_report = self._awaiting_report, None
@@ -182,7 +176,11 @@ class Session:
             return 0
         try:
             if reported is not None:
-                self._take_report(*reported)
+                self._read_report(*reported)
+            # Waiting for the device is no deciding: behind a long prompt it takes seconds.
+            began_s = perf_counter()
+            if reported is not None:
+                self._take_report(reported[0])
             self._forget_ended()
             if self.mode == "off" or self.guard_state == HOLD:
                 self._awaiting_verdict = None
@@ -228,7 +226,7 @@ class Session:
         self._awaiting_report = pending, report, runs
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(runs == 0 and self.needs_keep_alive)
-        self._untold.append(partial(self._close, pending, runs, keep_alive))
+        self._untold.append(partial(self._close, runs, keep_alive))
         return drafts
 
     def proposed(self, rows: int) -> list[list[int]]:
@@ -237,9 +235,10 @@ class Session:
         reported, self._awaiting_report = self._awaiting_report, None
         if reported is None:
             return proposed
-        began_s, pending = perf_counter(), reported[0]
+        pending = reported[0]
         try:
             self._read_report(*reported)
+            began_s = perf_counter()
             if self._decides:
                 self.host.take_likeliest(pending)
             else:
@@ -262,7 +261,8 @@ class Session:
         self.budget(0, 0)
         try:
             if reported is not None and not self.breaker.off:
-                self._take_report(*reported)
+                self._read_report(*reported)
+                self._take_report(reported[0])
             self._forget_ended(are_cut=self.serving.options.mode == "record")
         except Exception as error:
             self._fault("plan", error)
@@ -277,15 +277,9 @@ class Session:
             except Exception as error:
                 self.breaker.fault("plan", error, proposals_stand=True)
 
-    def _close(self, pending: DraftedStep, runs: int, keep_alive: int) -> None:
-        """Tell of the drafter, and count the step as one that succeeded or was slow."""
+    def _close(self, runs: int, keep_alive: int) -> None:
+        """Tell of the drafter, and count the step as one that succeeded."""
         self.observers.notify("forwards", runs, keep_alive)
-        if pending.decision_s > SLOW_S:
-            slow = TimeoutError(f"a decision took {pending.decision_s:.2f} s")
-            if self.stop_if_slow:
-                self.breaker.fault("time", slow, proposals_stand=True)
-                return
-            self.breaker.note("time", slow)
         self.breaker.step_succeeded()
 
     def _decide(self, rows: Rows) -> DraftedStep:
@@ -357,16 +351,15 @@ class Session:
             self.breaker.note("ring", error)
 
     def _read_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
-        """Take in what came of drafting, of the rows of the step."""
+        """Wait for what came of drafting, of the rows of the step."""
         if isinstance(report, StepReport):
             pending.report = report.of(pending.rows)
         else:
             rows = report.wait()[pending.rows]
             pending.report = self.drafting.layout.unpacked(rows, runs)
 
-    def _take_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
+    def _take_report(self, pending: DraftedStep) -> None:
         """Learn what the step emitted, and note what it drafted: its budget is now known."""
-        self._read_report(pending, report, runs)
         pending.budget, pending.budget_limited = self._budget, self._budget_limited
         self.host.note(pending, self.follows_budget)
         self._budget = 0

@@ -34,16 +34,14 @@ def policy_of(name, seed=3):
     return parse_policy(name)
 
 
-def engine_of(
-    policy, requests, rows=None, recording=None, vocabulary=1000, stop_if_slow=False, **more
-):
+def engine_of(policy, requests, rows=None, recording=None, vocabulary=1000, **more):
     """An engine of these requests, with a session of its own, which may have room for more."""
     policy = policy_of(policy) if isinstance(policy, str) else policy
     rows = rows or len(requests)
     setup = Setup(COST, CAP, NEURAL_CAP, rows, shows_tokens=True, shows_confidences=True)
     options = Options(num_speculative_tokens=NEURAL_CAP, **more)
     serving = Serving(policy, options, setup, Target("t", vocabulary, 64, "t"))
-    session = Session(serving, torch.device("cpu"), None, stop_if_slow)
+    session = Session(serving, torch.device("cpu"), None)
     return ScriptedEngine(requests, session, recording)
 
 

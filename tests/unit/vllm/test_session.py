@@ -30,6 +30,7 @@ from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
 from adaspec.vllm.events import DraftedStep, VerifiedStep  # noqa: E402
 from adaspec.vllm.metrics import Counters, MetricsObserver  # noqa: E402
 from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
+from adaspec.vllm.session.session import Session  # noqa: E402
 
 RULES = [
     "none",
@@ -144,16 +145,20 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
     assert not any(neural_of(step).any() for step in proposed[::3])
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_slow_decisions_switch_off_a_policy_only_where_no_other_rank_must_decide_alike(
-    alone, monkeypatch
-):
-    monkeypatch.setattr("adaspec.vllm.session.session.SLOW_S", -1.0)
-    requests = random_requests(2, 3, tokens=True, output_tokens=(40, 44))
-    engine = engine_of("fixed:neural:2", requests, stop_if_slow=alone).run()
-    assert engine.session.breaker.off == alone
-    assert {stage for stage, _ in engine.heard["fault"]} == {"time"}
-    assert engine.session.breaker.counts == ({"time": MAX_IN_A_ROW} if alone else {})
+def test_a_device_that_is_waited_for_is_neither_a_slow_decision_nor_a_fault(monkeypatch):
+    session = engine_of("fixed:neural:2", requests := random_requests(2, 3, tokens=True)).session
+    clock, read = [0.0], Session._read_report
+
+    def waits(*facts):  # as behind a chunk of a long prompt
+        clock[0] += 2.0
+        read(*facts)
+
+    monkeypatch.setattr("adaspec.vllm.session.session.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(Session, "_read_report", waits)
+    engine = ScriptedEngine(requests, session).run()
+    assert engine.steps > MAX_IN_A_ROW
+    assert not engine.heard["fault"]
+    assert {step.decision_s for step in engine.heard["proposed"]} == {0.0}
 
 
 def test_a_request_that_takes_anothers_id_is_a_new_one():
