@@ -43,6 +43,11 @@ def without_repeats(rows: list[list[str]]) -> list[list[str]]:
     ]
 
 
+def settings(specs: list[str]) -> str:
+    """The settings that were best, of the parts of a cross-fit: the first, if there are several."""
+    return f"`{specs[0]}`" + (" and others" if len(specs) > 1 else "")
+
+
 def share(value: float | None) -> str:
     """A share, as 12%; nothing where it is not known."""
     return "" if value is None else f"{value:.0%}"
