@@ -28,10 +28,7 @@ def requests_in(folder, outputs):
     return [found[at] for at in sorted(found)[: len(outputs)]]
 
 
-@pytest.mark.parametrize(
-    "head",
-    ["eagle", pytest.param("draft", marks=pytest.mark.thorough)],
-)
+@pytest.mark.parametrize("head", ["eagle", pytest.param("draft", marks=pytest.mark.thorough)])
 def test_a_trace_predicts_the_live_steps_of_fixed_neural_8(
     engines, serve, prompts, truth, tmp_path, head
 ):

@@ -99,19 +99,15 @@ def request_of(**changes):
 
 
 def evaluated(**changes):
-    def call(trace, folder):
-        given = {"traces": trace, "policies": "none", **QUICK, **changes}
-        adaspec.evaluate_policies(given.pop("traces"), given.pop("policies"), **given)
-
-    return call
+    given = {"policies": "none", **QUICK, **changes}
+    return lambda trace, folder: adaspec.evaluate_policies(**{"traces": trace, **given})
 
 
 def trained(**changes):
-    def call(trace, folder):
-        given = {"traces": trace, "folder": folder / "p", **QUICK, **changes}
-        adaspec.train_policy(given.pop("traces"), given.pop("folder"), **given)
-
-    return call
+    given = {**QUICK, **changes}
+    return lambda trace, folder: adaspec.train_policy(
+        **{"traces": trace, "folder": folder / "p", **given}
+    )
 
 
 def written(*requests, **options):

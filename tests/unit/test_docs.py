@@ -44,10 +44,8 @@ def command_lines():
 def resolved(words):
     """The click command of a command line, and what is left of its words."""
     # click keeps the help option of the first context it sees, so this one has the real settings.
-    command, context = (
-        adaspec,
-        click.Context(adaspec, info_name="adaspec", **adaspec.context_settings),
-    )
+    command = adaspec
+    context = click.Context(adaspec, info_name="adaspec", **adaspec.context_settings)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         name, command, words = command.resolve_command(context, words)
         context = click.Context(command, info_name=name, parent=context)

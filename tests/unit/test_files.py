@@ -4,6 +4,7 @@ import errno
 import os
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from refusals import refusal
@@ -86,14 +87,11 @@ def test_a_full_disk_leaves_the_old_file_and_folder(tmp_path, monkeypatch, code,
     folder, file = write(tmp_path / "b", "old"), tmp_path / "f"
     file.write_text("old")
 
-    def fail(_):
-        raise OSError(code, os.strerror(code))
-
     def write_file():
         with new_file(file, AdaspecError) as new:
             new.write(b"new")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(code, os.strerror(code))))
     assert f"{folder}: " in (message := refused(write, folder, force=True)) and said in message
     assert f"{file}: " in (message := refused(write_file)) and said in message
     monkeypatch.undo()

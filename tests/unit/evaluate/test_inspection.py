@@ -82,14 +82,8 @@ def test_the_command_prints_what_it_found_for_people_and_as_json(name, request, 
 
 
 def test_a_cost_model_by_file_or_builtin_name_is_shown_with_the_errors_of_its_fit(tmp_path, capsys):
-    fit = FitQuality(
-        points=50,
-        held_out_points=10,
-        mean_error=0.0213,
-        median_error=0.01,
-        p95_error=0.0625,
-        not_identified={"forward_s": "what it multiplies is 0 in every point"},
-    )
+    unknown = {"forward_s": "what it multiplies is 0 in every point"}
+    fit = FitQuality(50, 10, 0.0213, 0.01, 0.0625, unknown)
     save_cost(BUILTIN[DEFAULT], tmp_path / "cost.json", fit)
     assert inspect(tmp_path / "cost.json")["cost"] == cost_document(BUILTIN[DEFAULT])
     assert inspect(Path(DEFAULT))["path"] is None

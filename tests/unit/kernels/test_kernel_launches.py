@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from checkout import run_python
 
 # Not imported here: it would import Triton before it is known who runs the kernels.
 pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
@@ -17,30 +15,15 @@ PROGRAM = Path(__file__).parent / "compile_kernels.py"
 
 def lines_of(tmp_path: Path, *arguments: str) -> list[list[str]]:
     """The words of each line that the program prints."""
-    variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    ran = subprocess.run(
-        [sys.executable, str(PROGRAM), *arguments],
-        env=variables | {"TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    named = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    ran = run_python(PROGRAM, *arguments, **named)
     return [line.split() for line in ran.stdout.splitlines()]
 
 
 @pytest.mark.slow
 def test_every_kernel_compiles_for_an_h100(tmp_path: Path) -> None:
     compiled = [name for name, *_ in lines_of(tmp_path)]
-    wanted = {
-        "scan",
-        "begin",
-        "revise",
-        "propose",
-        "pack",
-        "read",
-        "trim",
-    }
-    assert set(compiled) == wanted
+    assert set(compiled) == {"scan", "begin", "revise", "propose", "pack", "read", "trim"}
     # With limits and without, however many forwards ran: a server has compiled it at its start.
     assert compiled.count("pack") == 2
 

@@ -35,15 +35,6 @@ class Head:
         return logits
 
 
-def speculator_of(head):
-    return SimpleNamespace(
-        model=head,
-        num_speculative_steps=3,
-        dtype=torch.float32,
-        compute_draft_logits=lambda hidden, _: head.compute_logits(hidden),
-    )
-
-
 @pytest.mark.parametrize(
     ("head", "reads_own"),
     [
@@ -58,7 +49,9 @@ def speculator_of(head):
     ],
 )
 def test_own_logits_are_read_where_they_say_all(head, reads_own):
-    offsets = own_offsets(speculator_of(head))
+    speculator = SimpleNamespace(model=head, num_speculative_steps=3, dtype=torch.float32)
+    speculator.compute_draft_logits = lambda hidden, _: head.compute_logits(hidden)
+    offsets = own_offsets(speculator)
     assert (offsets is not None) == reads_own
     if reads_own:
         assert torch.equal(torch.arange(OWN, device=DEVICE) + offsets, head.targets)

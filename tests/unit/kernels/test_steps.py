@@ -32,11 +32,7 @@ from adaspec.kernels.tables import TableBuffers
 from adaspec.policy.learned import load_policy
 from adaspec.policy.planner.choose import weigh_splices
 from adaspec.policy.planner.forwards import GAINS, MORE
-from adaspec.policy.planner.state import (
-    LONGEST_NEURAL,
-    LONGEST_NGRAM,
-    LONGEST_SPLICE,
-)
+from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.predict.model import HEADS, Model

@@ -6,6 +6,7 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import policy_fakes as fakes
@@ -67,13 +68,10 @@ def test_a_folder_that_is_no_whole_policy_is_told_what_is_wrong(tmp_path, folder
     assert "CARD.md: is missing" in refused(folder)
     os.mkfifo(card)
     assert "CARD.md: is not a file" in refused(folder)
-
-    def fail(*_, **__):
-        raise PermissionError(errno.EACCES, "Permission denied", "x")
-
     card.unlink()
     fakes.written(folder, force=True)
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    denied = PermissionError(errno.EACCES, "Permission denied", "x")
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=denied))
     assert "cannot be read (Permission denied)" in refused(folder)
 
 

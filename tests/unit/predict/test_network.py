@@ -27,10 +27,7 @@ def predict_by_definition(network, x):
     rise = np.clip((given[:, None, :] - network.low) * network.slope, 0, 1).sum(1)
     inputs = np.where(np.isnan(given), 0.0, (rise - network.shift) * network.scale)
     hidden = np.concatenate([inputs, missing[:, network.flagged]], axis=1)
-    for weight, bias in (
-        (network.weight_1, network.bias_1),
-        (network.weight_2, network.bias_2),
-    ):
+    for weight, bias in ((network.weight_1, network.bias_1), (network.weight_2, network.bias_2)):
         total = hidden @ weight.astype(np.float64) + bias
         hidden = total / (1 + np.exp(-total))
     out = hidden @ network.weight_3.astype(np.float64) + network.bias_3

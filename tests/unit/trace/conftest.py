@@ -11,11 +11,7 @@ from adaspec.trace.writer import TraceWriter
 @pytest.fixture
 def dense():
     return Manifest(
-        target="a/target",
-        drafter="a/head",
-        neural_cap=6,
-        draft_cap=4,
-        confidences=CONFIDENCES,
+        target="a/target", drafter="a/head", neural_cap=6, draft_cap=4, confidences=CONFIDENCES
     )
 
 

@@ -145,11 +145,7 @@ def test_completions_begin_as_the_tokenizer_begins_a_text_and_empty_answers_are_
     assert summary["notes"] == {"empty answers left out": 1}
 
 
-SOUND = {
-    "jsonl": PLAIN | {"id": "7"},
-    "specdecode-bench": PUBLIC,
-    "texts": CHAT,
-}
+SOUND = {"jsonl": PLAIN | {"id": "7"}, "specdecode-bench": PUBLIC, "texts": CHAT}
 NEURAL = {"neural_accepted": [None, 0], "drafted_tokens": [[], [5]]}
 BAD = [
     ("jsonl", {"output_ids": [1]}, "unknown key 'output_ids'; did you mean 'output_token_ids'?"),

@@ -89,9 +89,7 @@ def one_changed(row, at, to):
         ),
         (
             replaced(
-                "drafted_tokens",
-                one_changed(DRAFTED, 3, [1] * 5),
-                pa.list_(pa.list_(pa.int32())),
+                "drafted_tokens", one_changed(DRAFTED, 3, [1] * 5), pa.list_(pa.list_(pa.int32()))
             ),
             " rows 0..2: a draft of 5 tokens exceeds draft_cap=4",
         ),

@@ -12,9 +12,8 @@ from adaspec.trace.writer import TraceWriter, write_trace
 
 def test_an_output_as_long_as_its_limit_was_cut_off(tmp_path, dense):
     limited = [request_of(str(limit), max_tokens=limit) for limit in (7, 8, 9, None)]
-    write_trace(
-        tmp_path / "t", limited, manifest=structs.replace(dense, sampling={"max_tokens": 8})
-    )
+    manifest = structs.replace(dense, sampling={"max_tokens": 8})
+    write_trace(tmp_path / "t", limited, manifest=manifest)
     cut_off = [request.is_cut_off for request in TraceReader(tmp_path / "t").requests()]
     # Where a request does not say its limit, the recording's own holds.
     assert cut_off == [True, True, False, True]

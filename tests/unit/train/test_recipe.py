@@ -70,11 +70,7 @@ def test_the_folder_loads_as_the_policy_that_was_judged_and_says_so(trained):
     assert mine.tokens_per_s == theirs.tokens_per_s
     assert trained.manifest.metrics["held_out"] == metrics_of(trained.report)
     card = (trained.folder / "CARD.md").read_text()
-    for text in (
-        "| edits | ",
-        "fewer than 3 training requests",
-        "### Calibration",
-    ):
+    for text in ("| edits | ", "fewer than 3 training requests", "### Calibration"):
         assert text in card, text
     assert str(trained.folder) not in card
     text = (trained.folder / "model.txt").read_text()

@@ -14,13 +14,7 @@ from adaspec.errors import ServingError
 from adaspec.policy.artifact import GENERAL
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.vllm import choice
-from adaspec.vllm.choice import (
-    Target,
-    check_made_for,
-    choose,
-    named_policy,
-    runner_of,
-)
+from adaspec.vllm.choice import Target, check_made_for, choose, named_policy, runner_of
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import V2_VARIABLE
@@ -29,9 +23,7 @@ MINE, OTHER = "128-" + "a" * 16, "49152-" + "b" * 16
 
 
 def target(name="org/model", vocabulary_hash=None):
-    return Target(
-        name=name, vocabulary=128, width=64, tokenizer=name, vocabulary_hash=vocabulary_hash
-    )
+    return Target(name, 128, 64, tokenizer=name, vocabulary_hash=vocabulary_hash)
 
 
 def made_for(name, vocabulary_hash=None):

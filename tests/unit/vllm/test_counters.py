@@ -2,10 +2,9 @@
 
 import multiprocessing
 import os
-import subprocess
-import sys
 
 import pytest
+from checkout import run_python
 
 from adaspec.vllm import metrics
 from adaspec.vllm.metrics import (
@@ -22,24 +21,13 @@ client = pytest.importorskip("prometheus_client", reason="prometheus_client is n
 multiprocess = pytest.importorskip("prometheus_client.multiprocess")
 
 
-def announce_into(queue):
-    queue.put(str(announce_folder()))
-
-
 def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     folder = announce_folder()
     code = "from adaspec.vllm.metrics import announce_folder; print(announce_folder(), end='')"
-    server = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert server.stdout != str(folder)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    worker = context.Process(target=announce_into, args=(queue,))
-    worker.start()
-    assert queue.get(timeout=60) == str(folder)
-    worker.join()
+    assert run_python("-c", code).stdout != str(folder)
+    with multiprocessing.get_context("spawn").Pool(1) as workers:
+        assert workers.apply_async(announce_folder).get(timeout=60) == folder
     metrics._remove(str(folder), os.getpid() + 1)
     assert folder.is_dir()
     metrics._remove(str(folder), os.getpid())

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,15 +32,10 @@ def parts(monkeypatch):
 
 
 def test_whatever_fails_is_said_in_one_line_with_what_to_do_and_hides_nothing(parts, capsys):
-    def raising(error):
-        def check():
-            raise error
-
-        return check
-
-    parts["vllm"] = raising(ImportError("No module\nnamed 'vllm'"))
-    parts["adaspec"] = raising(RuntimeError("half of it"))
-    parts["policy"] = raising(ServingError("policy 'p' is not there: give one that is"))
+    missing = ServingError("policy 'p' is not there: give one that is")
+    parts["vllm"] = Mock(side_effect=ImportError("No module\nnamed 'vllm'"))
+    parts["adaspec"] = Mock(side_effect=RuntimeError("half of it"))
+    parts["policy"] = Mock(side_effect=missing)
     found = looked_at(capsys)
     assert found["vllm"] == doctor.Finding(
         "vllm", False, "ImportError: No module named 'vllm'", doctor.OTHER_VLLM

@@ -23,8 +23,7 @@ DRAFTED = Manifest(neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONF
 def recorder_in(tmp_path, manifest=DRAFTED):
     """A recorder, and the rows that it lost, by reason."""
     lost = Counter()
-    output = output_in(tmp_path, lost, manifest=manifest)
-    return Recorder(output), lost
+    return Recorder(output_in(tmp_path, lost, manifest=manifest)), lost
 
 
 def test_it_is_known_how_a_request_ended(tmp_path):

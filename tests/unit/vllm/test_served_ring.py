@@ -46,9 +46,8 @@ def test_a_restarted_server_begins_with_what_was_searched_by_its_replica(tmp_pat
 
 def test_a_ring_that_cannot_be_written_is_said_and_does_no_harm(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    served = ServedRing(
-        Options(ring_tokens=1024, ring_file=str(tmp_path / "file" / "ring")), TARGET
-    )
+    options = Options(ring_tokens=1024, ring_file=str(tmp_path / "file" / "ring"))
+    served = ServedRing(options, TARGET)
     served.take([[1, 2, 3]])
     served.close()
     assert "the ring is not kept" in caplog.text

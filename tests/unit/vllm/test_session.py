@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -198,13 +199,10 @@ def test_a_drafter_that_is_let_go_runs_no_more_but_for_what_is_recorded(recorded
 
 
 def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_no_more():
-    def broken(*facts):
-        raise RuntimeError("injected")
-
     requests = random_requests(8, 5, tokens=True, output_tokens=(20, 44))
     engine = engine_of("fixed:neural:2", requests)
     session, heard = engine.session, engine.heard
-    session.host.decide = broken
+    session.host.decide = Mock(side_effect=RuntimeError("injected"))
     while not session.breaker.off:
         engine.step()
     assert not any(engine.drafts.values())
@@ -244,10 +242,8 @@ def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_agai
     engine.running = [0, 1]
     engine.run(3)
     assert all(engine.drafts[at] for at in (0, 1))
-    follow(
-        session,
-        types.SimpleNamespace(**{MODE_ATTRIBUTE: Told("off", "a line of the file is wrong")}),
-    )
+    wrong = Told("off", "a line of the file is wrong")
+    follow(session, types.SimpleNamespace(**{MODE_ATTRIBUTE: wrong}))
     assert counters["mode/off"] == counters["faults/mode_file"] == 1
     for _ in range(3):
         engine.step()

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -38,9 +39,6 @@ def output_in(tmp_path, lost, max_bytes=1 << 30, manifest=MANIFEST, flush_s=60.0
 
 @pytest.mark.parametrize("fault", ["deleted", "full", "a file"])
 def test_rows_that_the_disk_does_not_take_are_counted(tmp_path, monkeypatch, fault):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     lost = Counter()
     if fault == "a file":
         (tmp_path / "trace").write_text("a file")
@@ -50,7 +48,7 @@ def test_rows_that_the_disk_does_not_take_are_counted(tmp_path, monkeypatch, fau
     if fault == "deleted":
         shutil.rmtree(tmp_path / "trace")
     elif fault == "full":
-        monkeypatch.setattr(os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left")))
     for at in range(1, 11):
         made.add(request_of(at))
     made.flush_if_due()
