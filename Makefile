@@ -85,7 +85,8 @@ demo: $(READY)
 	@echo && echo '2. Judge it on the requests that it never saw.'
 	@echo '$(DEMO_EVAL)'
 	@$(DEMO_SERVE) --policy demo/policy --cost $(DEMO_COST) \
-	  --meanwhile "$(DEMO_EVAL) && echo && echo '3. Serve a model with it.'"
+	  --meanwhile "$(DEMO_EVAL) > demo/judged.txt && sed -n '/^Speedup/,/^$$/p' demo/judged.txt && \
+	    echo 'All that it says is in demo/judged.txt and demo/report/report.html.' && echo && echo '3. Serve a model with it.'"
 	@echo "It took $$(($$(date +%s) - $(STARTED))) seconds."
 
 # Two processes would compile the same code twice. So the tests that compile most of it come first, in
