@@ -55,6 +55,7 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
     ),
     "vllm.sampling_params:SamplingParams.min_tokens": (),
     "vllm.sampling_params:SamplingParams.all_stop_token_ids": (),
+    "vllm.sampling_params:SamplingParams.eos_token_id": (),
     "vllm.sampling_params:SamplingParams.extra_args": (),
 }
 FUNCTIONS_V1: dict[str, tuple[str, ...]] = {

@@ -75,8 +75,9 @@ class RunningRequest:
     def __post_init__(self) -> None:
         if self.params is not None:
             self.max_tokens, self.least_tokens = self.params.max_tokens, self.params.min_tokens
-            if not self.params.ignore_eos:
-                self.ends = frozenset(self.params.all_stop_token_ids)
+            # As vLLM's `check_stop`: a request that ignores its end of text ends by other tokens.
+            stops = {*(self.params.stop_token_ids or ()), self.params.eos_token_id}
+            self.ends = frozenset(stops - {None})
         if self.max_model_len is not None:
             room = self.max_model_len - len(self.prompt)
             self.max_tokens = room if self.max_tokens is None else min(self.max_tokens, room)

@@ -154,7 +154,8 @@ def params_of(temperature=1.0, **extra_args):
     return types.SimpleNamespace(
         max_tokens=None,
         min_tokens=0,
-        ignore_eos=True,
+        stop_token_ids=None,
+        eos_token_id=None,
         temperature=temperature,
         extra_args=extra_args,
     )

@@ -44,7 +44,9 @@ def test_a_draft_has_the_room_that_its_request_leaves_it(asked, output, room):
 
 def test_a_request_ends_at_the_models_longest_length_whatever_it_asks_for():
     prompt = np.arange(10, dtype=np.int32)
-    params = types.SimpleNamespace(max_tokens=100, min_tokens=0, ignore_eos=True)
+    params = types.SimpleNamespace(
+        max_tokens=100, min_tokens=0, stop_token_ids=None, eos_token_id=None
+    )
     for count, is_whole in ((5, False), (6, True)):
         request = RunningRequest("one", prompt, [7] * count, params, False, max_model_len=16)
         assert request.is_whole == is_whole

@@ -26,12 +26,14 @@ def recorder_in(tmp_path, manifest=DRAFTED):
     return Recorder(output_in(tmp_path, lost, manifest=manifest)), lost
 
 
-def test_it_is_known_how_a_request_ended(tmp_path):
+@pytest.mark.parametrize("ends", [{"eos_token_id": 9}, {"stop_token_ids": [9]}])
+def test_it_is_known_how_a_request_ended(tmp_path, ends):
     recorder, _ = recorder_in(tmp_path, Manifest())
     for sample, output in enumerate(([5, 9], [5, 6, 7], [5, 6], [5, -1, 6])):
         name = engine_id("chat", str(sample))
         params = params_of()
-        params.max_tokens, params.ignore_eos, params.all_stop_token_ids = 3, False, {9}
+        params.max_tokens = 3
+        vars(params).update(ends)
         prompt = np.arange(4, dtype=np.int32)
         recorder.admitted(RunningRequest(name, prompt, output, params, None, recorded=True))
         recorder.left([name])
@@ -40,7 +42,7 @@ def test_it_is_known_how_a_request_ended(tmp_path):
         (each.output_tokens.tolist(), each.is_cut_off)
         for each in TraceReader(tmp_path / "trace").requests()
     ]
-    # By an end-of-text, by its limit, by an abort, and by a fault.
+    # By a token that ends it, by its limit, by an abort, and by a fault.
     assert kept == [([5, 9], False), ([5, 6, 7], True), ([5, 6], True), ([5], True)]
 
 

@@ -106,8 +106,7 @@ def test_the_last_requests_are_forgotten_in_a_step_in_which_nothing_runs(mode):
     for at, name in enumerate(names):
         engine.params[at].max_tokens = 1 if "whole" in name else None
         if "ended" in name:
-            engine.params[at].ignore_eos = False
-            engine.params[at].all_stop_token_ids = {engine.requests[at].output[0]}
+            engine.params[at].stop_token_ids = [engine.requests[at].output[0]]
     engine.step()
     session.end(names[1:])
     session.idle()
