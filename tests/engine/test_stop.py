@@ -10,8 +10,9 @@ from adaspec.trace.reader import TraceReader
 
 
 def recorded_in(folder):
-    """The requests of the traces in a folder, by engine's id."""
-    readers = [TraceReader(each) for each in sorted(folder.glob("*-*"))]
+    """The requests of the traces in a folder, by engine's id; an open one may hold nothing yet."""
+    begun = [each.parent for each in sorted(folder.glob("*-*/manifest.json"))]
+    readers = [TraceReader(each) for each in begun]
     return {key for reader in readers for key, _ in reader.request_keys()}
 
 
