@@ -30,7 +30,8 @@ Ints = NDArray[np.int32]
 
 @compiled
 def wanted(address: int, forwards: int, neural_len: Ints, ngram_len: Ints) -> None:
-    """Fill in every row's best draft at the step's price, after so many forwards."""
+    """Correct every row's curves, and fill in its best draft at the step's price, after so many
+    forwards."""
     planner = planner_at(address)
     state, price, cap = planner.state, planner.batch_state.step[0].price, planner.run[0].cap
     for row in range(planner.run[0].rows):

@@ -53,9 +53,9 @@ def count_step(state: State, tokens: int, seconds: float) -> None:
 
 
 _FADE = 0.999
-"""What is kept of a source's record at each of its drafts: records age by evidence."""
+"""What is kept of a drafter's record at each of its drafts: records age by evidence."""
 _IDLE_FADE = 0.999
-"""The same in a step in which the source drafts nothing, so that one day it is tried again."""
+"""The same in a step in which the drafter drafts nothing, so that one day it is tried again."""
 _PRIOR_DRAFTS = 5.0
 """Imagined drafts that were accepted as expected. Drafts and not tokens: a long draft that fails at
 its first token says as little of the next as a short one, and a source given up would stay so."""
@@ -65,7 +65,7 @@ _FADED = 1e-6
 
 @compiled
 def factor_of(state: State, source: int) -> float:
-    """Accepted over expected tokens of a source, shrunk to 1."""
+    """Accepted over expected tokens of a drafter, shrunk to 1."""
     record = state.record[source]
     # After hours without a draft the record has faded to less than a float can divide by.
     if record.expected <= 0 or record.drafts < _FADED:
@@ -107,7 +107,7 @@ def note_expected(state: State, neural_len: Ints, ngram_len: Ints) -> None:
 
 @compiled
 def update_record(state: State, source: int, expected: float, accepted: float, drafts: int) -> None:
-    """Add a step's drafts of a source to its record."""
+    """Add a step's drafts of a drafter to its record."""
     record = state.record[source]
     fade = _FADE**drafts if drafts > 0 else _IDLE_FADE
     # Compared with what correction had left of it, a record would correct half of what is wrong.
