@@ -66,7 +66,8 @@ def tell_longest_row(speculator: Any, input_batch: Any) -> None:
     """Tell the manager that `take_any_length` made of the batch that comes next."""
     manager = getattr(speculator, "prefill_cudagraph_manager", None)
     if manager is not None and hasattr(manager, "longest_row"):
-        decodes = input_batch.decode_graph_eligible
+        # As the target: by vLLM's `decode_graph_eligible` a prompt's last token would do.
+        decodes = not input_batch.has_prefill
         manager.longest_row = int(input_batch.num_scheduled_tokens.max()) if decodes else None
 
 

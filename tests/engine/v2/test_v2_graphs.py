@@ -27,7 +27,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
     table = np.array([[1, 3], [8, 1]], np.float64)
     host = speculator.adaspec_session.host
-    monkeypatch.setattr(host._policy, "forwards_by_load", table)
+    monkeypatch.setattr(host, "state", host.state._replace(forwards_by_load=table))
     monkeypatch.setattr(host, "_neural_cap", 3)
     speculator.init_cudagraph_manager(CUDAGraphMode.FULL_DECODE_ONLY)
     manager = speculator.decode_cudagraph_manager
@@ -79,8 +79,11 @@ def test_a_head_runs_in_full_graphs_whatever_the_lengths_of_drafts(served, monke
     manager._graphs_captured = True
     found = []
     for rows, tokens, longest, reads, _ in STEPS:
+        # Where the last piece of a prompt is one token, the target runs in no full graph, either.
         batch = SimpleNamespace(
-            decode_graph_eligible=not reads, num_scheduled_tokens=np.array([longest, 1])
+            has_prefill=reads,
+            decode_graph_eligible=True,
+            num_scheduled_tokens=np.array([longest, 1]),
         )
         tell_longest_row(speculator, batch)
         uniform = longest if tokens == rows * longest and not reads else None
