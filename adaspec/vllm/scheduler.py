@@ -146,11 +146,12 @@ class _Following:
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Take in what came of a step, and how long the session wants drafts to be."""
         self.adaspec_length = getattr(model_runner_output, LENGTH, self.adaspec_length)
-        if self.adaspec_timed is not None:
-            self.adaspec_timed.end(scheduler_output, model_runner_output)
+        timed = self.adaspec_timed
+        came_s = 0.0 if timed is None else timed.clock()
         result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
-        if self.adaspec_timed is not None:
-            self.adaspec_timed.is_busy = self.has_unfinished_requests()  # type: ignore[attr-defined]
+        if timed is not None:
+            timed.end(scheduler_output, came_s, result)
+            timed.is_busy = self.has_unfinished_requests()  # type: ignore[attr-defined]
         return result
 
 

@@ -93,9 +93,12 @@ class TimedSteps:
         self._in_flight.append((step, decision, self.clock()))
         return GuardReport(decision.state, self.guard.switches, *self.guard.rates(decision))
 
-    def end(self, step: Any, output: Any) -> None:
-        """Tell the guard what a step took, and what it emitted."""
-        now_s = self.clock()
+    def end(self, step: Any, now_s: float, outputs: Any) -> None:
+        """Tell the guard what a step took whose output came at this time, and what was delivered.
+
+        `outputs` are the scheduler's by client. Nobody gets the tokens of a request that has ended,
+        or those behind a stop.
+        """
         in_flight = ((decision, at_s) for each, decision, at_s in self._in_flight if each is step)
         decision, scheduled_s = next(in_flight, (None, now_s))
         began_s = self._last_s if self.is_busy else scheduled_s
@@ -104,8 +107,11 @@ class TimedSteps:
             return
         try:
             switches = self.guard.switches
-            emitted = [len(tokens) for tokens in output.sampled_token_ids if len(tokens)]
-            self.guard.note(decision, now_s - began_s, sum(emitted), len(emitted))
+            counts = [
+                len(each.new_token_ids) for client in outputs.values() for each in client.outputs
+            ]
+            emitting = sum(count > 0 for count in counts)
+            self.guard.note(decision, now_s - began_s, sum(counts), emitting)
             if self.guard.switches > switches and now_s - self._logged_s >= _LOG_PERIOD_S:
                 self._logged_s = now_s
                 rate_with, rate_without = self.guard.rates(decision)

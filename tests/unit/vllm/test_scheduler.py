@@ -41,7 +41,8 @@ class Scheduler:
         pass
 
     def update_from_output(self, scheduler_output, model_runner_output):
-        return "updated"
+        outputs = [SimpleNamespace(new_token_ids=each) for each in model_runner_output.delivered]
+        return {0: SimpleNamespace(outputs=outputs)}
 
     def has_unfinished_requests(self):
         return self.unfinished
@@ -70,7 +71,8 @@ class Hearing:
 
 
 def output_of(*counts):
-    return SimpleNamespace(sampled_token_ids=[[1] * count for count in counts])
+    """What a step emitted, and was delivered."""
+    return SimpleNamespace(delivered=[[1] * count for count in counts])
 
 
 @pytest.fixture
@@ -89,10 +91,21 @@ def test_a_step_takes_from_the_output_before_its_own_to_its_own(made):
     for _ in range(3):
         step = scheduler.schedule(drafted=2)
         clock.now_s += 2.0
-        assert scheduler.update_from_output(step, output_of(1, 3, 2, 1)) == "updated"
+        assert list(scheduler.update_from_output(step, output_of(1, 3, 2, 1))) == [0]
         clock.now_s += 0.5  # what the host does between steps
     assert guard.noted == [(1, 2.0, 7, 4), (2, 2.5, 7, 4), (3, 2.5, 7, 4)]
     assert guard.decided == [(4, 400, 0)] * 3
+
+
+def test_tokens_that_nobody_gets_do_not_count(made):
+    """Nothing is delivered of a request that ended in flight, or behind a stop."""
+    scheduler, guard, clock = made
+    step = scheduler.schedule(drafted=3)
+    clock.now_s += 1.0
+    output = output_of(2)  # the others have ended, and this one stops
+    output.sampled_token_ids = [[1] * 4 for _ in range(4)]
+    scheduler.update_from_output(step, output)
+    assert guard.noted == [(1, 1.0, 2, 1)]
 
 
 def test_a_pause_without_requests_is_nobodys_time(made):
@@ -167,7 +180,8 @@ def scheduled():
 
     def schedule(running, word=PLAN, told=None):
         if told is not None:
-            scheduler.update_from_output(None, SimpleNamespace(**{LENGTH: told}))
+            output = SimpleNamespace(delivered=[], **{LENGTH: told})
+            scheduler.update_from_output(None, output)
         scheduler.running = [None] * running
         step = SimpleNamespace(num_spec_tokens_to_schedule=LONGEST)
         setattr(step, GUARD_ATTRIBUTE, GuardReport(word, 0, 1.0, 1.0))
