@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import config, njit
 
-_FOLDERS = ("cost", "draft", "policy", "predict", "replay", "train")  # compiled into others
+_FOLDERS = ("cost", "draft", "policy", "replay")  # compiled into others
 _UNCACHED = """adaspec: functions are compiled anew by every process, which takes minutes: neither \
 adaspec's folder nor a home can be written to; name another folder in NUMBA_CACHE_DIR"""
 _warn_once = cache(logging.getLogger("adaspec").warning)
@@ -37,7 +37,6 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 
 vectorized = partial(compiled, error_model="numpy")  # a division by zero gives infinity
-inlined = partial(compiled, inline="always")
 
 
 @cache

@@ -109,7 +109,7 @@ def made_up_steps(
         rows = map(torch.from_numpy, (texts, known, prompts, holds, counts, counts))
         running = drafting.begin(
             Batch(torch.from_numpy(slots).long(), *rows),
-            torch.from_numpy(np.array([step.price, *step.factors])),
+            torch.from_numpy(step.settings),
         )
         begun_s = perf_counter()
         drafting.revise(running, draft, evidence)

@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from adaspec.errors import CostError, shown
-from adaspec.jit import compiled, inlined
+from adaspec.jit import compiled
 from adaspec.records import Text, check
 
 Array = NDArray[np.float64]
@@ -44,26 +44,28 @@ class StepShape(NamedTuple):
     """The forwards of the neural drafter."""
     holds_neural: bool = False
     """Whether any row holds the neural drafter, so that it runs at least once."""
-    idle: int = 0
-    """Tokens that the target runs on for drafts that do not fill them."""
+    budget: int = 0
+    """Tokens that the target runs on for drafts, even if these do not fill them."""
     prompt_tokens: int = 0
     """Tokens of prompts that are read in the same step."""
     draft_prompt_tokens: int = 0
     """Those of them that the drafter reads too."""
 
 
-@inlined
-def decoding_shape(
-    rows: int, context_tokens: int, drafted: int, forwards: int, holds_neural: bool, idle: int = 0
+@compiled
+def step_shape(
+    rows: int,
+    context_tokens: int,
+    drafted: int,
+    forwards: int,
+    holds_neural: bool,
+    budget: int = 0,
+    prompt_tokens: int = 0,
+    draft_prompt_tokens: int = 0,
 ) -> StepShape:
-    """A step that reads no prompt."""
-    return StepShape(rows, context_tokens, drafted, forwards, holds_neural, idle, 0, 0)
-
-
-@inlined
-def reading_shape(prompt_tokens: int) -> StepShape:
-    """A step that reads so much of prompts and nothing else."""
-    return StepShape(0, 0, 0, 0, False, 0, prompt_tokens, 0)
+    """The shape of a step by what it verifies: compiled code knows no defaults of a tuple."""
+    prompts = prompt_tokens, draft_prompt_tokens
+    return StepShape(rows, context_tokens, drafted, forwards, holds_neural, budget, *prompts)
 
 
 class Costs(NamedTuple):
@@ -212,30 +214,12 @@ def _dense(
 
 
 @compiled
-def batch_shape(
-    rows: int,
-    context_tokens: int,
-    drafted: Ints,
-    forwards: int,
-    holds_neural: bool,
-    budget: int = 0,
-) -> StepShape:
-    """The shape of a step in which row i drafted drafted[i] tokens.
-
-    The target runs on `budget` tokens beside one a row, even if fewer were drafted.
-    """
-    total = drafted.sum()
-    idle = max(budget - total, 0)
-    return decoding_shape(rows, context_tokens, total, forwards, holds_neural, idle)
-
-
-@inlined
 def verified_tokens(shape: StepShape) -> int:
     """The number of tokens that the target model runs on in a step; all are charged the same."""
-    return shape.rows + shape.drafted + shape.idle + shape.prompt_tokens
+    return shape.rows + max(shape.drafted, shape.budget) + shape.prompt_tokens
 
 
-@inlined
+@compiled
 def target_s(costs: Costs, tokens: int) -> float:
     """The seconds that the target takes for so many tokens, without their context."""
     last = costs.table_s.shape[0] - 1
@@ -244,7 +228,7 @@ def target_s(costs: Costs, tokens: int) -> float:
     return costs.table_s[last] + (tokens - last) * costs.beyond_s
 
 
-@inlined
+@compiled
 def padded(costs: Costs, tokens: int) -> float:
     """`tokens`, or the smallest captured size that holds them."""
     for size in costs.captured_sizes:
@@ -253,20 +237,20 @@ def padded(costs: Costs, tokens: int) -> float:
     return float(tokens)
 
 
-@inlined
+@compiled
 def without_drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of a step without its drafting."""
     tokens = verified_tokens(shape)
     return target_s(costs, tokens) + costs.context_s * shape.context_tokens
 
 
-@inlined
+@compiled
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
-    return without_drafting_s(costs, decoding_shape(rows, context_tokens, 0, 0, False))
+    return without_drafting_s(costs, step_shape(rows, context_tokens, 0, 0, False))
 
 
-@inlined
+@compiled
 def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of one forward of the neural drafter over the running rows."""
     return (
@@ -274,7 +258,7 @@ def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
     )
 
 
-@inlined
+@compiled
 def drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends in the neural drafter."""
     # Without a forward, the KV cache of a drafter that a request holds would have holes.
@@ -286,13 +270,13 @@ def drafting_s(costs: Costs, shape: StepShape) -> float:
     return seconds
 
 
-@inlined
+@compiled
 def deciding_s(costs: Costs, rows: int) -> float:
     """The seconds that a step spends on deciding."""
     return costs.decide_s + costs.decide_per_row_s * rows
 
 
-@inlined
+@compiled
 def step_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of one full step."""
     return (

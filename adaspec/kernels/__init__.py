@@ -1,8 +1,7 @@
 """The decision's row part on an accelerator, in few kernels.
 
-The host's compiled functions say what they mean: `draft.index`, `predict`, and in `policy.planner`
-`curves` and `choose`. A step takes 3 launches, and 2 more for each forward of the drafter. Where
-there is a ring, each scan of the texts is followed by one of the ring.
+Functions of the host say what they mean (see `twins`). A step takes 3 launches, and 2 more for each
+forward of the drafter. Where there is a ring, each scan of the texts is followed by one of it.
 
 What a kernel takes on an H100 is estimated here and was not measured: 128 rows of 4,096 tokens,
 launched by a CUDA graph. No kernel spills registers there. All but the scan have one program of

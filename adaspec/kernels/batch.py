@@ -7,9 +7,10 @@ the compiled functions that they are held to.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -57,6 +58,14 @@ class RingOnDevice(NamedTuple):
         self.known.copy_(known)
 
 
+def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """The values on the device, without waiting for it."""
+    host = torch.from_numpy(values)
+    if device.type == "cpu":
+        return host
+    return host.pin_memory().to(device, non_blocking=True)
+
+
 @dataclass
 class Step:
     """One step of a batch; what it holds may belong to the predictor, until the next one begins."""
@@ -71,29 +80,21 @@ class Step:
     emitted: Tensor
     """(rows, cap + 1) the tokens that the last step emitted, -1 behind them."""
     settings: Tensor
-    """(3,) float64 how likely a token must be in this step, and by what the curves of copies and of
-    neural drafts are corrected: PRICE, and NGRAM and NEURAL behind it."""
+    """(SETTINGS,) float64 by what rows choose: see `policy.choice`."""
     forwards: int = 0
     """The forwards of the drafter that ran."""
 
 
-class Expected(NamedTuple):
-    """What a predictor knows and expects of a step's rows, as views: who writes there, decides."""
+class Matched(NamedTuple):
+    """How far rows' texts repeat themselves: what a static rule looks at."""
 
-    match_length: Tensor
-    """(rows,) how many tokens the row's text repeats."""
-    candidate: Tensor
-    """(rows, ..) the tokens that followed there."""
-    splice_match_length: Tensor
-    """(rows, depths) the same as `match_length` behind so many drafted tokens, from one on."""
-    splice_match_available: Tensor
-    """(rows, depths) how many tokens there are to copy there."""
-    ngram: Tensor
-    """(rows, ..) P(the first j copied tokens are accepted)."""
-    neural: Tensor
-    """(rows, depths + 1) the same of neural tokens."""
-    splice: Tensor
-    """(rows, depths + 1, ..) the same of tokens copied behind so many neural ones."""
+    length: Tensor
+    """(rows,) how many tokens were there before."""
+    available: Tensor
+    """(rows,) how many tokens that followed there could be copied."""
+    splice_length: Tensor
+    """The same behind the drafted tokens."""
+    splice_available: Tensor
 
 
 class Lengths(NamedTuple):
@@ -108,8 +109,8 @@ class Proposal(NamedTuple):
 
     lengths: Lengths
     """Of the source that is worth most at the step's price, as far as it goes."""
-    neural_gain: Tensor
-    """(rows, GAINS) float64 what it is worth beyond the best that is only copied."""
+    gain: Tensor
+    """(rows, GAINS) float64 what forwards bring (see `policy.forwards`)."""
     tokens: Tensor
     """(rows, cap) int64 the drafted and the copied tokens, -1 behind them."""
     survival: Tensor

@@ -1,12 +1,11 @@
 """The start of a step, a row per program: the match, the features, and what they predict.
 
-`begin` does what `HostPredictor.begin` does behind the scan: `fill_features` of
-`predict.features`, and `predict_before_drafting` of `policy.planner.curves`.
+`begin` does what `HostPredictor.begin` does behind the scan: `before_features` of
+`predict.features`, and `predict_before` of `predict.prediction`.
 """
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from adaspec.kernels.curves import copy_chance, survival
@@ -33,6 +32,7 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import better_match, joined_match, token_at, token_in_either
 from adaspec.kernels.tables import LEVELS, LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
+from adaspec.kernels.twins import device
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.predict import features, model
 
@@ -51,7 +51,7 @@ NEURAL_FIRST, NEURAL_MORE = tl.constexpr(model.NEURAL_FIRST), tl.constexpr(model
 SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
 
 
-@triton.jit
+@device("predict.prediction.predict_before", "predict.features.before_features")
 def begin(
     batch: tl.tuple,
     tokens_stride: tl.tensor,

@@ -1,4 +1,4 @@
-"""The survival curves of `policy.planner.curves`, a row per program.
+"""The survival curves of `policy.choice`, a row per program.
 
 A curve is a vector with a lane per number of tokens, 0 behind its longest.
 """
@@ -24,13 +24,13 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.tables import AFTER_LAST, FIRST, values_of
+from adaspec.kernels.twins import device
 from adaspec.kernels.vectors import lane, placed
-from adaspec.policy.planner import state
-from adaspec.predict import features, model
+from adaspec.predict import features, model, prediction
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
-NGRAM_EXPONENT = tl.constexpr(state.NGRAM_EXPONENT)
+NGRAM_EXPONENT = tl.constexpr(prediction.NGRAM_EXPONENT)
 SPLICE_LENGTH = tl.constexpr(features.SPLICE_LENGTH)
 SPLICE_VOTES = tl.constexpr(features.SPLICE_VOTES)
 SPLICE_OCCURRENCES = tl.constexpr(features.SPLICE_OCCURRENCES)
@@ -61,8 +61,7 @@ class CurveBuffers(NamedTuple):
         edges = np.full(triton.next_power_of_2(max(count, 1)), np.nan)
         edges[:count] = curves.edges
         shapes = np.zeros((len(curves.shapes), lanes))
-        known = min(curves.shapes.shape[1], longest + 1)
-        shapes[:, :known] = curves.shapes[:, :known]
+        shapes[:, : longest + 1] = curves.up_to(longest)
         return cls(
             torch.from_numpy(edges).to(device),
             torch.from_numpy(shapes).to(device),
@@ -70,7 +69,7 @@ class CurveBuffers(NamedTuple):
         )
 
 
-@triton.jit
+@device("predict.survival.survivals")
 def survival(
     curves: tl.tuple, first: tl.tensor, score: tl.tensor, count: tl.constexpr
 ) -> tl.tensor:
@@ -82,18 +81,29 @@ def survival(
     return tl.where(lanes == 0, shape, first * shape)
 
 
-@triton.jit
+@device("predict.prediction.copy_chance")
 def copy_chance(predicted: tl.tensor) -> tl.tensor:
     """P(a copy's first token is right): certain predictions are too hopeful."""
     return tl.where(predicted > 0, tl.exp(tl.log(predicted) * NGRAM_EXPONENT), 0.0)
 
 
-@triton.jit
+@device("policy.choice.correct")
 def correct(curve: tl.tensor, factor: tl.tensor, lanes: tl.constexpr) -> tl.tensor:
-    """The curve scaled by its drafter's factor, but no further than to certainty."""
-    first = lane(curve, 1, lanes)
-    scale = tl.where(factor * first > 1.0, 1.0 / tl.where(first > 0, first, 1.0), factor)
-    return tl.where(tl.arange(0, lanes) > 0, curve * scale, curve)
+    """The curve scaled by its source's factor, but no further than to certainty."""
+    return tl.where(tl.arange(0, lanes) > 0, curve * _scale(lane(curve, 1, lanes), factor), curve)
+
+
+@triton.jit
+def correct_splices(splice: tl.tensor, factor: tl.tensor) -> tl.tensor:
+    """The curves of splices by depth, each scaled as `correct` scales one."""
+    copies = tl.arange(0, SPLICE_LANES)[None, :]
+    first = tl.sum(tl.where(copies == 1, splice, 0.0), 1)
+    return tl.where(copies > 0, splice * _scale(first, factor)[:, None], splice)
+
+
+@triton.jit
+def _scale(first: tl.tensor, factor: tl.tensor) -> tl.tensor:
+    return tl.where(factor * first > 1.0, 1.0 / tl.where(first > 0, first, 1.0), factor)
 
 
 @triton.jit
@@ -102,7 +112,7 @@ def in_proportion(curve: tl.tensor, after: tl.tensor, before: tl.tensor) -> tl.t
     return tl.where(before > 0, curve * (after / tl.where(before > 0, before, 1.0)), 0.0)
 
 
-@triton.jit
+@device("predict.features.splice_features")
 def predict_splice(
     model: tl.tuple,
     facts: tl.tensor,
@@ -147,8 +157,8 @@ def predict_splice(
     return tl.where(tl.arange(0, SPLICE_LANES) <= room, curve, 0.0)
 
 
-@triton.jit
-def weigh_splice(splice: tl.tensor, neural: tl.tensor, price: tl.tensor) -> tl.tuple:
+@device("policy.choice.weigh_splices")
+def weigh_splices(splice: tl.tensor, neural: tl.tensor, price: tl.tensor) -> tl.tuple:
     """By depth, the best length of a splice there, and what it is worth."""
     reached = neural[:, None]
     copies = tl.arange(0, SPLICE_LANES)[None, :]

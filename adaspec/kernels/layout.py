@@ -12,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from adaspec.draft import match, ring
-from adaspec.policy.planner import forwards, state
-from adaspec.predict import features
+from adaspec.policy import choice, forwards
+from adaspec.predict import features, model
 
 MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
 MOST_OCCURRENCES = tl.constexpr(match.MOST_OCCURRENCES)
@@ -21,14 +21,13 @@ IN_RING = tl.constexpr(match.IN_RING)
 LONGEST_COPY = tl.constexpr(ring.LONGEST_COPY)
 TIMES = tl.constexpr(ring.TIMES)
 CANDIDATE = tl.constexpr(features.CANDIDATE)
-LONGEST_NEURAL = tl.constexpr(state.LONGEST_NEURAL)
-LONGEST_NGRAM = tl.constexpr(state.LONGEST_NGRAM)
-LONGEST_SPLICE = tl.constexpr(state.LONGEST_SPLICE)
-SPLICE_WEIGHT = tl.constexpr(state.SPLICE_WEIGHT)
-SPLICE_TOKENS = tl.constexpr(state.SPLICE_TOKENS)
-FEWER = tl.constexpr(forwards.FEWER)
-RAN = tl.constexpr(forwards.RAN)
-MORE = tl.constexpr(forwards.MORE)
+LONGEST_NEURAL = tl.constexpr(model.LONGEST_NEURAL)
+LONGEST_NGRAM = tl.constexpr(model.LONGEST_NGRAM)
+LONGEST_SPLICE = tl.constexpr(model.LONGEST_SPLICE)
+SPLICE_WEIGHT = tl.constexpr(choice.SPLICE_WEIGHT)
+SPLICE_TOKENS = tl.constexpr(choice.SPLICE_TOKENS)
+LAST = tl.constexpr(forwards.LAST)
+ONE_MORE = tl.constexpr(forwards.ONE_MORE)
 GAINS = tl.constexpr(forwards.GAINS)
 
 NEURAL_LANES = tl.constexpr(16)
@@ -38,15 +37,16 @@ NGRAM_LANES = tl.constexpr(64)
 SPLICE_LANES = tl.constexpr(32)
 """At least LONGEST_SPLICE + 1."""
 FEATURE_LANES = tl.constexpr(64)
-"""At least `features.FEATURES`, and at least as many as other networks read."""
+"""At least as many as any network reads."""
 LEVEL_LANES = tl.constexpr(8)
 """At least the levels of the token tables."""
 HEAD_LANES = tl.constexpr(8)
 """At least the heads of a network."""
 
-PRICE = tl.constexpr(0)
-NGRAM = tl.constexpr(1 + state.NGRAM)
-NEURAL = tl.constexpr(1 + state.NEURAL)
+PRICE = tl.constexpr(choice.PRICE)
+NGRAM = tl.constexpr(choice.NGRAM)
+NEURAL = tl.constexpr(choice.NEURAL)
+SPLICE = tl.constexpr(choice.SPLICE)
 """What the host decided for the batch: `Step.settings`."""
 
 CONTEXT = tl.constexpr(0)

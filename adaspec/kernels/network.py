@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels.layout import HEAD_LANES
+from adaspec.kernels.twins import device
 from adaspec.predict.network import INTERVALS, PROBABILITY, Network
 
 _INTERVALS = tl.constexpr(INTERVALS)
@@ -84,7 +85,7 @@ def logistic(x: tl.tensor) -> tl.tensor:
     return 1.0 / (1.0 + tl.exp(-tl.minimum(tl.maximum(x, -bound), bound)))
 
 
-@triton.jit
+@device("predict.network.predict")
 def predict(network: tl.tuple, features: tl.tensor) -> tl.tensor:
     """(HEAD_LANES,) float64: what the heads predict for float32 features."""
     inputs: tl.constexpr = network.inputs

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from adaspec.kernels.layout import GAINS
+from adaspec.kernels.twins import device
 
 CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
-NEURAL, LENGTH, NEURAL_GAIN = map(tl.constexpr, range(3, 6))
-NUMBERS = tl.constexpr(NEURAL_GAIN.value + GAINS.value)
+NEURAL, LENGTH, GAIN = map(tl.constexpr, range(3, 6))
+NUMBERS = tl.constexpr(GAIN.value + GAINS.value)
 """The facts that are one number per row, those of `adaspec.vllm.session.report.SINGLE`; then the
 gains; and how many these are together."""
 
@@ -29,7 +29,7 @@ _ANY = (
 """Numbers that differ from step to step: each would have the kernel compiled once more."""
 
 
-@triton.jit(do_not_specialize=_ANY)
+@device("vllm.session.packing.pack_on_host", do_not_specialize=_ANY)
 def pack(
     chosen: tl.tuple,
     context_stride: tl.tensor,
@@ -71,8 +71,8 @@ def pack(
     tl.store(line + NEURAL, tl.minimum(neural, length).to(tl.float32))
     tl.store(line + LENGTH, length.to(tl.float32))
     for at in tl.static_range(GAINS):
-        gain = tl.load(chosen.neural_gain + row * GAINS + at)
-        tl.store(line + NEURAL_GAIN + at, gain.to(tl.float32))
+        gain = tl.load(chosen.gain + row * GAINS + at)
+        tl.store(line + GAIN + at, gain.to(tl.float32))
 
     line += NUMBERS
     emits = column <= cap

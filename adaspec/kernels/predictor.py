@@ -21,30 +21,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
-from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, RingOnDevice, Step
+from adaspec.kernels.batch import (
+    Batch,
+    Lengths,
+    Matched,
+    Proposal,
+    RingOnDevice,
+    Step,
+    to_device,
+)
 from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
-    CANDIDATE,
-    CANDIDATE_AT,
     CONTEXT,
     LENGTH,
     MATCH,
     MATCH_FACTS,
-    NEURAL_AT,
     NEURAL_LANES,
-    NGRAM_AT,
     NGRAM_LANES,
-    SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
     RowBuffers,
 )
 from adaspec.kernels.network import NetworkBuffers
 from adaspec.kernels.tables import TableBuffers
-from adaspec.policy.planner.forwards import GAINS
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.model import Model
+from adaspec.policy.forwards import GAINS
+from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Model
 
 SPLITS = 16
 """The programs among which the scan of a text is divided, a power of two."""
@@ -109,7 +111,7 @@ class FusedPredictor:
         """By number of rows: making them takes longer than a launch."""
         self._lengths = torch.zeros((2, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths."""
-        self._neural_gain = torch.zeros((slots, GAINS), dtype=torch.float64, device=device)
+        self._gain = torch.zeros((slots, GAINS), dtype=torch.float64, device=device)
         self._emitted = torch.zeros((slots, cap + 1), dtype=torch.int64, device=device)
         self._tokens = torch.zeros((slots, cap), dtype=torch.int64, device=device)
         self._survival = torch.zeros((slots, cap), dtype=torch.float64, device=device)
@@ -120,7 +122,7 @@ class FusedPredictor:
         """Requests take these slots; `in_ring`: whether the ring is searched for each."""
         if self._has_ring:
             device = self._ring.readers.device
-            places, values = (torch.from_numpy(each).to(device) for each in (slots, in_ring))
+            places, values = (to_device(each, device) for each in (slots, in_ring))
             self._ring.readers.index_copy_(0, places.long(), values)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
@@ -145,22 +147,15 @@ class FusedPredictor:
             self._views[count] = self._views_of(count)
         return Step(batch, *self._views[count][0], settings)
 
-    def expected(self, count: int) -> Expected:
-        """What is known and expected of so many rows."""
-        facts, curves = self.rows.facts[:count], self.rows.curves[:count]
-        neural = curves[:, NEURAL_AT.value : NEURAL_AT.value + LONGEST_NEURAL + 1]
-        ngram = curves[:, NGRAM_AT.value : NGRAM_AT.value + LONGEST_NGRAM + 1]
-        splice = curves[:, SPLICE_AT.value : NEURAL_AT.value]
-        matches, each = SPLICE_MATCHES.value, MATCH_FACTS.value
-        return Expected(
-            match_length=facts[:, MATCH.value + LENGTH.value],
-            candidate=facts[:, CANDIDATE_AT.value : CANDIDATE_AT.value + CANDIDATE.value],
-            splice_match_length=facts[:, matches + LENGTH.value :: each],
-            splice_match_available=facts[:, matches + AVAILABLE.value :: each],
-            ngram=ngram,
-            neural=neural,
-            splice=splice.view(count, NEURAL_LANES.value, SPLICE_LANES.value),
-        )
+    def matches(self, step: Step, neural_len: int) -> Matched:
+        """How long the matches of rows are and how much could be copied; and behind drafts."""
+        facts, last = self.rows.facts[: len(step.holds)], max(neural_len - 1, 0)
+        behind = SPLICE_MATCHES.value + last * MATCH_FACTS.value
+        places = [at + fact.value for at in (MATCH.value, behind) for fact in (LENGTH, AVAILABLE)]
+        length, available, *spliced = (facts[:, place] for place in places)
+        if not 0 < neural_len <= step.forwards:
+            spliced = [torch.zeros_like(length)] * 2
+        return Matched(length, available, *spliced)
 
     def _views_of(self, count: int) -> tuple[_OfStep, Proposal]:
         """The views of a step of so many rows, and those of its proposal."""
@@ -174,7 +169,7 @@ class FusedPredictor:
         )
         return of_step, Proposal(
             lengths=Lengths(*lengths),
-            neural_gain=self._neural_gain[:count],
+            gain=self._gain[:count],
             tokens=self._tokens[:count],
             survival=self._survival[:count],
         )
@@ -227,9 +222,9 @@ class FusedPredictor:
             confidence.stride(0),
             confidence.stride(1),
             step.forwards,
+            self._behind,
             rows,
             self._ring,
-            self._behind,
             self.cap,
             reads_drafts=self.reads_drafts,
             splits=self._splits,
@@ -237,9 +232,15 @@ class FusedPredictor:
             **_EXACT,
         )
 
-    def propose(self, step: Step) -> Proposal:
-        """Every row's best draft after the forwards that ran, as far as its source goes."""
+    def propose(self, step: Step, lengths: Lengths | None = None) -> Proposal:
+        """Every row's best draft after the forwards that ran, as far as its source goes.
+
+        Where `lengths` are given, they are drafted, and certain.
+        """
         batch, rows, count = step.batch, self.rows, len(step.holds)
+        if lengths is not None:
+            for ours, given in zip(self._lengths, lengths, strict=True):
+                ours[:count].copy_(given)
         propose.propose[(count,)](
             batch.slots,
             batch.tokens,
@@ -255,10 +256,11 @@ class FusedPredictor:
             self.cap,
             self._lengths.stride(0),
             self._lengths,
-            self._neural_gain,
+            self._gain,
             self._tokens,
             self._survival,
             cap_lanes=triton.next_power_of_2(self.cap),
+            lengths_given=lengths is not None,
             reads_drafts=self.reads_drafts,
             has_ring=self._has_ring,
             **_EXACT,

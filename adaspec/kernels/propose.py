@@ -1,26 +1,24 @@
-"""What is drafted, a row per program: `policy.planner.choose`, splices behind it, its tokens."""
+"""What is drafted, a row per program: `policy.choice`, splices behind it, its tokens."""
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
-from adaspec.kernels.curves import correct, predict_splice, weigh_splice
+from adaspec.kernels.curves import correct, correct_splices, predict_splice, weigh_splices
 from adaspec.kernels.layout import (
     AVAILABLE,
     CONTEXT,
     CURVES,
     EXPECTED_AT,
     FACTS,
-    FEWER,
     GAINS,
+    LAST,
     LENGTH,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
     MATCH,
     MATCH_FACTS,
-    MORE,
     NEURAL,
     NEURAL_AT,
     NEURAL_LANES,
@@ -28,8 +26,9 @@ from adaspec.kernels.layout import (
     NGRAM_AT,
     NGRAM_LANES,
     OCCURRENCES,
+    ONE_MORE,
     PRICE,
-    RAN,
+    SPLICE,
     SPLICE_AT,
     SPLICE_LANES,
     SPLICE_MATCHES,
@@ -39,13 +38,12 @@ from adaspec.kernels.layout import (
     VOTES,
 )
 from adaspec.kernels.scan import token_at, token_in_either
+from adaspec.kernels.twins import device
 from adaspec.kernels.vectors import exact, lane
 
 
-@triton.jit
-def _best_ngram(
-    curve: tl.tensor, available: tl.tensor, price: tl.tensor, cap: tl.tensor
-) -> tl.tuple:
+@device("policy.choice.best_copy")
+def best_copy(curve: tl.tensor, available: tl.tensor, price: tl.tensor, cap: tl.tensor) -> tl.tuple:
     """The best length of a copy at a price, and what it is worth."""
     copies = tl.arange(0, NGRAM_LANES)
     longest = tl.minimum(tl.minimum(available, cap), LONGEST_NGRAM)
@@ -55,28 +53,29 @@ def _best_ngram(
     return count, tl.sum(tl.where(taken, curve - price, 0.0), 0)
 
 
-@triton.jit
-def _best_draft(
+@device("policy.choice.best_draft", "policy.choice.best_neural")
+def best_draft(
     curves: tl.tensor,
     ngram: tl.tensor,
     neural: tl.tensor,
     available: tl.tensor,
     price: tl.tensor,
+    factor: tl.tensor,
     count: tl.tensor,
     cap: tl.tensor,
     reads_drafts: tl.constexpr,
 ) -> tl.tuple:
-    """A row's best draft at a price: its neural and its n-gram length, and what it is worth beyond
-    the best one that is only copied by one forward fewer than ran, by those, and by one more."""
+    """A row's best draft at a price: its neural and its copied length, and what forwards bring:
+    the last one that ran, and one more. `factor` is that of splices."""
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
-    copied, copied_value = _best_ngram(ngram, available, price, cap)
+    copied, copied_value = best_copy(ngram, available, price, cap)
     # What no forward has shown yet is worth what it is expected to bring.
-    gain = tl.load(curves + EXPECTED_AT) * SPLICE_WEIGHT - SPLICE_TOKENS * price
+    gain = tl.load(curves + EXPECTED_AT) * factor * SPLICE_WEIGHT - SPLICE_TOKENS * price
     worth = neural * tl.maximum(gain, 0.0)
     spliced = tl.zeros((NEURAL_LANES,), tl.int32)
     if reads_drafts:
         splice = tl.load(curves + SPLICE_AT + depths[:, None] * SPLICE_LANES + splices[None, :])
-        known, known_worth = weigh_splice(splice, neural, price)
+        known, known_worth = weigh_splices(correct_splices(splice, factor), neural, price)
         spliced = tl.where(depths <= count, known, spliced)
         worth = tl.where(depths <= count, known_worth, worth)
     fewer, best, value = exact(0.0), exact(0.0), exact(0.0)
@@ -97,15 +96,15 @@ def _best_draft(
     behind = tl.sum(tl.where(depths == chosen, spliced, 0), 0)
     neural_len = tl.where(takes_neural, chosen, 0)
     ngram_len = tl.where(takes_neural, behind, copied)
-    gains = (
-        tl.maximum(fewer - copied_value, 0.0),
-        tl.maximum(best - copied_value, 0.0),
-        tl.maximum(more - copied_value, 0.0),
-    )
-    return neural_len.to(tl.int64), ngram_len.to(tl.int64), gains
+    fewer = tl.maximum(fewer - copied_value, 0.0)
+    ran = tl.maximum(best - copied_value, 0.0)
+    more = tl.maximum(more - copied_value, 0.0)
+    return neural_len.to(tl.int64), ngram_len.to(tl.int64), ran - fewer, more - ran
 
 
-@triton.jit(
+@device(
+    "policy.choice.draft_rows",
+    "policy.choice.extend",
     do_not_specialize=["count"],
     do_not_specialize_on_alignment=["slot_of", "settings"],
 )
@@ -124,14 +123,18 @@ def propose(
     cap: tl.tensor,
     slots: tl.tensor,
     lengths: tl.tensor,
-    neural_gain: tl.tensor,
+    gain: tl.tensor,
     proposed: tl.tensor,
     survival: tl.tensor,
     cap_lanes: tl.constexpr,
+    lengths_given: tl.constexpr,
     reads_drafts: tl.constexpr,
     has_ring: tl.constexpr,
 ) -> None:
-    """Fill in each row's lengths, its tokens and their survival."""
+    """Fill in each row's lengths, its tokens and their survival.
+
+    Where lengths are given, they are drafted, and certain.
+    """
     row = tl.program_id(0)
     slot = tl.load(slot_of + row).to(tl.int64)
     facts, curves = all_facts + row * FACTS, all_curves + row * CURVES
@@ -141,54 +144,54 @@ def propose(
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
     copies = tl.arange(0, NGRAM_LANES)
     of_head, of_copy = tl.load(curves + NEURAL_AT + depths), tl.load(curves + NGRAM_AT + copies)
-    reached_by_head = of_head
-    of_head = correct(of_head, tl.load(settings + NEURAL), NEURAL_LANES)
-    of_copy = correct(of_copy, tl.load(settings + NGRAM), NGRAM_LANES)
-    price = tl.load(settings + PRICE)
-    neural, ngram, gains = _best_draft(
-        curves, of_copy, of_head, available, price, count, cap, reads_drafts
-    )
-    splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
-    if not reads_drafts:
-        # The match behind the drafted tokens is looked at only now.
-        splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
-        unknown = tl.full((), -1, tl.int64)
-        splice = predict_splice(
-            model,
-            facts,
-            tl.load(all_holds + row),
-            (
-                tl.load(splice_match + LENGTH),
-                tl.load(splice_match + VOTES),
-                tl.load(splice_match + OCCURRENCES),
-                tl.load(splice_match + AVAILABLE),
-            ),
-            neural,
-            lane(reached_by_head, neural, NEURAL_LANES),
-            unknown,
-            unknown,
-            cap,
+    splice = tl.load(curves + SPLICE_AT + splices)
+    if lengths_given:
+        neural, ngram = tl.load(lengths + row), tl.load(lengths + slots + row)
+    else:
+        reached_by_head = of_head
+        of_head = correct(of_head, tl.load(settings + NEURAL), NEURAL_LANES)
+        of_copy = correct(of_copy, tl.load(settings + NGRAM), NGRAM_LANES)
+        price, factor = tl.load(settings + PRICE), tl.load(settings + SPLICE)
+        neural, ngram, last, one_more = best_draft(
+            curves, of_copy, of_head, available, price, factor, count, cap, reads_drafts
         )
-    fewer, ran, more = gains
-    tl.store(neural_gain + row * GAINS + FEWER, fewer)
-    tl.store(neural_gain + row * GAINS + RAN, ran)
-    tl.store(neural_gain + row * GAINS + MORE, more)
-
-    # Each source as far as it goes; another one where nothing is worth its price.
-    free_neural, free_ngram, _ = _best_draft(
-        curves, of_copy, of_head, available, exact(0.0), count, cap, reads_drafts
-    )
-    spliced = tl.sum(((splices > 0) & (splice > 0)).to(tl.int64), 0)
-    spliced = tl.minimum(spliced, cap - neural)
-    copied = tl.sum(((copies > 0) & (of_copy > 0)).to(tl.int64), 0)
-    copied = tl.minimum(tl.minimum(copied, available), cap)
-    nothing = (neural == 0) & (ngram == 0)
-    ngram = tl.where(neural > 0, spliced, tl.where(nothing, free_ngram, copied))
-    neural = tl.where(nothing, free_neural, neural)
-    if reads_drafts:
+        tl.store(gain + row * GAINS + LAST, last)
+        tl.store(gain + row * GAINS + ONE_MORE, one_more)
+        # Where nothing is worth its price, what there is.
+        free, _, _, _ = best_draft(
+            curves, of_copy, of_head, available, exact(0.0), factor, count, cap, reads_drafts
+        )
+        neural = tl.where((neural == 0) & (ngram == 0), free, neural)
         splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
-    tl.store(lengths + row, neural)
-    tl.store(lengths + slots + row, ngram)
+        if not reads_drafts:
+            # The match behind the drafted tokens is looked at only now.
+            splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
+            unknown = tl.full((), -1, tl.int64)
+            splice = predict_splice(
+                model,
+                facts,
+                tl.load(all_holds + row),
+                (
+                    tl.load(splice_match + LENGTH),
+                    tl.load(splice_match + VOTES),
+                    tl.load(splice_match + OCCURRENCES),
+                    tl.load(splice_match + AVAILABLE),
+                ),
+                neural,
+                lane(reached_by_head, neural, NEURAL_LANES),
+                unknown,
+                unknown,
+                cap,
+            )
+        splice = correct(splice, factor, SPLICE_LANES)
+        # Each source as far as it goes.
+        spliced = tl.sum(((splices > 0) & (splice > 0)).to(tl.int64), 0)
+        spliced = tl.minimum(spliced, cap - neural)
+        copied = tl.sum(((copies > 0) & (of_copy > 0)).to(tl.int64), 0)
+        copied = tl.minimum(tl.minimum(copied, available), cap)
+        ngram = tl.where(neural > 0, spliced, copied)
+        tl.store(lengths + row, neural)
+        tl.store(lengths + slots + row, ngram)
 
     drafted = (neural > 0) & (count > 0)
     splice_match = facts + SPLICE_MATCHES + tl.maximum(neural - 1, 0) * MATCH_FACTS
@@ -210,4 +213,6 @@ def propose(
     reached = of_neural * behind_neural
     copied_too = tl.gather(of_copy, tl.minimum(length, LONGEST_NGRAM).to(tl.int32), 0)
     reached = tl.where(inside, tl.where(neural > 0, reached, copied_too), 0.0)
+    if lengths_given:
+        reached = inside.to(tl.float64)
     tl.store(survival + row * cap + column, reached, mask=lanes)

@@ -1,11 +1,10 @@
 """What a forward of the drafter changes, a row per program, behind the scan.
 
-That is what `policy.planner.curves.revise_by_draft` says.
+That is what `predict.prediction.predict_behind` predicts, with the curves of `policy.choice`.
 """
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
 from adaspec.kernels.curves import copy_chance, in_proportion, predict_splice
@@ -32,6 +31,7 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import better_match, joined_match
+from adaspec.kernels.twins import device
 from adaspec.kernels.vectors import lane, noted, placed
 from adaspec.predict import features, model
 
@@ -54,7 +54,10 @@ EVIDENCE_SPLICE_VOTES = tl.constexpr(features.EVIDENCE_SPLICE_VOTES)
 EVIDENCE_SPLICE_OCCURRENCES = tl.constexpr(features.EVIDENCE_SPLICE_OCCURRENCES)
 
 
-@triton.jit(
+@device(
+    "predict.prediction.predict_behind",
+    "predict.features.evidence_features",
+    "policy.choice.fill_curves",
     do_not_specialize=["depth"],
     do_not_specialize_on_alignment=[
         "slot_of",
@@ -74,9 +77,9 @@ def revise(
     row_stride: tl.tensor,
     column_stride: tl.tensor,
     depth: tl.tensor,
+    model: tl.tuple,
     rows: tl.tuple,
     ring: tl.tuple,
-    model: tl.tuple,
     cap: tl.tensor,
     reads_drafts: tl.constexpr,
     splits: tl.constexpr,
@@ -154,8 +157,9 @@ def revise(
             tl.where(has_splice_match, occurrences.to(tl.float64), unknown),
         )
         predicted = predict(model.evidence, x)
-        accepted = lane(predicted, ACCEPTED_NEXT, HEAD_LANES)
-        after = tl.where(token >= 0, reached * accepted, 0.0)
+        # What was not drafted is not accepted.
+        accepted = tl.where(token >= 0, lane(predicted, ACCEPTED_NEXT, HEAD_LANES), 0.0)
+        after = reached * accepted
         revised = tl.where(depths >= depth, in_proportion(neural, after, before), neural)
         neural = tl.where(holds, revised, neural)
 
@@ -165,10 +169,11 @@ def revise(
         tl.store(curves + NEURAL_AT + depths, neural)
         tl.store(curves + NGRAM_AT + copies, ngram)
         tl.store(facts + MATCHING_TOKENS, matching_now, mask=holds)
-        lower = tl.where(logprob >= least_logprob, least_logprob, logprob)
-        tl.store(least, lower, mask=holds)
-        lower = tl.where(margin >= least_margin, least_margin, margin)
-        tl.store(least + 1, lower, mask=holds)
+        # What is not known is no less.
+        lower = (logprob < least_logprob) | (least_logprob != least_logprob)
+        tl.store(least, logprob, mask=holds & lower)
+        lower = (margin < least_margin) | (least_margin != least_margin)
+        tl.store(least + 1, margin, mask=holds & lower)
 
         spliced = predict_splice(
             model,

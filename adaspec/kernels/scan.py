@@ -24,6 +24,7 @@ from adaspec.kernels.layout import (
     PLACE_MASK,
     TIMES,
 )
+from adaspec.kernels.twins import device
 
 STRIDE = tl.constexpr(4)
 """The tokens that are compared before it is asked whether any place still goes on."""
@@ -51,7 +52,8 @@ def token_at(
     return token
 
 
-@triton.jit(
+@device(
+    "draft.match.common_end",
     do_not_specialize=["depth"],
     do_not_specialize_on_alignment=["slots", "context_tokens", "newest", "newest_stride"],
 )
@@ -146,7 +148,7 @@ def _latest(keys: tl.tensor, row: tl.tensor, splits: tl.constexpr) -> tl.tuple:
     return longest, tl.where(occurs, best & PLACE_MASK, -1)
 
 
-@triton.jit
+@device("draft.chains.search")
 def joined_match(
     keys: tl.tensor,
     row: tl.tensor,
@@ -170,7 +172,7 @@ def joined_match(
     return longest, start, votes, occurrences, available, follower
 
 
-@triton.jit
+@device("draft.ring.search_ring")
 def better_match(
     own: tl.tuple, ring: tl.tuple, keys: tl.tensor, row: tl.tensor, splits: tl.constexpr
 ) -> tl.tuple:
@@ -198,7 +200,7 @@ def better_match(
     return length, start, votes, occurrences, available, follower
 
 
-@triton.jit
+@device("draft.ring.copy_tokens")
 def token_in_either(ring: tl.tuple, token: tl.tensor, place: tl.tensor) -> tl.tensor:
     """The token at each place: the ring's from `IN_RING` on, else the given one."""
     there = place >= IN_RING

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels.layout import LEVEL_LANES
+from adaspec.kernels.twins import device
 from adaspec.kernels.vectors import shifted
 from adaspec.predict import tables as token_tables
-from adaspec.predict.tables import Tables, mixed
+from adaspec.predict.tables import Tables
 
 AFTER_1 = tl.constexpr(token_tables.AFTER_1)
 AFTER_2 = tl.constexpr(token_tables.AFTER_2)
@@ -58,17 +59,36 @@ class TableBuffers(NamedTuple):
     def of(cls, given: Tables, device: torch.device) -> TableBuffers:
         """The tables on a device."""
         salted = np.zeros(LEVEL_LANES.value, np.uint64)
-        for level in range(LEVELS.value):
-            salted[level] = mixed(given.salt[0], np.uint64(level + 1))
-        values = np.stack([given.means, given.counts, given.depths], axis=1)
+        salted[: LEVELS.value] = token_tables.salted(given.salt)
+        keys, place = addressed(given.keys)
+        values = np.zeros((len(keys), VALUES_PER_LEVEL.value), np.float32)
+        values[place] = given.entries
         return cls(
-            torch.from_numpy(given.keys.view(np.int64)).to(device),
+            torch.from_numpy(keys.view(np.int64)).to(device),
             torch.from_numpy(values).to(device),
-            torch.from_numpy(given.base.astype(np.float32)).to(device),
+            torch.from_numpy(np.ascontiguousarray(given.base.T).ravel()).to(device),
             torch.from_numpy(salted.view(np.int64)).to(device),
-            len(given.keys) - 1,
-            tl.constexpr(triton.next_power_of_2(longest_probe(given.keys))),
+            len(keys) - 1,
+            tl.constexpr(triton.next_power_of_2(longest_probe(keys))),
         )
+
+
+def addressed(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """An open-addressing table of the keys, at most half full, and the slot of each.
+
+    The lowest bit of a key is always set; with it, half of the slots would never be the first
+    choice.
+    """
+    size = 1 << max(4, int(2 * len(keys) - 1).bit_length())
+    slots, mask = np.zeros(size, np.uint64), np.uint64(size - 1)
+    place, left = (keys >> np.uint64(1)) & mask, np.arange(len(keys))
+    while len(left):
+        wanted, first = np.unique(place[left], return_index=True)
+        free = slots[wanted] == 0
+        slots[wanted[free]] = keys[left[first[free]]]
+        left = left[slots[place[left]] != keys[left]]
+        place[left] = (place[left] + np.uint64(1)) & mask
+    return slots, place
 
 
 def longest_probe(keys: NDArray[np.uint64]) -> int:
@@ -79,14 +99,14 @@ def longest_probe(keys: NDArray[np.uint64]) -> int:
     return int(((slots.astype(np.uint64) - first) & mask).max(initial=0)) + 1
 
 
-@triton.jit
+@device("predict.tables.mixed")
 def _mixed(h: tl.tensor, value: tl.tensor) -> tl.tensor:
     h = (h ^ (value + _ADDED)) * _FIRST_FACTOR
     h = (h ^ shifted(h, 29)) * _SECOND_FACTOR
     return h ^ shifted(h, 32)
 
 
-@triton.jit
+@device("predict.tables.values_of", "predict.tables.level_keys", "predict.tables.find")
 def values_of(
     tables: tl.tuple, t1: tl.tensor, t2: tl.tensor, t3: tl.tensor, c1: tl.tensor, c2: tl.tensor
 ) -> tl.tuple:

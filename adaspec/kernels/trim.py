@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from adaspec.kernels.twins import device
+
 DIGIT_BITS = tl.constexpr(8)
 DIGITS = tl.constexpr(4)
 DIGIT_LANES = tl.constexpr(1 << DIGIT_BITS.value)
@@ -41,7 +43,8 @@ def _ranks(
     return tl.where(is_drafted, rank, -1)
 
 
-@triton.jit(
+@device(
+    "vllm.v2.trimming.trim_on_host",
     do_not_specialize=["rows", "budget", "scheduled_in_all", "ends"],
     do_not_specialize_on_alignment=["slot_of", "facts", "cu_num_logits", "query_start_loc"],
 )

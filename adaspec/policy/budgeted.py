@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, StepShape, decoding_shape, step_s
+from adaspec.cost.model import Costs, StepShape, step_s, step_shape
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
+from adaspec.policy.budget import keep_likeliest, ranked
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
 
 LONGEST_BUDGET = 8
 _MEMORY, _RATE = 0.999, 0.3
@@ -28,13 +30,14 @@ def begin() -> Array:
 
 
 @compiled
-def choose(state: Array, drafted: StepShape, odds: Array, costs: Costs) -> Ints:
+def choose(state: Array, drafted: StepShape, odds: Array, costs: Costs) -> Longs:
     """How many tokens to verify per row: the likeliest, for the most tokens per second.
 
-    How likely follows from confidences; where there are none, from what was accepted so far.
+    How likely follows from the odds of confidences; where there are none, from what was accepted
+    so far.
     """
     rows, context, depth = drafted.rows, drafted.context_tokens, drafted.forwards
-    survival, lengths = np.empty(rows * depth), np.zeros(rows, np.int32)
+    survival, lengths = np.empty((rows, depth)), np.full(rows, depth)
     for row in range(rows):
         s = 1.0
         for j in range(depth):
@@ -42,25 +45,25 @@ def choose(state: Array, drafted: StepShape, odds: Array, costs: Costs) -> Ints:
                 s *= 1.0 / (1.0 + np.exp(-(state[_BIAS, j] + state[_SLOPE, 0] * odds[row, j])))
             else:
                 s *= state[_HIT, j] / state[_TRIED, j]
-            survival[row * depth + j] = s
-    ranked = np.argsort(-survival, kind="mergesort")
+            survival[row, j] = s
+    offered = ranked(survival, lengths)
     expected, count = float(rows), 0
-    best = expected / step_s(costs, decoding_shape(rows, context, 0, depth, True))
+    best = expected / step_s(costs, step_shape(rows, context, 0, depth, True))
     for n in range(1, rows * depth + 1):
-        expected += survival[ranked[n - 1]]
-        value = expected / step_s(costs, decoding_shape(rows, context, n, depth, True))
+        expected += offered[n - 1]
+        value = expected / step_s(costs, step_shape(rows, context, n, depth, True))
         if value > best:
             best, count = value, n
-    for slot in ranked[:count]:
-        lengths[slot // depth] += 1
+    keep_likeliest(offered, survival, lengths, count)
     return lengths
 
 
 @compiled
-def learn(state: Array, odds: Array, tried: Ints, accepted: Ints) -> None:
+def learn(state: Array, odds: Array, tried: Longs, accepted: Longs) -> None:
     """Count hits up to the first miss, with a gradient step for each of the odds."""
-    state[_TRIED] = 1e-3 + (state[_TRIED] - 1e-3) * _MEMORY
-    state[_HIT] = 0.7e-3 + (state[_HIT] - 0.7e-3) * _MEMORY
+    for depth in range(LONGEST_BUDGET):
+        state[_TRIED, depth] = 1e-3 + (state[_TRIED, depth] - 1e-3) * _MEMORY
+        state[_HIT, depth] = 0.7e-3 + (state[_HIT, depth] - 0.7e-3) * _MEMORY
     for row in range(len(tried)):
         for j in range(min(tried[row], accepted[row] + 1)):
             hit = accepted[row] > j

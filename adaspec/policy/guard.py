@@ -35,10 +35,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-PLAN, PROBE, HOLD = "plan", "probe", "hold"
-STATES = (PLAN, PROBE, HOLD)
-"""What a step does: what the policy plans; nothing, but requests keep the neural drafter; nothing,
-and requests that run in it are without the drafter from then on."""
+PLAN, PROBE, KEEP, HOLD = STATES = ("plan", "probe", "keep", "hold")
+"""What a step does: what the policy plans; or nothing. In a probe, which is short, the neural
+drafter misses what is said; in a short hold the drafter reads on; in a longer one, requests that
+run are without the drafter from then on."""
 
 PlainSeconds = Callable[[int, int, int], float]
 """What the cost model says of a step of so many rows, context tokens and prompt tokens, without
@@ -77,6 +77,8 @@ _MOST_LOSS_BY_TIMES = 160.0
 """Likewise by what steps take, which does not even out."""
 _FIRST_HOLD, _LONG_HOLD, _LONGEST_HOLD = 32, 800, 12_800
 """Steps held off at first; after many failures; and where trying again loses much."""
+_SHORT_HOLD = 64
+"""In holds of so many steps the neural drafter reads on."""
 _RETRY_SHARE = 1 / 100
 """What trying again may lose, as a share of the steps held off before."""
 
@@ -190,6 +192,8 @@ class _Bucket:
     """What was lost, of late."""
     gained: float = 0.0
     """Likewise, since it was last held off."""
+    hold_steps: int = 0
+    """For how many steps it was held off last."""
     hold_steps_left: int = 0
     """Steps still to be held off."""
     next_hold_steps: int = _FIRST_HOLD
@@ -254,7 +258,7 @@ class Guard:
         speculates = state == PLAN
         self._alike = self._alike + 1 if speculates == self._speculated else 0
         self._speculated = speculates
-        is_timed = self._alike >= self._lag
+        is_timed = self._alike >= self._lag and state != KEEP  # it takes what reading takes, too
         return GuardDecision(
             state, is_timed, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s
         )
@@ -269,7 +273,7 @@ class Guard:
             bucket.hold_steps_left -= 1
             if bucket.hold_steps_left == 0:
                 self._prepare_retry(bucket)
-            return HOLD
+            return KEEP if bucket.hold_steps <= _SHORT_HOLD else HOLD
         if self._probing == 0 and bucket.steps_to_probe <= 0:
             bucket.probes += 1
             bucket.steps_to_probe = self._wait(bucket)
@@ -349,7 +353,7 @@ class Guard:
             least = (self._lag + 2) * bucket.loss
             if least > bucket.next_hold_steps * _RETRY_SHARE:
                 bucket.next_hold_steps = min(2 * bucket.next_hold_steps, _LONGEST_HOLD)
-            bucket.hold_steps_left = bucket.next_hold_steps
+            bucket.hold_steps = bucket.hold_steps_left = bucket.next_hold_steps
             self.switches += 1
 
     def _key_of(self, rows: int, context_tokens: int) -> tuple[int, int]:
@@ -375,7 +379,7 @@ class Guard:
             bucket.kinds[False].factor = other.kinds[False].factor
             bucket.probes = min(max(other.probes - 2, 0), 6)
             if other.hold_steps_left > 0:
-                bucket.hold_steps_left = min(other.hold_steps_left, _FIRST_HOLD)
+                bucket.hold_steps = bucket.hold_steps_left = min(other.hold_steps_left, _FIRST_HOLD)
                 bucket.tokens_added.variance = other.tokens_added.variance
                 bucket.time_added.variance = other.time_added.variance
         return bucket

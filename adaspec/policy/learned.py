@@ -8,22 +8,18 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, find_policy, load_artifact
 from adaspec.policy.base import Needs
+from adaspec.policy.forwards import forwards_table
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.planner.address import Pinned
-from adaspec.policy.planner.forwards import forwards_table
-from adaspec.policy.planner.state import LONGEST_NEURAL, new_planner
-from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.predict.features import FEATURES_VERSION
-from adaspec.predict.model import Model, model_from
+from adaspec.predict.model import LONGEST_NEURAL, Model, model_from
 
 
 class LearnedPolicy:
-    """Chooses by what a trained model expects; `planner.stages` has the stages."""
+    """Chooses by what a trained model predicts; `decision` has the stages of a step."""
 
     def __init__(
         self,
@@ -49,22 +45,6 @@ class LearnedPolicy:
     def needs(self) -> Needs:
         """A draft may be as long as its cap; it does without a drafter."""
         return Needs(draft_len=self.cap)
-
-
-def planner_for(policy: LearnedPolicy, setup: Setup) -> Pinned:
-    """The policy's planner for a run, which has seen nothing yet."""
-    cap = min(policy.cap, setup.cap)
-    planner = new_planner(
-        policy.model,
-        setup.cost.constants(),
-        setup.slots,
-        cap,
-        min(policy.neural_cap, setup.neural_cap, cap),
-        reads_drafts=policy.model.reads_evidence and setup.shows_tokens,
-        is_async=setup.engine == ASYNC,
-        forwards=policy.forwards_by_load,
-    )
-    return Pinned(planner)
 
 
 ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +37,28 @@ class StaticRule:
         """The longest draft: so many tokens a row are verified where lengths are not known."""
         return max(self.ngram_len, self.neural_len + self.splice_len)
 
-    def packed(self) -> NDArray[np.int64]:
-        """The fields in their order, for compiled code."""
-        return np.array(astuple(self), np.int64)
+    def lengths(
+        self,
+        cap: int,
+        holds: Any,
+        match_length: Any,
+        available: Any,
+        splice_match_length: Any,
+        splice_available: Any,
+    ) -> tuple[Any, Any]:
+        """Per row, how many neural tokens are drafted, and how many are copied behind them.
+
+        All are arrays with an entry per row, or tensors: whether it holds the drafter, its match
+        and what could be copied, and the same behind `neural_len` drafted tokens. No draft is
+        longer than `cap`.
+        """
+        longest = min(self.neural_len, cap)
+        copies = match_length >= (self.min_match if self.ngram_len > 0 else NEVER)
+        drafts = holds & ~copies
+        splices = drafts & (splice_match_length >= (self.splice_min_match if longest else NEVER))
+        copied = copies * available.clip(max=min(self.ngram_len, cap))
+        spliced = splices * splice_available.clip(max=min(self.splice_len, cap - longest))
+        return drafts * longest, copied + spliced
 
 
 def ranking(confidences: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -6,20 +6,23 @@ known of a request is a function of its text: nothing is carried from step to st
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import IN_RING
-from adaspec.jit import compiled
+from adaspec.draft.match import IN_RING, Matches
 from adaspec.predict.tables import (
+    AFTER_LAST,
+    FIRST,
     LEVEL_NAMES,
     LEVELS,
+    LOG_COUNT,
+    MEAN,
+    NONE,
     VALUES_PER_LEVEL,
     Tables,
-    fill_copy_values,
-    fill_values,
+    values_of,
 )
 
 Ints = NDArray[np.int32]
@@ -33,7 +36,33 @@ TAIL = 3
 CANDIDATE = 8
 """The number of the n-gram candidate's tokens that features and agreement read."""
 
-PRE_DRAFT_FEATURES = (
+
+class Known(NamedTuple):
+    """What is known of rows before drafting."""
+
+    prompt_tokens: Ints
+    position: Ints
+    """Output tokens."""
+    match: Matches
+    tail: Ints
+    """The last known tokens as (rows, TAIL), with -1 on the left if there are fewer."""
+    candidate: Ints
+    """The tokens that the match would copy as (rows, CANDIDATE), with -1 past its end."""
+
+
+class Shown(NamedTuple):
+    """What drafts of the neural drafter show, as (rows, tokens); a token of -1 was not drafted."""
+
+    tokens: Ints
+    confidences: Floats
+    """(rows, tokens, 3) in the order of `trace.schema.CONFIDENCES`; NaN where not known."""
+    match: Matches
+    """The match behind each token, of length 0 where there is none."""
+    copied: Ints
+    """The token that would be copied there first; -1 if it is not known."""
+
+
+BEFORE_FEATURES = (
     "match_length",
     "match_votes",
     "match_occurrences",
@@ -54,73 +83,39 @@ A match in the ring counts as one at the prompt's first token. All but the lengt
 match. The rest: the output and prompt tokens known, and the token tables' mean, log count and depth
 per key.
 """
-
-MATCH_LENGTH, MATCH_VOTES, MATCH_OCCURRENCES, MATCH_LOG_DISTANCE = range(4)
-MATCH_AVAILABLE, MATCH_IN_PROMPT, POSITION, LOG_CONTEXT_TOKENS, PROMPT_TOKENS = range(4, 9)
-TABLES_AT = 9
+(
+    MATCH_LENGTH,
+    MATCH_VOTES,
+    MATCH_OCCURRENCES,
+    MATCH_LOG_DISTANCE,
+    MATCH_AVAILABLE,
+    MATCH_IN_PROMPT,
+    POSITION,
+    LOG_CONTEXT_TOKENS,
+    PROMPT_TOKENS,
+    TABLES_AT,
+) = range(10)
 """The columns of the first of them, and where those of the token tables begin."""
-FEATURES = len(PRE_DRAFT_FEATURES)
 
 
-class RowFacts(NamedTuple):
-    """The facts about the running rows at a step."""
-
-    slots: Ints
-    prompt_tokens: Ints
-    position: Ints
-    holds_neural: NDArray[np.bool_]
-    length: Ints
-    start: Ints
-    votes: Ints
-    occurrences: Ints
-    available: Ints
-    tail: Ints
-    """The last known tokens as (rows, TAIL), with -1 on the left if there are fewer."""
-    candidate: Ints
-    """The tokens that the match would copy as (rows, CANDIDATE), with -1 past its end."""
-
-
-class SpliceMatches(NamedTuple):
-    """The matches behind neural drafts, in the order of `Matches`; length 0 if there is none."""
-
-    length: Ints
-    votes: Ints
-    occurrences: Ints
-    available: Ints
-    copied: Ints
-    """The token that would be copied first; -1 if it is not known."""
-
-
-@compiled
-def fill_features(rows: RowFacts, tables: Tables, keys: NDArray[np.uint64], out: Floats) -> None:
-    """Fill `out` with the features of all rows."""
-    for row in range(rows.slots.shape[0]):
-        x = out[row]
-        context = rows.prompt_tokens[row] + rows.position[row]
-        if rows.length[row] > 0:
-            x[MATCH_LENGTH] = rows.length[row]
-            x[MATCH_VOTES] = rows.votes[row]
-            x[MATCH_OCCURRENCES] = rows.occurrences[row]
-            start = 0 if rows.start[row] >= IN_RING else rows.start[row]
-            x[MATCH_LOG_DISTANCE] = np.log(context - start + 0.0)
-            x[MATCH_IN_PROMPT] = start < rows.prompt_tokens[row]
-            x[MATCH_AVAILABLE] = min(rows.available[row], 64)
-        else:
-            x[: MATCH_IN_PROMPT + 1] = np.nan
-            x[MATCH_LENGTH] = 0.0
-        x[POSITION] = rows.position[row]
-        x[LOG_CONTEXT_TOKENS] = np.log(context + 0.0)
-        x[PROMPT_TOKENS] = rows.prompt_tokens[row]
-        fill_values(
-            tables,
-            rows.tail[row, TAIL - 1],
-            rows.tail[row, TAIL - 2],
-            rows.tail[row, TAIL - 3],
-            rows.candidate[row, 0],
-            rows.candidate[row, 1],
-            keys,
-            x[TABLES_AT : TABLES_AT + VALUES_PER_LEVEL * LEVELS],
-        )
+def before_features(tables: Tables, rows: Known) -> Floats:
+    """(rows, features) what networks read before drafting."""
+    match, context = rows.match, rows.prompt_tokens + rows.position
+    start = np.where(match.start >= IN_RING, 0, match.start)
+    x = np.empty((len(context), len(BEFORE_FEATURES)), np.float32)
+    x[:, MATCH_VOTES] = match.votes
+    x[:, MATCH_OCCURRENCES] = match.occurrences
+    x[:, MATCH_LOG_DISTANCE] = np.log(context - start)
+    x[:, MATCH_AVAILABLE] = np.minimum(match.available, 64)
+    x[:, MATCH_IN_PROMPT] = start < rows.prompt_tokens
+    x[match.length == 0, : MATCH_IN_PROMPT + 1] = np.nan
+    x[:, MATCH_LENGTH] = match.length
+    x[:, POSITION] = rows.position
+    x[:, LOG_CONTEXT_TOKENS] = np.log(context)
+    x[:, PROMPT_TOKENS] = rows.prompt_tokens
+    said = values_of(tables, rows.tail, rows.candidate)
+    x[:, TABLES_AT:] = said.reshape(len(x), LEVELS * VALUES_PER_LEVEL)
+    return x
 
 
 EVIDENCE_FEATURES = (
@@ -150,49 +145,55 @@ survival_so_far: P(all before it are accepted); least_*: the least log-probabili
 those before it, NaN at the first; splice_match_*: the match behind this token, which is as long as
 the context's match and the draft together if all of it was seen before.
 """
-
-DEPTH, EXPECTED, LOGPROB, MARGIN, ENTROPY = range(5)
-MATCHES_SO_FAR, EVIDENCE_MATCHING_TOKENS, EVIDENCE_MATCH_LENGTH, NGRAM_EXPECTED, SURVIVAL_SO_FAR = (
-    range(5, 10)
-)
-LEAST_LOGPROB, LEAST_MARGIN = range(10, 12)
-EVIDENCE_SPLICE_LENGTH, EVIDENCE_SPLICE_VOTES, EVIDENCE_SPLICE_OCCURRENCES = range(12, 15)
+(
+    DEPTH,
+    EXPECTED,
+    LOGPROB,
+    MARGIN,
+    ENTROPY,
+    MATCHES_SO_FAR,
+    EVIDENCE_MATCHING_TOKENS,
+    EVIDENCE_MATCH_LENGTH,
+    NGRAM_EXPECTED,
+    SURVIVAL_SO_FAR,
+    LEAST_LOGPROB,
+    LEAST_MARGIN,
+    EVIDENCE_SPLICE_LENGTH,
+    EVIDENCE_SPLICE_VOTES,
+    EVIDENCE_SPLICE_OCCURRENCES,
+) = range(len(EVIDENCE_FEATURES))
 """Their columns."""
 
 
-@compiled
-def fill_evidence(
-    depth: int,
-    expected: float,
-    confidence: Floats,
-    matching_tokens: int,
-    match_length: float,
-    ngram_expected: float,
-    survival: float,
-    least: Floats,
-    splice_match_length: int,
-    splice_match_votes: int,
-    splice_match_occurrences: int,
-    out: Floats,
-) -> None:
-    """Fill one row of features; the first `matching_tokens` drafted tokens are the candidate's.
+def evidence_features(rows: Known, shown: Shown, expected: NDArray[np.float32]) -> Floats:
+    """(rows, tokens, features) what networks read of drafted tokens.
 
-    `least` has the least log-probability and margin of the earlier tokens, NaN at the first.
+    `expected` is (rows, tokens). What is predicted of the tokens before one is left to be filled
+    in: NGRAM_EXPECTED and SURVIVAL_SO_FAR.
     """
-    out[DEPTH] = depth
-    out[EXPECTED] = expected
-    out[LOGPROB : ENTROPY + 1] = confidence
-    out[MATCHES_SO_FAR] = matching_tokens >= depth if match_length > 0 else np.nan
-    out[EVIDENCE_MATCHING_TOKENS] = matching_tokens if match_length > 0 else np.nan
-    out[EVIDENCE_MATCH_LENGTH] = match_length
-    out[NGRAM_EXPECTED] = ngram_expected
-    out[SURVIVAL_SO_FAR] = survival
-    out[LEAST_LOGPROB : LEAST_MARGIN + 1] = least
-    out[EVIDENCE_SPLICE_LENGTH] = splice_match_length
-    out[EVIDENCE_SPLICE_VOTES] = splice_match_votes if splice_match_length > 0 else np.nan
-    out[EVIDENCE_SPLICE_OCCURRENCES] = (
-        splice_match_occurrences if splice_match_length > 0 else np.nan
-    )
+    tokens, match = shown.tokens, shown.match
+    depths = np.arange(1, tokens.shape[1] + 1)
+    matching = np.zeros(tokens.shape, np.bool_)
+    compared = min(len(depths), CANDIDATE)
+    # Behind the candidate's end both may be -1, and that is no agreement.
+    matching[:, :compared] = rows.candidate[:, :compared] == tokens[:, :compared]
+    matching &= tokens >= 0
+    so_far = np.logical_and.accumulate(matching, axis=1)
+    has_match, found = rows.match.length[:, None] > 0, match.length > 0
+    x = np.empty((*tokens.shape, len(EVIDENCE_FEATURES)), np.float32)
+    x[..., DEPTH] = depths
+    x[..., EXPECTED] = expected
+    x[..., LOGPROB : ENTROPY + 1] = shown.confidences
+    x[..., MATCHES_SO_FAR] = np.where(has_match, so_far, np.nan)
+    x[..., EVIDENCE_MATCHING_TOKENS] = np.where(has_match, so_far.cumsum(axis=1), np.nan)
+    x[..., EVIDENCE_MATCH_LENGTH] = rows.match.length[:, None]
+    x[:, 0, LEAST_LOGPROB : LEAST_MARGIN + 1] = np.nan
+    least = np.fmin.accumulate(shown.confidences[:, :-1, :2], axis=1)
+    x[:, 1:, LEAST_LOGPROB : LEAST_MARGIN + 1] = least
+    x[..., EVIDENCE_SPLICE_LENGTH] = match.length
+    x[..., EVIDENCE_SPLICE_VOTES] = np.where(found, match.votes, np.nan)
+    x[..., EVIDENCE_SPLICE_OCCURRENCES] = np.where(found, match.occurrences, np.nan)
+    return x
 
 
 SPLICE_FEATURES = (
@@ -211,37 +212,43 @@ SPLICE_FEATURES = (
 """The features of a splice, in order. None depends on the match's position, because traces without
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
 the first token to copy, NaN in such traces."""
-SPLICE_LENGTH, SPLICE_VOTES, SPLICE_OCCURRENCES, SPLICE_AVAILABLE = range(4)
-SPLICE_NEURAL_TOKENS, SPLICE_NEURAL_SURVIVAL, SPLICE_CONTEXT_MATCH_LENGTH, SPLICE_POSITION = range(
-    4, 8
-)
-COPY_RIGHT, COPY_RIGHT_AFTER, COPY_RIGHT_AFTER_COUNT = range(8, 11)
+(
+    SPLICE_LENGTH,
+    SPLICE_VOTES,
+    SPLICE_OCCURRENCES,
+    SPLICE_AVAILABLE,
+    SPLICE_NEURAL_TOKENS,
+    SPLICE_NEURAL_SURVIVAL,
+    SPLICE_CONTEXT_MATCH_LENGTH,
+    SPLICE_POSITION,
+    COPY_RIGHT,
+    COPY_RIGHT_AFTER,
+    COPY_RIGHT_AFTER_COUNT,
+) = range(len(SPLICE_FEATURES))
 """Their columns."""
 
 
-@compiled
-def fill_splice(
-    length: int,
-    votes: int,
-    occurrences: int,
-    available: int,
-    tokens: int,
-    survival: float,
-    match_length: float,
-    position: int,
-    tables: Tables,
-    before: int,
-    copied: int,
-    keys: NDArray[np.uint64],
-    out: Floats,
-) -> None:
-    """Fill one row of features; `before` is the last neural token."""
-    out[SPLICE_LENGTH] = length
-    out[SPLICE_VOTES] = votes
-    out[SPLICE_OCCURRENCES] = occurrences
-    out[SPLICE_AVAILABLE] = min(available, 32)
-    out[SPLICE_NEURAL_TOKENS] = tokens
-    out[SPLICE_NEURAL_SURVIVAL] = survival
-    out[SPLICE_CONTEXT_MATCH_LENGTH] = match_length
-    out[SPLICE_POSITION] = position
-    fill_copy_values(tables, before, copied, keys, out[COPY_RIGHT:])
+def splice_features(tables: Tables, rows: Known, shown: Shown, survival: NDArray[Any]) -> Floats:
+    """(rows, tokens, features) what networks read of the matches behind drafted tokens.
+
+    `survival` is (rows, tokens) P(the token and those before it are accepted).
+    """
+    match = shown.match
+    x = np.empty((*shown.tokens.shape, len(SPLICE_FEATURES)), np.float32)
+    x[..., SPLICE_LENGTH] = match.length
+    x[..., SPLICE_VOTES] = match.votes
+    x[..., SPLICE_OCCURRENCES] = match.occurrences
+    x[..., SPLICE_AVAILABLE] = np.minimum(match.available, 32)
+    x[..., SPLICE_NEURAL_TOKENS] = np.arange(1, x.shape[1] + 1)
+    x[..., SPLICE_NEURAL_SURVIVAL] = survival
+    x[..., SPLICE_CONTEXT_MATCH_LENGTH] = rows.match.length[:, None]
+    x[..., SPLICE_POSITION] = rows.position[:, None]
+    last, copied = shown.tokens.ravel(), shown.copied.ravel()
+    none = np.full(len(last), NONE, np.int32)
+    tail, candidate = np.stack((none, none, last), 1), np.stack((copied, none), 1)
+    said = values_of(tables, tail, candidate).reshape(*shown.copied.shape, LEVELS, VALUES_PER_LEVEL)
+    x[..., COPY_RIGHT] = said[..., FIRST, MEAN]
+    x[..., COPY_RIGHT_AFTER] = said[..., AFTER_LAST, MEAN]
+    x[..., COPY_RIGHT_AFTER_COUNT] = said[..., AFTER_LAST, LOG_COUNT]
+    x[shown.copied < 0, COPY_RIGHT:] = np.nan
+    return x

@@ -1,17 +1,18 @@
-"""A trained model: networks, curves and token tables, in the form for compiled code."""
+"""A trained model: networks, curves and token tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
-from adaspec.predict.features import EVIDENCE_FEATURES, PRE_DRAFT_FEATURES, SPLICE_FEATURES
+from adaspec.predict.features import BEFORE_FEATURES, EVIDENCE_FEATURES, SPLICE_FEATURES
 from adaspec.predict.network import Network, network_from
 from adaspec.predict.survival import Curves, curves_from
 from adaspec.predict.tables import Tables
@@ -25,28 +26,19 @@ EVIDENCE_HEADS = ("accepted_next", "ngram_after")
 
 HEADS = {"before": BEFORE_HEADS, "splice": SPLICE_HEADS, "evidence": EVIDENCE_HEADS}
 FEATURE_NAMES = {
-    "before": PRE_DRAFT_FEATURES,
+    "before": BEFORE_FEATURES,
     "splice": SPLICE_FEATURES,
     "evidence": EVIDENCE_FEATURES,
 }
 PROBABILITIES = frozenset(("ngram_first", "neural_first", "splice_first", *EVIDENCE_HEADS))
 """The heads that predict a probability; the others predict the log of 1 + a number of tokens."""
-CURVES = ("ngram", "neural", "splice")
+LONGEST = {"ngram": 48, "neural": 8, "splice": 16}
+"""The tokens of the longest draft of each source, and of the longest splice."""
+LONGEST_NGRAM, LONGEST_NEURAL, LONGEST_SPLICE = LONGEST.values()
+CURVES = tuple(LONGEST)
 
 
-class CompiledModel(NamedTuple):
-    """The model in the form for compiled code."""
-
-    before: Network
-    splice: Network
-    evidence: Network
-    ngram: Curves
-    neural: Curves
-    spliced: Curves
-    tables: Tables
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
     """All that was learned; `networks` has `evidence` only if it was trained on drafted tokens."""
 
@@ -64,24 +56,18 @@ class Model:
         """Whether the model uses drafted tokens and confidences."""
         return "evidence" in self.networks
 
-    def compiled(self) -> CompiledModel:
-        """The model for compiled code; another network, never run, replaces a missing one."""
-        networks = self.networks
-        return CompiledModel(
-            before=networks["before"],
-            splice=networks["splice"],
-            evidence=networks.get("evidence", networks["splice"]),
-            ngram=self.curves["ngram"],
-            neural=self.curves["neural"],
-            spliced=self.curves["splice"],
-            tables=self.tables,
-        )
+    @cached_property
+    def neural_ratios(self) -> NDArray[np.float32]:
+        """(bins, tokens) by how much a curve of the drafter falls at each token but the first."""
+        shapes = self.curves["neural"].up_to(LONGEST_NEURAL)
+        before = np.maximum(shapes[:, :-1], np.finfo(np.float64).tiny)
+        return (shapes[:, 1:] / before).astype(np.float32)
 
     def network_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of `network.npz`; the version of features says what columns are."""
         stored: dict[str, NDArray[Any]] = {}
         for name, network in sorted(self.networks.items()):
-            stored |= {f"{name}.{key}": array for key, array in network._asdict().items()}
+            stored |= {f"{name}.{key}": array for key, array in network.arrays().items()}
         for name, curves in sorted(self.curves.items()):
             stored |= {f"curve-{name}.{key}": array for key, array in curves._asdict().items()}
         return stored
@@ -111,10 +97,3 @@ def model_from(learned: Mapping[str, NDArray[Any]], tables: Mapping[str, NDArray
     if unknown:
         raise PolicyError(f"a model holds no '{min(unknown)}'")
     return Model(networks, curves, token_tables.from_arrays(tables))
-
-
-def no_curves(longest: int) -> Curves:
-    """The curves of a source that never drafted, so that no token is accepted."""
-    shapes = np.zeros((1, longest + 1))
-    shapes[:, :2] = 1.0
-    return Curves(np.empty(0), shapes)

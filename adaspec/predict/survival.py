@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
-from adaspec.jit import compiled
 from adaspec.predict.arrays import Kinds, sound_arrays
 
 Array = NDArray[np.float64]
@@ -27,21 +26,22 @@ class Curves(NamedTuple):
     shapes: Array
     """The shapes as (bins, longest + 1); columns 0 and 1 are 1."""
 
+    def bins(self, scores: NDArray[Any]) -> NDArray[np.int64]:
+        """The bin of each score."""
+        return np.searchsorted(self.edges, scores, side="right")
 
-@compiled
-def fill_survival(first: float, score: float, curves: Curves, out: Array) -> None:
-    """Fill `out` with P(accepted >= j) for j = 0, 1, ..; 0 beyond the longest known length."""
-    shape = curves.shapes[np.searchsorted(curves.edges, score, side="right")]
-    out[0] = 1.0
-    for j in range(1, out.shape[0]):
-        out[j] = first * shape[j] if j < shape.shape[0] else 0.0
+    def up_to(self, longest: int) -> Array:
+        """The shapes as (bins, longest + 1), 0 beyond what is known."""
+        shapes = np.zeros((len(self.shapes), longest + 1))
+        known = min(self.shapes.shape[1], longest + 1)
+        shapes[:, :known] = self.shapes[:, :known]
+        return shapes
 
 
-@compiled
-def fill_survivals(first: Array, scores: Array, curves: Curves, out: Array) -> None:
-    """Run `fill_survival` for many positions, with a row of `out` for each."""
-    for row in range(out.shape[0]):
-        fill_survival(first[row], scores[row], curves, out[row])
+def survivals(curves: Curves, first: NDArray[Any], scores: NDArray[Any], longest: int) -> Array:
+    """(rows, longest) P(accepted >= j) for j = 1, 2, .."""
+    shapes = curves.up_to(longest)[curves.bins(scores), 1:]
+    return np.asarray(first)[:, None] * shapes
 
 
 def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
@@ -58,3 +58,10 @@ def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
     if (shapes[:, :2] != 1).any():
         raise PolicyError(f"{what} do not begin at 1")
     return curves
+
+
+def no_curves(longest: int) -> Curves:
+    """The curves of a source that never drafted, so that no token is accepted."""
+    shapes = np.zeros((1, longest + 1))
+    shapes[:, :2] = 1.0
+    return Curves(np.empty(0), shapes)

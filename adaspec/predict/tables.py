@@ -8,14 +8,13 @@ last token, and with the candidate's second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
-from adaspec.jit import compiled, inlined
 from adaspec.predict.arrays import Kinds, sound_arrays
 
 AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
@@ -33,187 +32,114 @@ PARENT = (BASE, AFTER_1, AFTER_2, BASE, FIRST, FIRST, AFTER_1)
 """The level that each level's means are shrunk towards."""
 MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = range(4)
 """The values of each level, and how many there are."""
+NONE = -1
+"""No token."""
+
+Keys = NDArray[np.uint64]
+Tokens = NDArray[np.int32]
+Floats = NDArray[np.float32]
 
 
 class Tables(NamedTuple):
-    """One open-addressing table for all levels."""
+    """The entries of all levels."""
 
-    keys: NDArray[np.uint64]
-    """The keys' hashes, 0 in free slots; the length is a power of two."""
-    means: NDArray[np.float32]
-    counts: NDArray[np.float32]
-    """Per key, log(1 + positions seen)."""
-    depths: NDArray[np.float32]
-    """Per key, the mean log(1 + accepted) over positions with at least one accepted token."""
-    base: NDArray[np.float64]
-    """The mean acceptance over all tokens, of neural and of n-gram drafts; then their depths."""
-    salt: NDArray[np.uint64]
+    keys: Keys
+    """The keys' hashes, ascending."""
+    entries: Floats
+    """(keys, VALUES_PER_LEVEL) per key the mean, log(1 + positions seen), and the mean
+    log(1 + accepted) over positions with at least one accepted token."""
+    base: Floats
+    """(source, 2) the mean acceptance over all tokens, and its depth."""
+    salt: int
 
 
-@inlined
-def mixed(h: np.uint64, value: np.uint64) -> np.uint64:
-    """A hash that goes on with a value."""
-    h ^= value + np.uint64(0x9E3779B97F4A7C15)
-    h *= np.uint64(0xBF58476D1CE4E5B9)
-    h ^= h >> np.uint64(29)
-    h *= np.uint64(0x94D049BB133111EB)
+def mixed(h: Keys, value: NDArray[Any]) -> Keys:
+    """Hashes that go on with values."""
+    h = (h ^ (value.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))) * _FIRST_FACTOR
+    h = (h ^ (h >> np.uint64(29))) * _SECOND_FACTOR
     return h ^ (h >> np.uint64(32))
 
 
-@compiled
-def key_of(salt: np.uint64, level: int, first: int, second: int, third: int) -> np.uint64:
-    """The salted hash of up to three tokens at a level; tokens that it does not use are -1."""
-    h = mixed(salt, np.uint64(level + 1))
-    h = mixed(h, np.uint64(first + 2))
-    h = mixed(h, np.uint64(second + 2))
-    h = mixed(h, np.uint64(third + 2))
-    return h | np.uint64(1)
+_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-@compiled
-def find(tables: Tables, key: np.uint64) -> int:
-    """The slot of a key, or -1 if the table lacks it."""
-    mask = np.uint64(tables.keys.shape[0] - 1)
-    # The lowest bit is always set; with it, half of the slots would never be the first choice.
-    slot = (key >> np.uint64(1)) & mask
-    for _ in range(tables.keys.shape[0]):
-        stored_key = tables.keys[slot]
-        if stored_key == key:
-            # This is not int(), because numba's would be unsigned, and a float beside the -1.
-            return np.int64(slot)  # type: ignore[return-value]
-        if stored_key == 0:
-            return -1
-        slot = (slot + np.uint64(1)) & mask
-    return -1
+def salted(salt: int) -> Keys:
+    """The hashes that the keys of each level begin with."""
+    return mixed(np.full(LEVELS, salt, np.uint64), np.arange(1, LEVELS + 1))
 
 
-@compiled
-def level_keys(
-    salt: np.uint64, t1: int, t2: int, t3: int, c1: int, c2: int, keys: NDArray[np.uint64]
-) -> None:
-    """Fill in all levels' keys at a position; 0 if a token that the key needs is unknown (-1)."""
-    keys[:] = 0
-    if t1 >= 0:
-        keys[AFTER_1] = key_of(salt, AFTER_1, t1, -1, -1)
-    if t2 >= 0:
-        keys[AFTER_2] = key_of(salt, AFTER_2, t1, t2, -1)
-    if t3 >= 0:
-        keys[AFTER_3] = key_of(salt, AFTER_3, t1, t2, t3)
-    if c1 >= 0:
-        keys[FIRST] = key_of(salt, FIRST, c1, -1, -1)
-    if c1 >= 0 and t1 >= 0:
-        keys[AFTER_LAST] = key_of(salt, AFTER_LAST, c1, t1, -1)
-        keys[AT_CANDIDATE] = key_of(salt, AT_CANDIDATE, c1, t1, -1)
-    if c1 >= 0 and c2 >= 0:
-        keys[FIRST_TWO] = key_of(salt, FIRST_TWO, c1, c2, -1)
+def level_keys(salt: int, tail: Tokens, candidate: Tokens) -> Keys:
+    """(rows, LEVELS) the keys behind the last tokens and at the first of a candidate.
 
-
-@compiled
-def fill_values(
-    tables: Tables,
-    t1: int,
-    t2: int,
-    t3: int,
-    c1: int,
-    c2: int,
-    keys: NDArray[np.uint64],
-    out: NDArray[np.float32],
-) -> None:
-    """Fill `out` with every level's values; an unseen key gets its parent's, and count 0."""
-    level_keys(tables.salt[0], t1, t2, t3, c1, c2, keys)
-    for level in range(LEVELS):
-        slot = find(tables, keys[level]) if keys[level] != 0 else -1
-        at, parent = VALUES_PER_LEVEL * level, PARENT[level]
-        if slot >= 0:
-            out[at + MEAN] = tables.means[slot]
-            out[at + LOG_COUNT] = tables.counts[slot]
-            out[at + DEPTH] = tables.depths[slot]
-            continue
-        if parent == BASE:
-            source = SOURCE[level]
-            out[at + MEAN], out[at + DEPTH] = tables.base[source], tables.base[2 + source]
-        else:
-            inherited = VALUES_PER_LEVEL * parent
-            out[at + MEAN], out[at + DEPTH] = out[inherited + MEAN], out[inherited + DEPTH]
-        out[at + LOG_COUNT] = 0.0
-
-
-@compiled
-def fill_copy_values(
-    tables: Tables, before: int, token: int, keys: NDArray[np.uint64], out: NDArray[np.float32]
-) -> None:
-    """Fill in the tables' values for a token copied behind `before`; NaN if it is not known.
-
-    They are how often copies that begin with the token are right, in general and behind `before`,
-    and the log count of the latter.
+    `tail` is (rows, 3) with the last token last. A key is 0 where a token that it needs is NONE.
     """
-    if token < 0:
-        out[:3] = np.nan
-        return
-    level_keys(tables.salt[0], before, -1, -1, token, -1, keys)
-    slot = find(tables, keys[FIRST])
-    out[0] = tables.means[slot] if slot >= 0 else tables.base[OF_NGRAM]
-    slot = find(tables, keys[AFTER_LAST]) if keys[AFTER_LAST] != 0 else -1
-    out[1] = tables.means[slot] if slot >= 0 else out[0]
-    out[2] = tables.counts[slot] if slot >= 0 else 0.0
+    t1, t2, t3 = tail[:, -1], tail[:, -2], tail[:, -3]
+    c1, c2 = candidate[:, 0], candidate[:, 1]
+    none = np.full(len(tail), NONE, np.int32)
+    first = np.stack((t1, t1, t1, c1, c1, c1, c1), axis=1)
+    second = np.stack((none, t2, t2, none, t1, c2, t1), axis=1)
+    third = np.stack((none, none, t3, none, none, none, none), axis=1)
+    needed = np.stack((t1, t2, t3, c1, t1, c2, t1), axis=1)
+    h = salted(salt)
+    for tokens in (first, second, third):
+        h = mixed(h, tokens + 2)
+    return np.where((first >= 0) & (needed >= 0), h | np.uint64(1), np.uint64(0))
 
 
-def packed(
-    keys: NDArray[np.uint64],
-    means: NDArray[np.float32],
-    counts: NDArray[np.float32],
-    depths: NDArray[np.float32],
-    base: Sequence[float] | NDArray[np.float64],
-    salt: int,
+def find(tables: Tables, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where each key is, if it is there at all."""
+    if not len(tables.keys):
+        return np.zeros(keys.shape, np.int64), np.zeros(keys.shape, np.bool_)
+    place = np.minimum(np.searchsorted(tables.keys, keys), len(tables.keys) - 1)
+    return place, tables.keys[place] == keys
+
+
+def values_of(tables: Tables, tail: Tokens, candidate: Tokens) -> Floats:
+    """(rows, LEVELS, VALUES_PER_LEVEL) what the tables say at each row, as `level_keys` reads it.
+
+    An unseen key gets its parent's values, and count 0.
+    """
+    out = np.empty((len(tail), LEVELS, VALUES_PER_LEVEL), np.float32)
+    out[:, :, LOG_COUNT] = 0.0
+    found: Any = None
+    if len(tables.keys):
+        place, found = find(tables, level_keys(tables.salt, tail, candidate))
+        entries = tables.entries[place]
+    for level, parent in enumerate(PARENT):
+        if parent == BASE:
+            out[:, level, ::2] = tables.base[SOURCE[level]]
+        else:
+            out[:, level, ::2] = out[:, parent, ::2]
+        if found is not None:
+            np.copyto(out[:, level], entries[:, level], where=found[:, level, None])
+    return out
+
+
+def make_tables(
+    keys: Keys, means: Floats, counts: Floats, depths: Floats, base: NDArray[Any], salt: int
 ) -> Tables:
-    """A table with these distinct keys, at most half full."""
-    size = 1 << max(4, int(2 * len(keys) - 1).bit_length())
-    tables = Tables(
-        np.zeros(size, np.uint64),
-        np.zeros(size, np.float32),
-        np.zeros(size, np.float32),
-        np.zeros(size, np.float32),
-        np.array(base, np.float64),
-        np.array([salt], np.uint64),
-    )
-    _fill(tables, keys, means, counts, depths)
-    return tables
+    """Tables of these distinct keys; `base` is means by source, then depths by source."""
+    order = np.argsort(keys)
+    entries = np.stack((means, counts, depths), axis=1)[order]
+    return Tables(keys[order], entries, np.float32(base).reshape(2, 2).T, salt)
 
 
 def no_tables() -> Tables:
-    """A table without keys: what it says of any tokens is the same."""
+    """Tables without keys: what they say of any tokens is the same."""
     nothing = np.empty(0, np.float32)
-    return packed(np.empty(0, np.uint64), nothing, nothing, nothing, (0.5, 0.5, 1.0, 1.0), 1)
-
-
-@compiled
-def _fill(
-    tables: Tables,
-    keys: NDArray[np.uint64],
-    means: NDArray[np.float32],
-    counts: NDArray[np.float32],
-    depths: NDArray[np.float32],
-) -> None:
-    mask = np.uint64(tables.keys.shape[0] - 1)
-    for i in range(keys.shape[0]):
-        slot = (keys[i] >> np.uint64(1)) & mask
-        while tables.keys[slot] != 0:
-            slot = (slot + np.uint64(1)) & mask
-        tables.keys[slot], tables.means[slot] = keys[i], means[i]
-        tables.counts[slot], tables.depths[slot] = counts[i], depths[i]
+    base = np.array((0.5, 0.5, 1.0, 1.0))
+    return make_tables(np.empty(0, np.uint64), nothing, nothing, nothing, base, 1)
 
 
 def to_arrays(tables: Tables) -> dict[str, NDArray[Any]]:
-    """The arrays that `from_arrays` reads: the entries without free slots, ordered by hash."""
-    used_slots = np.flatnonzero(tables.keys)
-    used_slots = used_slots[np.argsort(tables.keys[used_slots])]
+    """The arrays that `from_arrays` reads."""
     return {
-        "keys": tables.keys[used_slots],
-        "means": tables.means[used_slots],
-        "counts": tables.counts[used_slots],
-        "depths": tables.depths[used_slots],
-        "base": tables.base,
-        "salt": tables.salt,
+        "keys": tables.keys,
+        "means": tables.entries[:, MEAN],
+        "counts": tables.entries[:, LOG_COUNT],
+        "depths": tables.entries[:, DEPTH],
+        "base": tables.base.T.ravel().astype(np.float64),
+        "salt": np.array([tables.salt], np.uint64),
     }
 
 
@@ -238,4 +164,4 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tables:
             raise PolicyError(f"token tables: {name} holds a number below 0")
     if (means > 1).any() or (base[:2] > 1).any():
         raise PolicyError("token tables: means or base hold a number that is no share")
-    return packed(keys, means, counts, depths, base, int(salt[0]))
+    return make_tables(keys, means, counts, depths, base, int(salt[0]))

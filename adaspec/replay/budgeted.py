@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, Costs, decoding_shape
+from adaspec.cost.model import CostModel, Costs, step_shape
 from adaspec.jit import compiled
 from adaspec.policy import budgeted
 from adaspec.policy.budgeted import Array, Budgeted, Ints
 from adaspec.replay import closed_loop
-from adaspec.replay.closed_loop import Result
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.closed_loop import ClosedLoop, Result
+from adaspec.replay.recording import Recording
 
 
 @compiled
-def _run(
-    columns: Columns, order: Ints, concurrency: int, depth: int, state: Array, costs: Costs
-) -> closed_loop.ClosedLoop:
-    """The closed loop, run to its end."""
-    loop = closed_loop.start(columns, order, concurrency, True)
+def _run(loop: ClosedLoop, depth: int, state: Array, costs: Costs) -> None:
+    """Run the closed loop to its end."""
+    columns, concurrency = loop.columns, loop.request.shape[0]
     shows_confidences = columns.confidence.shape[1] >= depth
+    odds = np.zeros((concurrency if shows_confidences else 0, depth))
+    accepted = np.zeros(concurrency, np.int64)
     while closed_loop.goes_on(loop):
         context = closed_loop.context_tokens(loop)
-        at = columns.offset[loop.request] + loop.position
-        confidence = columns.confidence[at if shows_confidences else at[:0]]
-        drafted = decoding_shape(concurrency, context, 0, depth, True)
-        lengths = budgeted.choose(state, drafted, confidence, costs)
-        accepted = np.minimum(columns.neural[at], lengths)
-        budgeted.learn(state, confidence, lengths, accepted)
-        left = columns.length[loop.request] - loop.position
-        loop.emitted[:] = np.minimum(accepted + 1, left)
-        shape = decoding_shape(concurrency, context, lengths.sum(), depth, True)
-        closed_loop.finish_step(loop, costs, shape, np.minimum(accepted, left).sum())
-    return loop
+        for row in range(odds.shape[0]):
+            at = columns.offset[loop.request[row]] + loop.position[row]
+            for j in range(depth):
+                odds[row, j] = columns.confidence[at, j]
+        drafted = step_shape(concurrency, context, 0, depth, True)
+        lengths = budgeted.choose(state, drafted, odds, costs)
+        tokens = taken = 0
+        for row in range(concurrency):
+            request, position = loop.request[row], loop.position[row]
+            left = columns.length[request] - position
+            accepted[row] = min(columns.neural[columns.offset[request] + position], lengths[row])
+            loop.emitted[row] = min(accepted[row] + 1, left)
+            tokens += lengths[row]
+            taken += min(accepted[row], left)
+        budgeted.learn(state, odds, lengths, accepted)
+        shape = step_shape(concurrency, context, tokens, depth, True)
+        closed_loop.finish_step(loop, costs, shape, taken)
 
 
 def run_budgeted(
@@ -40,5 +46,6 @@ def run_budgeted(
 ) -> Result:
     """One run of the closed loop under a budget."""
     depth, costs = min(policy.draft_len, cap), cost.without_deciding().constants()
-    run = order, concurrency, depth, budgeted.begin(), costs
-    return closed_loop.result_of(_run(recording.columns, *run))
+    loop = closed_loop.start(recording.columns, order, concurrency, True)
+    _run(loop, depth, budgeted.begin(), costs)
+    return closed_loop.result_of(loop)

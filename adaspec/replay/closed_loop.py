@@ -17,8 +17,8 @@ from adaspec.cost.model import (
     Costs,
     StepShape,
     deciding_s,
-    reading_shape,
     step_s,
+    step_shape,
     without_drafting_s,
 )
 from adaspec.jit import compiled
@@ -96,30 +96,30 @@ class ClosedLoop(NamedTuple):
     """The same from the end of its prompt."""
 
 
-@compiled
 def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) -> ClosedLoop:
     """The first requests of the order at position 1; whoever enters holds the drafter, or none."""
-    loop = ClosedLoop(
+    request, state = order[:concurrency].astype(np.int64), np.zeros(1, _STATE)
+    state["following"], state["reads_alone"] = concurrency, 1
+    state["gives_drafter"] = gives_drafter
+    if columns.charges_prompts:
+        state["prompt_tokens"] = columns.prompt[request].sum()
+        state["draft_prompt_tokens"] = state["prompt_tokens"] * gives_drafter
+    return ClosedLoop(
         columns,
         order,
-        order[:concurrency].astype(np.int64),
-        np.arange(concurrency),
-        np.ones(concurrency, np.int64),
-        np.zeros(concurrency),
-        np.zeros(concurrency),
-        np.arange(concurrency).astype(np.int32),
-        np.full(concurrency, gives_drafter),
-        np.zeros(concurrency, np.int64),
-        np.zeros(1, _STATE),
-        np.zeros(1, TOTALS),
-        np.full(order.shape[0], np.nan),
-        np.full(order.shape[0], np.nan),
+        request,
+        entry=np.arange(concurrency),
+        position=np.ones(concurrency, np.int64),
+        entered_s=np.zeros(concurrency),
+        began_s=np.zeros(concurrency),
+        slot=np.arange(concurrency, dtype=np.int32),
+        holds_neural=np.full(concurrency, gives_drafter),
+        emitted=np.zeros(concurrency, np.int64),
+        state=state,
+        totals=np.zeros(1, TOTALS),
+        request_s=np.full(len(order), np.nan),
+        decoding_s=np.full(len(order), np.nan),
     )
-    state = loop.state[0]
-    state.following, state.reads_alone, state.gives_drafter = concurrency, 1, gives_drafter
-    for row in range(concurrency):
-        _await_prompt(loop, loop.request[row])
-    return loop
 
 
 @compiled
@@ -154,16 +154,16 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
     if tokens == 0:
         return seconds
     if alone:
-        reading_s = without_drafting_s(costs, reading_shape(tokens))
+        reading_s = without_drafting_s(costs, step_shape(0, 0, 0, 0, False, 0, tokens))
         reading_s += costs.draft_prompt_s * drafts
     else:
-        reading = StepShape(
+        reading = step_shape(
             shape.rows,
             shape.context_tokens,
             shape.drafted,
             shape.forwards,
             shape.holds_neural,
-            shape.idle,
+            shape.budget,
             tokens,
             drafts,
         )

@@ -1,33 +1,25 @@
-"""The learned policy at full speed: its own compiled stages inside one compiled closed loop.
-
-Training looks at every position of a recording once: see `survey`.
-"""
+"""The learned policy at full speed: predictions made at once, then one compiled closed loop."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
-from adaspec.cost.model import CostModel, StepShape, batch_shape, line, step_s
-from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
+from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
+from adaspec.draft.match import IN_RING, Matches
 from adaspec.jit import compiled
-from adaspec.policy.learned import LearnedPolicy, planner_for
-from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.state import Planner, rows_of
-from adaspec.policy.protocol import Setup
-from adaspec.predict.features import (
-    CANDIDATE,
-    EVIDENCE_FEATURES,
-    FEATURES,
-    SPLICE_FEATURES,
-    TAIL,
-    RowFacts,
-    SpliceMatches,
-)
+from adaspec.policy.budget import BatchState, decide_budget, new_state
+from adaspec.policy.choice import ROW, Record, Shapes, draft_rows, shapes_of
+from adaspec.policy.decision import OF_DRAFTS, decide, holds_drafter, learn, verify
+from adaspec.policy.forwards import forwards_table, forwards_to_run, most_forwards
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.predict.features import CANDIDATE, TAIL, Floats, Known, Shown
+from adaspec.predict.model import LONGEST_NGRAM, Model
+from adaspec.predict.prediction import PREDICTION, Predictions, predict_before, predict_behind
 from adaspec.replay.closed_loop import (
     ClosedLoop,
     Result,
@@ -38,298 +30,242 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
-from adaspec.replay.recording import RecordedArrays, Recording, copied_token
+from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Floats = NDArray[np.float32]
+_TOGETHER = 4096
+"""Positions that are predicted together."""
+
+
+def known_at(recording: Recording, at: Longs, request: Longs) -> Known:
+    """What is known at flat positions of these requests."""
+    arrays, columns = recording.arrays, recording.columns
+    prompt, position = columns.prompt[request], at - columns.offset[request]
+    match = Matches(*arrays.facts[:, at])
+    text_end = prompt + position
+    back = text_end[:, None] - np.arange(TAIL, 0, -1)
+    base = arrays.text_start[request][:, None]
+    tail = np.where(back >= 0, arrays.text[base + np.maximum(back, 0)], -1).astype(np.int32)
+    ahead = np.arange(CANDIDATE)
+    is_copied = ahead < match.available[:, None]
+    copied = recording.copied_tokens(request, np.where(is_copied, match.start[:, None] + ahead, 0))
+    return Known(
+        prompt.astype(np.int32),
+        position.astype(np.int32),
+        match,
+        tail,
+        np.where(is_copied, copied, -1).astype(np.int32),
+    )
+
+
+def shown_at(recording: Recording, at: Longs, request: Longs, most: int) -> Shown:
+    """What drafts of so many tokens show at flat positions of these requests.
+
+    Where drafted tokens are not recorded, the match behind as many true ones stands for the one
+    behind them.
+    """
+    arrays, columns = recording.arrays, recording.columns
+    shape, place = (len(at), most), at - columns.offset[request]
+    tokens, copied = np.full((2, *shape), -1, np.int32)
+    confidences = np.full((*shape, 3), np.nan, np.float32)
+    if not recording.shows_tokens:
+        behind = at[:, None] + np.arange(1, most + 1)
+        inside = place[:, None] + np.arange(1, most + 1) < columns.length[request][:, None]
+        facts = arrays.facts[:, np.where(inside, behind, 0)] * inside
+        return Shown(tokens, confidences, Matches(*facts.astype(np.int32)), copied)
+    tokens[:] = arrays.drafted[at, :most]
+    if recording.shows_confidences:
+        confidences[:] = arrays.confidences[at, :most]
+    match = Matches(*(arrays.splice_matches[:, at, :most] * (tokens >= 0)).astype(np.int32))
+    known = (columns.prompt[request] + place)[:, None]
+    in_draft = (match.start >= known) & (match.start < IN_RING)
+    own = np.take_along_axis(tokens, np.where(in_draft, match.start - known, 0), axis=1)
+    said = recording.copied_tokens(request, np.where(in_draft, 0, match.start))
+    copied = np.where(match.length > 0, np.where(in_draft, own, said), -1).astype(np.int32)
+    return Shown(tokens, confidences, match, copied)
 
 
 class Surveyed(NamedTuple):
-    """Features that a policy reads, one kind after another, each with its flat position."""
+    """What a model predicts at flat positions, and the features that it reads there."""
 
     at: Longs
+    predictions: Predictions
     before: Floats
-    """Before drafting, or nothing where drafts of all lengths are looked at."""
-    splice_at: Longs
-    splice_depth: Ints
-    """The neural tokens that it lies behind."""
+    shown: Shown
+    evidence: Floats
+    """(positions, tokens, features); empty where the model reads no drafts."""
     splice: Floats
-    drafted_at: Longs
-    drafted_depth: Ints
-    drafted: Floats
+
+
+def survey(recording: Recording, model: Model, requests: Ints, most: int) -> list[Surveyed]:
+    """What the model sees at every deciding position of these requests, in some parts.
+
+    With drafts of up to `most` tokens.
+    """
+    at, request = recording.positions(requests)
+    # The first token of an output is there before anything is decided.
+    decides = at > recording.columns.offset[request]
+    at, request = at[decides], request[decides]
+    reads, surveyed = model.reads_evidence and recording.shows_tokens, []
+    for begin in range(0, len(at), _TOGETHER):
+        part = slice(begin, begin + _TOGETHER)
+        rows = known_at(recording, at[part], request[part])
+        predictions, before = predict_before(model, rows)
+        shown = shown_at(recording, at[part], request[part], most)
+        evidence, splice = predict_behind(model, predictions, rows, shown, reads)
+        surveyed.append(Surveyed(at[part], predictions, before, shown, evidence, splice))
+    return surveyed
+
+
+class Limits(NamedTuple):
+    """What holds for a whole run of a policy."""
+
+    cap: int
+    """The longest draft."""
+    neural_cap: int
+    """The longest neural draft."""
+    reads_drafts: bool
+    """Whether drafted tokens change what is expected."""
+    is_async: bool
+    """Whether a budget is decided before it is known what is drafted."""
 
 
 class Decided(NamedTuple):
     """A step of a closed loop, as it was decided, before it is charged."""
 
-    neural_len: Ints
-    ngram_len: Ints
+    rows: Record
     shape: StepShape
     accepted: int
     """Drafted tokens that the target accepted, of all rows."""
 
 
 @compiled
-def decide_step(arrays: RecordedArrays, loop: ClosedLoop, address: int, cap: int) -> Decided:
-    """Take all running requests through a step of the planner at this address, and have it learn.
+def decide_step(
+    loop: ClosedLoop,
+    predictions: Record,
+    shapes: Shapes,
+    state: BatchState,
+    costs: Costs,
+    limits: Limits,
+) -> Decided:
+    """Take all running requests through a step, and have the state learn.
 
-    `loop.emitted` is filled in. `cap` is the run's own, to which look-ups on the true path are cut.
+    `loop.emitted` is filled in. `predictions` are by flat position.
     """
-    planner = planner_at(address)
-    run, count = planner.run[0], loop.request.shape[0]
-    reads_drafts, is_async = run.reads_drafts > 0, run.is_async > 0
-    run.rows = count
-    context = context_tokens(loop)
-    holds = stages.holds_drafter(address, count)
-    loop.state[0].gives_drafter = holds
-    if not holds:
-        loop.holds_neural[:] = False
-    _take_in(arrays, loop, planner)
-    rows = rows_of(planner)
-    run.prompt_tokens = read_beside(loop)
-    forwards = stages.plan(address)
-    if reads_drafts and forwards > 0:
-        tokens, confidences = _drafts(arrays, loop, planner, forwards)
-        for depth in range(1, forwards + 1):
-            # Nothing is looked up on the true path, and so nothing is cut.
-            depths = np.full(count, depth, np.int32)
-            found = _splice_matches(arrays, loop, planner, depths, 0)
-            stages.revise(address, depth, tokens, confidences, found)
-    neural_len, ngram_len = np.zeros((2, count), np.int32)
-    if stages.choose(address, forwards, neural_len, ngram_len):
-        found = _splice_matches(arrays, loop, planner, neural_len, cap)
-        stages.splice(address, neural_len, found, ngram_len)
-    accepted, taken = _verify(arrays, loop, rows, neural_len, ngram_len)
-    drafted = neural_len + ngram_len
-    budget = int(planner.batch_state.step[0].budget) if is_async else 0
-    shape = batch_shape(count, context, drafted, forwards, loop.holds_neural.any(), budget)
-    seconds, emitted = step_s(planner.costs, shape), loop.emitted.astype(np.int32)
-    stages.learn(address, emitted, drafted, neural_len, accepted, forwards, seconds)
-    return Decided(neural_len, ngram_len, shape, taken)
+    columns, running, context = loop.columns, loop.request.shape[0], context_tokens(loop)
+    forwards = forwards_to_run(state.forwards_by_load, state.number, running, limits.neural_cap)
+    loop.state[0].gives_drafter = forwards > 0
+    rows, held = np.zeros(running, ROW), 0
+    for at in range(running):
+        row, r = rows[at], loop.request[at]
+        row.prediction = columns.offset[r] + loop.position[at]
+        row.context = columns.prompt[r] + loop.position[at]
+        row.available = columns.available[row.prediction]
+        # Who has run without the drafter has it no more.
+        loop.holds_neural[at] &= forwards > 0
+        row.holds_neural = loop.holds_neural[at]
+        held += row.holds_neural
+    settings, prompt_tokens = decide(state, costs, running, context), read_beside(loop)
+    forwards, budget = forwards if held > 0 else 0, OF_DRAFTS
+    if limits.is_async:
+        budget = decide_budget(state, costs, running, prompt_tokens, limits.cap)
+    survival = np.zeros((running, LONGEST_NGRAM))
+    reads, cap = limits.reads_drafts, limits.cap
+    lengths = draft_rows(rows, predictions, shapes, settings, forwards, cap, survival, reads)
+    verify(state, costs, survival, lengths, budget, running + prompt_tokens)
+    drafted, accepted = _verified(loop, rows, lengths)
+    shape = step_shape(running, context, drafted, forwards, held > 0, max(budget, 0))
+    seconds = step_s(costs, shape)
+    learn(state, costs, rows, survival, settings, forwards, limits.neural_cap, seconds)
+    return Decided(rows, shape, accepted)
+
+
+@compiled
+def _verified(loop: ClosedLoop, rows: Record, lengths: Longs) -> tuple[int, int]:
+    """Fill in what the target accepts of drafts cut to these lengths.
+
+    How many tokens were verified and accepted, of all rows together.
+    """
+    columns, drafted, total = loop.columns, 0, 0
+    for at in range(rows.shape[0]):
+        row, i = rows[at], rows[at].prediction
+        left = columns.length[loop.request[at]] - loop.position[at]
+        row.neural = min(row.neural, lengths[at])
+        row.copied = lengths[at] - row.neural
+        row.accepted = min(columns.neural[i], row.neural) if row.neural > 0 else 0
+        if row.neural >= left and row.accepted == row.neural:
+            row.copied = 0  # behind the end of an output nothing is copied
+        elif row.accepted == row.neural:
+            row.accepted += min(row.copied, columns.run[i + row.neural])
+        row.emitted = min(row.accepted + 1, left)
+        loop.emitted[at] = row.emitted
+        drafted += row.neural + row.copied
+        total += min(row.accepted, left)
+    return drafted, total
 
 
 @compiled
 def _run(
-    arrays: RecordedArrays,
-    order: Ints,
-    concurrency: int,
-    address: int,
-    cap: int,
-) -> ClosedLoop:
-    """The closed loop, run to its end, under the planner at this address."""
-    loop = start(arrays.columns, order, concurrency, stages.holds_drafter(address, concurrency))
-    while goes_on(loop):
-        decided = decide_step(arrays, loop, address, cap)
-        finish_step(loop, planner_at(address).costs, decided.shape, decided.accepted)
-    return loop
-
-
-@compiled
-def _survey(
-    arrays: RecordedArrays,
     loop: ClosedLoop,
-    address: int,
-    position: Longs,
-    request: Longs,
-    most: int,
-    surveyed: Surveyed,
-) -> int:
-    """Show the planner these positions, a batch at a time, with drafts of up to `most` tokens.
-
-    Fills in what it saw; how many splices that were.
-    """
-    planner = planner_at(address)
-    run, state = planner.run[0], planner.state
-    reads_drafts = run.reads_drafts > 0
-    spliced = drafted = 0
-    for first in range(0, position.shape[0], loop.request.shape[0]):
-        count = min(position.shape[0] - first, loop.request.shape[0])
-        run.rows = count
-        loop.request[:count] = request[first : first + count]
-        loop.position[:count] = position[first : first + count]
-        _take_in(arrays, loop, planner)
-        stages.plan(address)
-        if surveyed.before.shape[0] > 0:
-            surveyed.before[first : first + count] = state.features[:count]
-        tokens, confidences = _drafts(arrays, loop, planner, most if reads_drafts else 0)
-        for depth in range(1, most + 1):
-            depths = np.full(count, depth, np.int32)
-            # Where drafts are recorded, nothing is looked up on the true path, and nothing is cut.
-            found = _splice_matches(arrays, loop, planner, depths, run.cap - depth)
-            if reads_drafts:
-                stages.revise(address, depth, tokens, confidences, found)
-                surveyed.drafted_at[drafted : drafted + count] = surveyed.at[first : first + count]
-                surveyed.drafted_depth[drafted : drafted + count] = depth
-                surveyed.drafted[drafted : drafted + count] = state.evidence_features[:count]
-                drafted += count
-            else:
-                stages.expect_splices(address, depths, found)
-            places = np.flatnonzero(found.length > 0)
-            for place in range(places.shape[0]):
-                surveyed.splice_at[spliced] = surveyed.at[first + places[place]]
-                surveyed.splice_depth[spliced] = depth
-                surveyed.splice[spliced] = state.splice_features[place]
-                spliced += 1
-    return spliced
+    predictions: Record,
+    shapes: Shapes,
+    state: BatchState,
+    costs: Costs,
+    limits: Limits,
+) -> None:
+    """Run the closed loop to its end."""
+    while goes_on(loop):
+        decided = decide_step(loop, predictions, shapes, state, costs, limits)
+        finish_step(loop, costs, decided.shape, decided.accepted)
 
 
-@compiled
-def _take_in(arrays: RecordedArrays, loop: ClosedLoop, planner: Planner) -> None:
-    """Show the planner as many rows as its `run` says, as they are before drafting."""
-    columns, rows, facts = arrays.columns, planner.rows, arrays.facts
-    for row in range(planner.run[0].rows):
-        r, p = loop.request[row], loop.position[row]
-        i, base = columns.offset[r] + p, arrays.text_start[r]
-        known = columns.prompt[r] + p
-        rows.slots[row] = loop.slot[row]
-        rows.prompt_tokens[row], rows.position[row] = columns.prompt[r], p
-        rows.holds_neural[row] = loop.holds_neural[row]
-        rows.length[row], rows.start[row] = facts[LENGTH, i], facts[START, i]
-        rows.votes[row], rows.occurrences[row] = facts[VOTES, i], facts[OCCURRENCES, i]
-        rows.available[row] = facts[AVAILABLE, i]
-        for k in range(TAIL):
-            rows.tail[row, TAIL - 1 - k] = arrays.text[base + known - 1 - k] if k < known else -1
-        for k in range(CANDIDATE):
-            copied = k < rows.available[row]
-            rows.candidate[row, k] = copied_token(arrays, r, rows.start[row], k) if copied else -1
+class LearnedReplay:
+    """A policy over a recording, whose predictions are made once for all runs."""
 
+    def __init__(
+        self, recording: Recording, policy: LearnedPolicy, requests: Ints | None = None
+    ) -> None:
+        """Only these requests can be replayed, or all."""
+        self.recording, self.policy = recording, policy
+        self.shapes = shapes_of(policy.model)
+        self._predictions = np.zeros(len(recording.columns.neural), PREDICTION)
+        if requests is None:
+            requests = recording.members(None)
+        neural_cap = min(policy.neural_cap, recording.neural_cap)
+        most = most_forwards(policy.forwards_by_load, neural_cap)
+        for part in survey(recording, policy.model, requests, most):
+            self._predictions[part.at] = part.predictions
 
-@compiled
-def _drafts(
-    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, forwards: int
-) -> tuple[Ints, Floats]:
-    """The tokens and confidences of so many forwards, as recorded."""
-    holds = rows_of(planner).holds_neural
-    count = holds.shape[0]
-    tokens = np.full((count, forwards), -1, np.int32)
-    confidences = np.full((count, forwards, arrays.confidences.shape[2]), np.nan, np.float32)
-    for row in range(count):
-        if holds[row]:
-            i = loop.columns.offset[loop.request[row]] + loop.position[row]
-            tokens[row] = arrays.drafted[i, :forwards]
-            if arrays.confidences.shape[0] > 0:
-                confidences[row] = arrays.confidences[i, :forwards]
-    return tokens, confidences
+    def begin(
+        self,
+        order: Ints,
+        concurrency: int,
+        cost: CostModel,
+        cap: int,
+        engine: str = SYNC,
+        forwards: Mapping[int, int] | None = None,
+    ) -> tuple[Any, ...]:
+        """What `decide_step` takes in a run that has seen nothing yet, beginning with its loop.
 
+        `forwards` are those of the drafter at first, if not the policy's.
+        """
+        policy, recording = self.policy, self.recording
+        cap = min(policy.cap, cap)
+        limits = Limits(
+            cap=cap,
+            neural_cap=min(policy.neural_cap, recording.neural_cap, cap),
+            reads_drafts=policy.model.reads_evidence and recording.shows_tokens,
+            is_async=engine == ASYNC,
+        )
+        table = forwards_table(forwards) if forwards else policy.forwards_by_load
+        state = new_state(concurrency, LONGEST_NGRAM, table)
+        gives_drafter = bool(holds_drafter(state, concurrency, limits.neural_cap))
+        loop = start(recording.columns, order, concurrency, gives_drafter)
+        return loop, self._predictions, self.shapes, state, cost.constants(), limits
 
-@compiled
-def _splice_matches(
-    arrays: RecordedArrays, loop: ClosedLoop, planner: Planner, neural_len: Ints, cap: int
-) -> SpliceMatches:
-    """The matches behind so many drafted tokens per row; true ones where none are recorded.
-
-    A policy that reads drafts sees which token would be copied.
-    """
-    columns, holds = arrays.columns, rows_of(planner).holds_neural
-    count, reads_drafts = holds.shape[0], planner.run[0].reads_drafts > 0
-    found, copied = np.zeros((MATCH_FIELDS, count), np.int32), np.full(count, -1, np.int32)
-    for row in range(count):
-        k = neural_len[row]
-        if k == 0 or not holds[row]:
-            continue
-        r, p = loop.request[row], loop.position[row]
-        i = columns.offset[r] + p
-        if arrays.drafted.shape[1] == 0:
-            if p + k < columns.length[r]:
-                found[:, row] = arrays.facts[:, i + k]
-                found[AVAILABLE, row] = min(found[AVAILABLE, row], cap)
-        elif arrays.drafted[i, k - 1] >= 0:
-            found[:, row] = arrays.splice_matches[:, i, k - 1]
-            begin, known = found[START, row], columns.prompt[r] + p
-            if reads_drafts and found[LENGTH, row] > 0:
-                if begin < known or begin >= IN_RING:
-                    copied[row] = copied_token(arrays, r, begin, 0)
-                else:
-                    copied[row] = arrays.drafted[i, begin - known]
-    return SpliceMatches(found[LENGTH], found[VOTES], found[OCCURRENCES], found[AVAILABLE], copied)
-
-
-@compiled
-def _verify(
-    arrays: RecordedArrays, loop: ClosedLoop, rows: RowFacts, neural_len: Ints, ngram_len: Ints
-) -> tuple[Ints, int]:
-    """What the target accepts per row, and of the whole batch; `loop.emitted` is filled in.
-
-    Lengths are cut to what can be verified.
-    """
-    columns = arrays.columns
-    accepted = np.zeros(rows.slots.shape[0], np.int32)
-    total = 0
-    for row in range(rows.slots.shape[0]):
-        r, p = loop.request[row], loop.position[row]
-        i, left, k = columns.offset[r] + p, columns.length[r] - p, neural_len[row]
-        if k > 0:
-            accepted[row] = min(columns.neural[i], k)
-            if accepted[row] == k:
-                if k < left:
-                    accepted[row] += min(ngram_len[row], columns.run[i + k])
-                else:
-                    ngram_len[row] = 0
-        else:
-            ngram_len[row] = min(ngram_len[row], rows.available[row])
-            accepted[row] = min(ngram_len[row], columns.run[i])
-        loop.emitted[row] = min(accepted[row] + 1, left)
-        total += min(accepted[row], left)
-    return accepted, total
-
-
-def run_learned(
-    recording: Recording,
-    policy: LearnedPolicy,
-    order: Ints,
-    concurrency: int,
-    cost: CostModel,
-    cap: int,
-    engine: str = SYNC,
-) -> Result:
-    """One run of the closed loop, decided by the compiled stages."""
-    kept = planner_for(policy, setup_for(recording, cost, concurrency, cap, engine))
-    loop = _run(recording.arrays, order, concurrency, kept.address, cap)
-    del kept  # the compiled loop knows an address only: what lies there must outlive it
-    return result_of(loop)
-
-
-def survey(
-    recording: Recording, policy: LearnedPolicy, requests: Ints, together: int, drafts: bool
-) -> Surveyed:
-    """What the policy sees at every position of these requests, so many positions at once.
-
-    That is before drafting or, with `drafts`, behind drafts of all lengths there.
-    """
-    columns, cost = recording.columns, line("none", 1.0, 0.0)
-    kept = planner_for(policy, setup_for(recording, cost, together, policy.cap))
-    run = kept.value.run[0]
-    # The first token of an output is there before anything is decided.
-    counts = columns.length[requests] - 1
-    of = np.repeat(requests.astype(np.int64), counts)
-    at = np.concatenate([np.arange(1, 1 + count) for count in counts.tolist()]).astype(np.int64)
-    slots = np.zeros(together, np.int32)
-    loop = start(columns, slots, together, run["neural_cap"] > 0)
-    most = int(run["neural_cap"]) if drafts else 0
-    spliced, drafted = len(at) * most, len(at) * most * int(run["reads_drafts"])
-    surveyed = Surveyed(
-        columns.offset[of] + at,
-        np.zeros((0 if drafts else len(at), FEATURES), np.float32),
-        np.zeros(spliced, np.int64),
-        np.zeros(spliced, np.int32),
-        np.zeros((spliced, len(SPLICE_FEATURES)), np.float32),
-        np.zeros(drafted, np.int64),
-        np.zeros(drafted, np.int32),
-        np.zeros((drafted, len(EVIDENCE_FEATURES)), np.float32),
-    )
-    spliced = _survey(recording.arrays, loop, kept.address, at, of, most, surveyed)
-    del kept
-    return surveyed._replace(  # copies, as there is room for many more
-        splice_at=surveyed.splice_at[:spliced].copy(),
-        splice_depth=surveyed.splice_depth[:spliced].copy(),
-        splice=surveyed.splice[:spliced].copy(),
-    )
-
-
-def setup_for(
-    recording: Recording, cost: CostModel, slots: int, cap: int, engine: str = SYNC
-) -> Setup:
-    """What holds for a run over this recording."""
-    shows = recording.shows_tokens, recording.shows_confidences
-    return Setup(cost, cap, recording.neural_cap, slots, *shows, engine)
+    def run(self, *chosen: Any) -> Result:
+        """One run of the closed loop, as `begin` takes it."""
+        loop, *decides = self.begin(*chosen)
+        _run(loop, *decides)
+        return result_of(loop)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, Costs, decoding_shape, plain_step_s, step_s
+from adaspec.cost.model import CostModel, Costs, plain_step_s, step_s, step_shape
 from adaspec.draft.match import Ints
 from adaspec.jit import compiled
 from adaspec.policy.base import Needs
@@ -107,7 +107,7 @@ def _plan(
                 total = min(most, int(sizes[tried]) - rows)
             if total < 0:
                 continue
-            shape = decoding_shape(rows, context, total, forwards, bounds.holds)
+            shape = step_shape(rows, context, total, forwards, bounds.holds)
             value = rows + total - rate * step_s(costs, shape)
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
@@ -132,19 +132,19 @@ def _span(columns: Columns, i: int, left: int, kind: int, bounds: Bounds) -> tup
 
 
 @compiled
-def _run(
-    columns: Columns, order: Ints, concurrency: int, kind: int, bounds: Bounds, costs: Costs
-) -> ClosedLoop:
-    """The closed loop under perfect foresight, run to its end."""
-    loop = closed_loop.start(columns, order, concurrency, bounds.holds)
+def _run(loop: ClosedLoop, kind: int, bounds: Bounds, costs: Costs) -> None:
+    """Run the closed loop under perfect foresight to its end."""
+    columns, concurrency = loop.columns, loop.request.shape[0]
     place, left, take = np.zeros((3, concurrency), np.int64)
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
     while closed_loop.goes_on(loop):
         context = closed_loop.context_tokens(loop)
-        place[:] = columns.offset[loop.request] + loop.position
-        left[:] = columns.length[loop.request] - loop.position - 1
-        forwards = 0
+        for row in range(concurrency):
+            request = loop.request[row]
+            place[row] = columns.offset[request] + loop.position[row]
+            left[row] = columns.length[request] - loop.position[row] - 1
+        forwards = total = 0
         if kind >= PLAN:
             rate = concurrency / plain_step_s(costs, concurrency, context)
             if loop.totals[0].steps > 0:
@@ -154,17 +154,17 @@ def _run(
             for row in range(concurrency):
                 take[row], drafted = _span(columns, place[row], left[row], kind, bounds)
                 forwards = max(forwards, drafted)
-        total = take.sum()
-        loop.emitted[:] = take + 1
+        for row in range(concurrency):
+            total += take[row]
+            loop.emitted[row] = take[row] + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = decoding_shape(concurrency, context, total, forwards, bounds.holds)
+        shape = step_shape(concurrency, context, total, forwards, bounds.holds)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
         recent_tokens += concurrency + total - oldest[0]
         recent_time += seconds - oldest[1]
         oldest[0], oldest[1] = concurrency + total, seconds
         closed_loop.finish_step(loop, costs, shape, total)
-    return loop
 
 
 def run_oracle(
@@ -180,4 +180,6 @@ def run_oracle(
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.without_deciding().constants()
-    return closed_loop.result_of(_run(recording.columns, order, concurrency, kind, bounds, costs))
+    loop = closed_loop.start(recording.columns, order, concurrency, bounds.holds)
+    _run(loop, kind, bounds, costs)
+    return closed_loop.result_of(loop)

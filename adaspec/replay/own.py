@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, batch_shape, step_s
+from adaspec.cost.model import CostModel, step_s, step_shape
 from adaspec.draft.match import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
 from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
 from adaspec.replay import closed_loop
 from adaspec.replay.closed_loop import ClosedLoop, Result
-from adaspec.replay.learned import setup_for
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import CONFIDENCES
 
@@ -81,7 +80,8 @@ def run_own(
     recording: Recording, own: OwnPolicy, order: Ints, concurrency: int, cost: CostModel, cap: int
 ) -> Result:
     """One run of the closed loop, under a copy of the policy."""
-    setup = setup_for(recording, cost, concurrency, cap)
+    shows = recording.shows_tokens, recording.shows_confidences
+    setup = Setup(cost, cap, recording.neural_cap, concurrency, *shows)
     policy, costs = own.ask(copy.deepcopy, own.policy), setup.cost.constants()
     has_drafter = setup.neural_cap > 0 and getattr(policy, "drafter", True)
     setup = replace(setup, neural_cap=min(setup.neural_cap, cap) if has_drafter else 0)
@@ -94,7 +94,7 @@ def run_own(
         loop.emitted[:] = np.minimum(accepted + 1, step.left)
         drafted = proposal.neural_len + proposal.ngram_len
         context = closed_loop.context_tokens(loop)
-        shape = batch_shape(concurrency, context, drafted, step.forwards, has_drafter)
+        shape = step_shape(concurrency, context, int(drafted.sum()), step.forwards, has_drafter)
         if hasattr(policy, "learn"):
             emitted, seconds = loop.emitted.astype(np.int32), float(step_s(costs, shape))
             own.ask(policy.learn, Report(batch, proposal, accepted, emitted, seconds))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import Costs, decoding_shape, step_s
+from adaspec.cost.model import Costs, step_s, step_shape
 from adaspec.draft.match import Ints
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
@@ -22,9 +22,9 @@ from adaspec.replay.recording import Columns, Recording
 Longs = NDArray[np.int64]
 Steps = NDArray[Any]
 
-STEP = np.dtype([(name, "i2") for name in ("copied", "drafted", "forwards", "accepted", "emitted")])
-"""One step of a path: its tokens that are copied in place of neural ones, and all its drafted,
-accepted and emitted tokens."""
+STEP = np.dtype([(name, "i2") for name in ("neural", "copied", "forwards", "accepted", "emitted")])
+"""One step of a path: its neural tokens and the copied ones behind them, and how many were accepted
+and emitted."""
 
 
 class Paths(NamedTuple):
@@ -37,68 +37,81 @@ class Paths(NamedTuple):
     draft, else 0."""
 
 
+def rule_lengths(
+    columns: Columns, rule: StaticRule, cap: int, at: Longs, left: Longs
+) -> tuple[Longs, Longs]:
+    """What a rule drafts at flat positions whose outputs have so much left: neural, and copied."""
+    neural_len, ones = min(rule.neural_len, cap), np.ones(len(at), np.bool_)
+    behind = np.where(neural_len < left, at + neural_len, 0)
+    match, available, wrong = columns.match[behind], columns.available[behind], ~ones
+    if neural_len > 0 and columns.splice_match_length.shape[1] > 0:
+        # Behind a wrong draft the text goes where the output never went, as that is recorded.
+        wrong = columns.neural[at] < neural_len
+        drafted = at, neural_len - 1
+        match = np.where(wrong, columns.splice_match_length[drafted], match)
+        available = np.where(wrong, columns.splice_match_available[drafted], available)
+    match = np.where(wrong | (neural_len < left), match, 0)
+    neural, copied = rule.lengths(
+        cap, ones, columns.match[at], columns.available[at], match, available
+    )
+    return neural.astype(np.int64), copied.astype(np.int64)
+
+
 @compiled
 def _walk(
-    columns: Columns, rule: Longs, cap: int, requests: Ints, paths: Paths, is_async: bool
+    columns: Columns,
+    requests: Ints,
+    neural_len: Longs,
+    copied_len: Longs,
+    least_forwards: int,
+    paths: Paths,
 ) -> int:
     """Fill in the path of each of these requests; how many steps there are.
 
-    In an async engine nobody knows which rows will draft, or how much. So every step runs all
-    forwards, and every row verifies the longest draft.
+    What is drafted is given, one of these requests' positions after another.
     """
-    min_match, ngram_len, neural_len, splice_min_match, splice_len, always_drafts = rule
     # Taken out of their tuple once: that takes as long as a step does.
-    offset, length, neural_accepted = columns.offset, columns.length, columns.neural
-    match, available, run = columns.match, columns.available, columns.run
-    splice_match_length = columns.splice_match_length
-    splice_match_available = columns.splice_match_available
-    tokens_known = splice_match_length.shape[1] > 0
+    offset, length = columns.offset, columns.length
+    neural_accepted, run = columns.neural, columns.run
     start, steps = paths.start, paths.steps
-    count = 0
+    count = place = 0
     for r in requests:
         start[r] = count
         p = 1
         while p < length[r]:
             i, left = offset[r] + p, length[r] - p
-            copied = neural = spliced = accepted = 0
-            if ngram_len > 0 and match[i] >= min_match:
-                copied = min(ngram_len, available[i], cap)
-                accepted = min(run[i], copied)
-            else:
-                neural = min(neural_len, cap)
-                room = min(splice_len, cap - neural)
-                if neural > 0:
-                    accepted = min(neural_accepted[i], neural)
-                if neural > 0 and room > 0:
-                    whole = accepted == neural
-                    if tokens_known and not whole:
-                        if splice_match_length[i, neural - 1] >= splice_min_match:
-                            spliced = min(room, splice_match_available[i, neural - 1])
-                    elif neural < left and match[i + neural] >= splice_min_match:
-                        spliced = min(room, available[i + neural])
-                        if whole:
-                            accepted += min(spliced, run[i + neural])
+            neural, copied = neural_len[place + p], copied_len[place + p]
+            accepted = min(neural_accepted[i], neural) if neural > 0 else 0
+            if accepted == neural and copied > 0:
+                accepted += min(run[i + neural], copied)
             step = steps[count]
-            step.copied, step.drafted = copied, copied + neural + spliced
-            step.forwards = min(neural_len, cap) if is_async or always_drafts else neural
+            step.neural, step.copied = neural, copied
+            step.forwards = max(neural, least_forwards)
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
             count += 1
             p += step.emitted
         start[r + 1] = count
+        place += length[r]
     return count
 
 
-@compiled
 def run_paths(
     columns: Columns, paths: Paths, order: Ints, concurrency: int, costs: Costs, holds: bool
 ) -> ClosedLoop:
     """The closed loop over paths, run to its end."""
     loop = closed_loop.start(columns, order, concurrency, holds)
+    _run(loop, paths, costs, holds)
+    return loop
+
+
+@compiled
+def _run(loop: ClosedLoop, paths: Paths, costs: Costs, holds: bool) -> None:
     # Sums stay in locals while no request ends: this loop tunes rules, and runs most of all.
     steps, first, totals = paths.steps, paths.start, loop.totals[0]
     request, entry = loop.request, loop.entry
-    prompt, length = columns.prompt, columns.length
+    prompt, length = loop.columns.prompt, loop.columns.length
+    concurrency = request.shape[0]
     step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
     for row in range(concurrency):
         step_of[row], end[row] = first[request[row]], first[request[row] + 1]
@@ -112,14 +125,13 @@ def run_paths(
         ended = False
         for row in range(concurrency):
             step = steps[step_of[row]]
-            drafted += step.drafted
+            drafted += step.neural + step.copied
             all_accepted += step.accepted
             forwards = max(forwards, step.forwards)
             emitted += step.emitted
             step_of[row] += 1
             ended |= step_of[row] == end[row]
-        idle = max(paid - drafted, 0)
-        shape = decoding_shape(concurrency, context, drafted, forwards, holds, idle)
+        shape = step_shape(concurrency, context, drafted, forwards, holds, paid)
         if waiting > 0:
             time += closed_loop.step_seconds(loop, costs, shape)
             waiting = 0
@@ -146,7 +158,6 @@ def run_paths(
     totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
     totals.accepted, totals.drafted = all_accepted, all_drafted
     totals.neural_steps = neural_steps
-    return loop
 
 
 def walk_rule(
@@ -160,10 +171,16 @@ def walk_rule(
     columns = recording.columns
     if requests is None:
         requests = recording.members(None)
+    at, request = recording.positions(requests)
+    left = columns.offset[request] + columns.length[request] - at
+    neural, copied = rule_lengths(columns, rule, cap, at, left)
     paths = Paths(
         np.empty(len(recording) + 1, np.int64),
-        np.empty(len(columns.neural), STEP),
+        np.empty(len(at), STEP),
         min(rule.longest_draft, cap) if is_async else 0,
     )
-    count = _walk(columns, rule.packed(), cap, requests, paths, is_async)
+    # In an async engine nobody knows which rows will draft, or how much. So every step runs all
+    # forwards, and every row verifies the longest draft.
+    forwards = min(rule.neural_len, cap) if is_async or rule.always_drafts else 0
+    count = _walk(columns, requests, neural, copied, forwards, paths)
     return paths._replace(steps=paths.steps[:count].copy())

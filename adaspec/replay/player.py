@@ -18,7 +18,7 @@ from adaspec.policy.spec import Baseline
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.replay.budgeted import run_budgeted
 from adaspec.replay.closed_loop import Result, result_of
-from adaspec.replay.learned import run_learned
+from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.paths import Paths, run_paths, walk_rule
@@ -36,7 +36,10 @@ def is_compiled(contender: object) -> bool:
 
 
 class Player:
-    """Replays contenders over one recording and cost model; remembers the paths of rules."""
+    """Replays contenders over one recording and cost model.
+
+    It remembers the paths of rules and what policies predict.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Player:
         self.recording, self.cap = recording, cap
         self.cost, self.engine, self._warm = cost, engine, warm
         self._paths: dict[StaticRule, Paths] = {}
+        self._learned: dict[LearnedPolicy, LearnedReplay] = {}
 
     def check(self, contender: Contender) -> None:
         """Refuse what this trace cannot replay."""
@@ -90,7 +94,9 @@ class Player:
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
-            return run_learned(recording, contender, *run, engine=self.engine)
+            if contender not in self._learned:
+                self._learned[contender] = LearnedReplay(recording, contender)
+            return self._learned[contender].run(*run, self.engine)
         if isinstance(contender, Budgeted):
             return run_budgeted(recording, contender, *run)
         if isinstance(contender, Oracle):

@@ -13,7 +13,6 @@ from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, START, Ints
 from adaspec.draft.positions import accepted_runs, look_ups
 from adaspec.draft.ring import Ring
 from adaspec.errors import EvaluationError
-from adaspec.jit import compiled
 from adaspec.policy.static import ranking
 from adaspec.trace.schema import CONFIDENCES, Request
 
@@ -63,14 +62,6 @@ class RecordedArrays(NamedTuple):
     """The ring's tokens by place, -1 behind each answer; empty where there is no ring."""
 
 
-@compiled
-def copied_token(arrays: RecordedArrays, request: int, start: int, step: int) -> int:
-    """The token `step` behind where a match of a request continues."""
-    if start >= IN_RING:
-        return arrays.ring[start - IN_RING + step]
-    return arrays.text[arrays.text_start[request] + start + step]
-
-
 LONGEST = 1024
 """Copies are never longer than this: counts fit 16 bits, and no draft comes near it."""
 
@@ -103,6 +94,22 @@ class Recording:
             return np.arange(len(self), dtype=np.int32)
         index = self.workloads.index(workload)
         return np.flatnonzero(self.workload == index).astype(np.int32)
+
+    def positions(self, requests: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The flat positions of requests, one after another, and the request of each."""
+        length, offset = self.columns.length[requests], self.columns.offset[requests]
+        before = np.cumsum(length) - length
+        at = np.arange(length.sum()) + np.repeat(offset - before, length)
+        return at, np.repeat(requests.astype(np.int64), length)
+
+    def copied_tokens(self, request: NDArray[np.int64], places: NDArray[np.int64]) -> Ints:
+        """The tokens at (requests, any) places of their texts, or of the ring."""
+        arrays, in_ring = self.arrays, places >= IN_RING
+        start = arrays.text_start[request][:, None]
+        said = arrays.text[start + np.where(in_ring, 0, places)]
+        if in_ring.any():
+            said[in_ring] = arrays.ring[places[in_ring] - IN_RING]
+        return said
 
     def with_prefill(self) -> Recording:
         """The same recording, in which reading prompts takes time (see `closed_loop`)."""

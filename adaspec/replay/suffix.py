@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.cost.model import CostModel, decoding_shape
+from adaspec.cost.model import CostModel, step_shape
 from adaspec.draft.match import Ints
 from adaspec.errors import SpecError
 from adaspec.replay import closed_loop
@@ -160,7 +160,7 @@ def run_suffix(
             loop.emitted[row] = len(following[: right + 1])
             accepted += right
         context = closed_loop.context_tokens(loop)
-        shape = decoding_shape(concurrency, context, sum(map(len, drafts)), 0, False)
+        shape = step_shape(concurrency, context, sum(map(len, drafts)), 0, False)
         closed_loop.finish_step(loop, costs, shape, accepted)
     return closed_loop.result_of(loop)
 

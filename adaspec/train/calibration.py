@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import BEFORE_HEADS, Model
 from adaspec.predict.network import predict
-from adaspec.predict.survival import fill_survivals
+from adaspec.predict.survival import survivals
 from adaspec.train.outcomes import Recorded
 from adaspec.train.rows import Array, Floats, Members, survey
 
@@ -35,9 +35,9 @@ def calibration_of(
     seen: dict[tuple[str, int], list[tuple[Array, Array]]] = {}
     """By source and depth, what came and what was predicted of it."""
     for policy, members in judged:
-        rows = survey(recorded.recording, policy, members, drafts=False)["before"]
+        rows = survey(recorded.recording, policy.model, members, 0)["before"]
         for source, outcomes, usable in recorded.sources(rows.at):
-            predicted = survivals(policy.model, rows.x, source)
+            predicted = predicted_survivals(policy.model, rows.x, source)
             for depth in range(1, DEPTHS + 1):
                 known = (outcomes.known >= depth) & usable
                 came = (outcomes.right[known] >= depth).astype(np.float64)
@@ -51,16 +51,14 @@ def calibration_of(
     ]
 
 
-def survivals(model: Model, x: Floats, source: str) -> Array:
+def predicted_survivals(model: Model, x: Floats, source: str) -> Array:
     """S(1) .. S(DEPTHS) of a source by networks and curves, one row per row of features."""
-    heads = predict(model.networks["before"], x)
+    said = predict(model.networks["before"], x)
     first, more = (
-        np.ascontiguousarray(heads[:, BEFORE_HEADS.index(f"{source}_{head}")])
+        said[:, BEFORE_HEADS.index(f"{source}_{head}")].astype(np.float64)
         for head in ("first", "more")
     )
-    out = np.empty((len(x), DEPTHS + 1))
-    fill_survivals(first, more, model.curves[source], out)
-    return np.clip(out[:, 1:], 0.0, 1.0)
+    return np.clip(survivals(model.curves[source], first, more, DEPTHS), 0.0, 1.0)
 
 
 def judge(came: Array, predicted: Array) -> dict[str, Any]:

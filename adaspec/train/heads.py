@@ -9,8 +9,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.model import FEATURE_NAMES, HEADS
+from adaspec.predict.model import FEATURE_NAMES, HEADS, LONGEST
 from adaspec.predict.survival import Curves
 from adaspec.train.outcomes import MIN_EXAMPLES, Outcomes, Recorded, expected_log, fit_curves
 from adaspec.train.rows import Array, FeatureRows, Floats, Ints
@@ -21,7 +20,6 @@ Boosters = dict[str, lightgbm.Booster]
 GAIN_DEPTH = 2
 """Number of neural tokens behind which the expected gain of a splice is learned."""
 MAX_GAIN = 10
-_LONGEST = {"ngram": LONGEST_NGRAM, "neural": LONGEST_NEURAL, "splice": LONGEST_SPLICE}
 _BINS = {"ngram": 20, "neural": 20, "splice": 10}
 """The bins of each source's curves."""
 _THREAD_ROWS = 200_000
@@ -108,7 +106,7 @@ class HeadMaker:
         self, source: str, x: Floats, outcomes: Outcomes, request: Ints
     ) -> tuple[Boosters, Curves]:
         """Heads for P(right >= 1) and for how many are right, and curves by the latter's scores."""
-        longest = _LONGEST[source]
+        longest = LONGEST[source]
         told, some = outcomes.known >= 1, outcomes.right >= 1
         first = self.share(x[told], some[told])
         x, request, outcomes = x[some], request[some], outcomes.chosen(some)

@@ -26,8 +26,7 @@ from adaspec.predict.network import (
     PROBABILITY,
     Network,
     constant_network,
-    fill_inputs,
-    new_scratch,
+    inputs_of,
 )
 from adaspec.train.heads import Settings
 from adaspec.train.rows import Array, Floats, Ints
@@ -45,7 +44,6 @@ STEP_SIZE = 1e-2
 BATCH, LEAST_BATCH = 1024, 32
 BATCHES_PER_PASS = 100
 """With few rows batches are smaller, so that a pass has about as many."""
-_ROWS_AT_ONCE = 4096
 _NO_THRESHOLD = 1e30
 """A split beyond this only tells missing values from others, which networks see by themselves."""
 
@@ -126,7 +124,7 @@ def fit_network(
     """
     torch = _torch()
     network = _without_weights(x, splits, link)
-    inputs = torch.from_numpy(_inputs_of(network, x))
+    inputs = torch.from_numpy(inputs_of(network, x))
     wanted = torch.from_numpy(targets.astype(np.float32))
     is_probability = torch.from_numpy(link == PROBABILITY)
     # What makes the loss of a number weigh as much as that of a probability.
@@ -163,7 +161,7 @@ def fit_network(
     for number, layer in enumerate(layers, 1):
         fitted[f"weight_{number}"] = np.ascontiguousarray(layer.weight.detach().numpy().T)
         fitted[f"bias_{number}"] = layer.bias.detach().numpy()
-    return network._replace(**fitted)
+    return replace(network, **fitted)
 
 
 def _torch() -> Any:
@@ -204,7 +202,8 @@ def _without_weights(x: Floats, splits: Sequence[Array], link: Ints) -> Network:
             rise = np.clip((known[:, None] - low[:, c]) * slope[:, c], 0, 1).sum(1)
             shift[c], scale[c] = rise.mean(), 1.0 / max(rise.std(), LEAST_SPREAD)
     flagged = np.flatnonzero(used & missing.any(0) & ~missing.all(0)).astype(np.int32)
-    return constant_network([0.0] * len(link))._replace(
+    return replace(
+        constant_network([0.0] * len(link)),
         source=source,
         low=low,
         slope=slope,
@@ -214,17 +213,6 @@ def _without_weights(x: Floats, splits: Sequence[Array], link: Ints) -> Network:
         weight_1=np.zeros((len(source) + len(flagged), 1), np.float32),
         link=link,
     )
-
-
-def _inputs_of(network: Network, x: Floats) -> Floats:
-    """What the first layer sees of every row."""
-    scratch = new_scratch([network], _ROWS_AT_ONCE)
-    inputs = np.empty((len(x), len(network.weight_1)), np.float32)
-    for begin in range(0, len(x), _ROWS_AT_ONCE):
-        part = inputs[begin : begin + _ROWS_AT_ONCE]
-        fill_inputs(network, x, begin, len(part), scratch)
-        part[:] = scratch.inputs[: len(part)]
-    return inputs
 
 
 def _columns(splits: Sequence[Array]) -> tuple[Ints, Floats, Floats]:

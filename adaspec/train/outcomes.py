@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM
+from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM
 from adaspec.predict.survival import Curves
 from adaspec.replay.recording import Recording
 from adaspec.train.rows import Array, Ints, Longs

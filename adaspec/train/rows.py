@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.predict.model import Model
 from adaspec.replay import learned
 from adaspec.replay.recording import Recording
 
@@ -17,9 +17,6 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
-
-SURVEYED_TOGETHER = 256
-"""Positions that are surveyed at once."""
 
 
 class FeatureRows(NamedTuple):
@@ -39,21 +36,25 @@ Table = dict[str, FeatureRows]
 """Rows by the group of heads that reads them."""
 
 
-def survey(recording: Recording, policy: LearnedPolicy, members: Members, drafts: bool) -> Table:
-    """What the policy sees before drafting at every position of the marked requests.
-
-    With `drafts`, what drafts of all lengths there, and the matches behind them, show it instead.
-    """
+def survey(recording: Recording, model: Model, members: Members, most: int) -> Table:
+    """What a model reads at every position of the marked requests, with drafts of up to `most`."""
     requests = np.flatnonzero(members).astype(np.int32)
-    surveyed = learned.survey(recording, policy, requests, SURVEYED_TOGETHER, drafts)
-    if not drafts:
-        depth = np.zeros(len(surveyed.at), np.int32)
-        return {"before": FeatureRows(surveyed.at, depth, surveyed.before)}
-    table = {"splice": FeatureRows(surveyed.splice_at, surveyed.splice_depth, surveyed.splice)}
-    if policy.model.reads_evidence:
-        drafted = surveyed.drafted_at, surveyed.drafted_depth, surveyed.drafted
-        table["evidence"] = FeatureRows(*drafted)
-    return table
+    tables = []
+    for seen in learned.survey(recording, model, requests, most):
+        before = FeatureRows(seen.at, np.zeros(len(seen.at), np.int32), seen.before)
+        table = {"before": before, "splice": _by_depth(seen.at, seen.splice)}
+        table["splice"] = table["splice"].chosen(seen.shown.match.length.ravel() > 0)
+        if seen.evidence.shape[1]:
+            table["evidence"] = _by_depth(seen.at, seen.evidence)
+        tables.append(table)
+    return pooled(tables)
+
+
+def _by_depth(at: Longs, features: Floats) -> FeatureRows:
+    """Rows of (positions, tokens, features)."""
+    positions, most, count = features.shape
+    depth = np.tile(np.arange(1, most + 1, dtype=np.int32), positions)
+    return FeatureRows(np.repeat(at, most), depth, features.reshape(positions * most, count))
 
 
 def pooled(tables: Sequence[Table]) -> Table:

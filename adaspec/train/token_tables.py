@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import AVAILABLE, LENGTH, START
-from adaspec.jit import compiled
-from adaspec.predict.tables import BASE, LEVELS, PARENT, SOURCE, Tables, level_keys, packed
-from adaspec.replay.recording import RecordedArrays, Recording, copied_token
+from adaspec.predict.tables import BASE, LEVELS, PARENT, SOURCE, Tables, level_keys, make_tables
+from adaspec.replay.learned import known_at
+from adaspec.replay.recording import Recording
 from adaspec.trace.dialogues import prompt_hashes
 
 SHRINKAGE = 5.0
@@ -19,44 +18,19 @@ MIN_REQUESTS = 3
 """Keys seen in fewer training requests are dropped, as they could reveal somebody's text."""
 
 
-@compiled
-def _keys(
-    arrays: RecordedArrays,
-    salt: np.uint64,
-    keys: NDArray[np.uint64],
-    request: NDArray[np.int32],
-) -> None:
-    columns, facts, text, text_start = arrays.columns, arrays.facts, arrays.text, arrays.text_start
-    for r in range(columns.length.shape[0]):
-        base, prompt = text_start[r], columns.prompt[r]
-        for p in range(columns.length[r]):
-            i = columns.offset[r] + p
-            request[i] = r
-            index = base + prompt + p
-            known = prompt + p
-            t1 = text[index - 1] if known >= 1 else -1
-            t2 = text[index - 2] if known >= 2 else -1
-            t3 = text[index - 3] if known >= 3 else -1
-            c1 = c2 = -1
-            if facts[LENGTH, i] > 0:
-                c1 = copied_token(arrays, r, facts[START, i], 0)
-                if facts[AVAILABLE, i] > 1:
-                    c2 = copied_token(arrays, r, facts[START, i], 1)
-            level_keys(salt, t1, t2, t3, c1, c2, keys[i])
-
-
 def _keys_of(
     recordings: Sequence[Recording], salt: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Of each position: its keys, its request, counted through all recordings, and its place."""
     keys, requests, positions, counted = [], [], [], 0
     for recording in recordings:
-        offset, size = recording.columns.offset, len(recording.columns.neural)
-        keys.append(np.zeros((size, LEVELS), np.uint64))
-        request = np.zeros(size, np.int32)
-        _keys(recording.arrays, np.uint64(salt), keys[-1], request)
-        positions.append(np.arange(size) - offset[request])
-        requests.append(request + np.int32(counted))
+        length = recording.columns.length
+        request = np.repeat(np.arange(len(length)), length)
+        at = np.arange(len(request))
+        known = known_at(recording, at, request)
+        keys.append(level_keys(salt, known.tail, known.candidate))
+        positions.append(known.position.astype(np.int64))
+        requests.append((request + counted).astype(np.int32))
         counted += len(recording)
     return np.concatenate(keys), np.concatenate(requests), np.concatenate(positions)
 
@@ -121,7 +95,7 @@ class TableMaker:
             shrunk.append(np.where(kept[:, None], values, parents))
             entries.append((distinct[kept], *values[kept].T, np.log1p(mass[kept])))
         keys, means, depths, log_counts = map(np.concatenate, zip(*entries, strict=True))
-        return packed(
+        return make_tables(
             keys,
             means.astype(np.float32),
             log_counts.astype(np.float32),

@@ -21,11 +21,11 @@ from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.predict.model import CURVES, HEADS, Model, no_curves
+from adaspec.predict.model import CURVES, HEADS, LONGEST_NEURAL, Model
 from adaspec.predict.network import Network, constant_network
-from adaspec.predict.survival import Curves
+from adaspec.predict.survival import Curves, no_curves
 from adaspec.predict.tables import no_tables
-from adaspec.replay.learned import run_learned
+from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.orders import draw_passes, pools_among
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.dialogues import dialogue_hashes
@@ -33,7 +33,7 @@ from adaspec.train import rows
 from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
 from adaspec.train.network import distilled, one_torch_thread
 from adaspec.train.outcomes import Recorded
-from adaspec.train.rows import Members, Table
+from adaspec.train.rows import Array, Members, Table
 from adaspec.train.token_tables import TableMaker
 
 FOLDS = 3
@@ -209,17 +209,20 @@ class Trainer:
         return Model(networks, {name: no_curves(1) for name in CURVES}, tables)
 
     def _survey(self, model: Model, fold: Members, drafts: bool) -> Table:
-        policy = self._policy(model)
-        if not drafts or self.shown is self.recording:
-            return rows.survey(self.recording, policy, fold, drafts)
-        shown, others = fold[: len(self.shown)], fold.copy()
-        others[: len(self.shown)] = False
-        table = rows.survey(self.shown, policy, shown, drafts)
-        networks = {name: each for name, each in model.networks.items() if name != "evidence"}
-        unread = self._policy(replace(model, networks=networks))
-        hidden = rows.survey(self.recording, unread, others, drafts)
-        both = [{"splice": each["splice"]} for each in (table, hidden)]
-        return table | rows.pooled(both)
+        """What the model reads in a fold: before drafting, or else of drafts and behind them."""
+        if not drafts:
+            return {"before": rows.survey(self.recording, model, fold, 0)["before"]}
+        most = min(self.recording.neural_cap, self.options.cap, LONGEST_NEURAL)
+        if self.shown is self.recording:
+            table = rows.survey(self.recording, model, fold, most)
+        else:
+            shown, others = fold[: len(self.shown)], fold.copy()
+            others[: len(self.shown)] = False
+            table = rows.survey(self.shown, model, shown, most)
+            hidden = rows.survey(self.recording, model, others, most)
+            both = [{"splice": each["splice"]} for each in (table, hidden)]
+            table |= rows.pooled(both)
+        return {group: each for group, each in table.items() if group != "before"}
 
     def _forwards_at_first(
         self, spread: Spread, models: list[Model], folds: list[Members]
@@ -229,20 +232,23 @@ class Trainer:
         if self.recording.neural_cap == 0:
             return {}
 
-        def speed_of(load: int, forwards: int) -> float:
-            calls = [(each, fold, load, forwards) for each, fold in zip(models, folds, strict=True)]
-            return sum(spread(self._log_throughput, *zip(*calls, strict=True)))
+        speeds = np.sum(spread(self._log_throughputs, models, folds), axis=0)
+        pays = speeds[:, 1] > speeds[:, 0]
+        return dict(zip(self.options.concurrency, pays.astype(int).tolist(), strict=True))
 
-        loads = self.options.concurrency
-        return {load: int(speed_of(load, 1) > speed_of(load, 0)) for load in loads}
-
-    def _log_throughput(self, model: Model, fold: Members, load: int, forwards: int) -> float:
-        rng = np.random.default_rng([self.settings.seed, 4, load])
-        order = draw_passes(pools_among(self.recording, fold), load, rng)
-        policy = self._policy(model, {load: forwards})
-        cap, engine = self.options.cap, self.options.engine
-        result = run_learned(self.recording, policy, order, load, self.cost, cap, engine=engine)
-        return float(np.log(result.tokens_per_s))
+    def _log_throughputs(self, model: Model, fold: Members) -> Array:
+        """(loads, 2) of replays of a fold with 0 and with 1 forward at first."""
+        requests = np.flatnonzero(fold).astype(np.int32)
+        replay = LearnedReplay(self.recording, self._policy(model), requests)
+        chosen = self.cost, self.options.cap, self.options.engine
+        speeds = []
+        for load in self.options.concurrency:
+            rng = np.random.default_rng([self.settings.seed, 4, load])
+            order = draw_passes(pools_among(self.recording, fold), load, rng)
+            for forwards in (0, 1):
+                result = replay.run(order, load, *chosen, {load: forwards})
+                speeds.append(np.log(result.tokens_per_s))
+        return np.reshape(speeds, (-1, 2))
 
 
 def _constant_heads(group: str, value: float) -> Network:

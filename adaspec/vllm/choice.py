@@ -19,10 +19,10 @@ from adaspec.errors import AdaspecError, ServingError
 from adaspec.policy.artifact import CHECKSUMS, GENERAL, find_policy, shipped_policies
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.protocol import Setup
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.policy.static import StaticPolicy
+from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.vllm.options import DRAFT_METHODS, MAX_VERIFIED, Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
 

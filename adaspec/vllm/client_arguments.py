@@ -38,6 +38,15 @@ def is_off(extra_args: Mapping[str, Any] | None) -> bool:
     return bool(given)
 
 
+WARM_UP = "_warmup_"
+"""What the names of vLLM's own requests begin with, by which it warms up as it starts."""
+
+
+def is_rehearsed(name: str) -> bool:
+    """Whether a request is nobody's: vLLM's own, by which it warms up as it starts."""
+    return name.startswith(WARM_UP)
+
+
 def is_chosen(request: str, fraction: float, salt: bytes = b"") -> bool:
     """Whether a request is in a fraction of all; its id decides, so that all ranks agree."""
     digest = hashlib.blake2b(request.encode(), digest_size=8, person=salt).digest()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.policy.choice import no_settings
 from adaspec.policy.protocol import Bools, Ints
 
 if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
@@ -42,10 +43,8 @@ class DraftedStep:
     """The rows that are drafted for in full, and proposed nothing."""
     forwards: int = 0
     """How often the policy has the drafter run; for recorded rows it runs oftener."""
-    price: float = 0.0
-    """A token's worth, at which the rows choose."""
-    factors: Floats = field(default_factory=lambda: np.ones(2))
-    """By what the curves of copies and of neural drafts are corrected."""
+    settings: Floats = field(default_factory=no_settings)
+    """By what the rows choose: the price of a token, and the factors of each source."""
     budget: int = 0
     """How many of their tokens the next step verifies, all rows together."""
     budget_limited: bool = False
@@ -116,6 +115,8 @@ class Observers:
     def __init__(self) -> None:
         self._observers: list[Any] = []
         self._failures: Counter[int] = Counter()
+        self.muted = False
+        """Whether nobody is told of anything."""
 
     def add(self, *observers: Any) -> None:
         """Notify these observers of future events, too."""
@@ -123,7 +124,7 @@ class Observers:
 
     def notify(self, event: str, *values: object) -> None:
         """Call the method of that name on every observer that has it."""
-        for observer in tuple(self._observers):
+        for observer in () if self.muted else tuple(self._observers):
             try:
                 if hasattr(observer, event):
                     getattr(observer, event)(*values)

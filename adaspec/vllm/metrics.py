@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.policy.choice import NEURAL, NGRAM, SPLICE
 from adaspec.policy.guard import STATES
-from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.patching import wrap
@@ -97,7 +97,7 @@ METRICS = (
     Metric(
         "guard_steps",
         "Steps by what the guard made of them: the policy's plan, a probe of steps without "
-        "speculation, or speculation held off.",
+        "speculation, or speculation held off, in short holds and in long ones.",
         "state",
         STATES,
     ),
@@ -184,14 +184,16 @@ def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
 def expected_of(event: VerifiedStep) -> NDArray[np.float64]:
     """How many of each row's verified tokens its model expected the target to accept.
 
-    Survival has been corrected by the drafters' factors, which are taken out again: after a
+    Survival has been corrected by the sources' factors, which are taken out again: after a
     correction, even a model that knows nothing of the traffic expects what comes.
     """
-    survival, factors = event.step.drafts.survival, event.step.factors
-    corrected = np.where(event.step.drafts.neural > 0, factors[NEURAL], factors[NGRAM])
-    is_verified = np.arange(survival.shape[1]) < event.drafted[:, None]
-    expected: NDArray[np.float64] = np.where(is_verified, survival, 0.0).sum(axis=1) / corrected
-    return expected
+    drafts, settings = event.step.drafts, event.step.settings
+    token, neural = np.arange(drafts.survival.shape[1]), drafts.neural[:, None]
+    corrected = np.where(neural > 0, settings[NEURAL], settings[NGRAM])
+    corrected = corrected * np.where((neural > 0) & (token >= neural), settings[SPLICE], 1.0)
+    is_verified = token < event.drafted[:, None]
+    expected = np.where(is_verified, drafts.survival / corrected, 0.0).sum(axis=1)
+    return np.asarray(expected)
 
 
 class MetricsObserver:

@@ -74,7 +74,8 @@ class RequestRecord:
         """
         length, text = len(output), np.array(output, np.int32)
         limit = self.request.max_tokens if is_whole else length
-        row = Request(self.workload, self.id, self.request.prompt, text, max_tokens=limit)
+        prompt = np.array(self.request.prompt, np.int32)
+        row = Request(self.workload, self.id, prompt, text, max_tokens=limit)
         if not length or not cap:
             return row if length else None
         drafted = np.full((length, cap), -1, np.int32)

@@ -10,8 +10,8 @@ from msgspec import structs
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.errors import ServingError
-from adaspec.policy.planner.state import LONGEST_NGRAM
 from adaspec.policy.protocol import Setup
+from adaspec.predict.model import LONGEST_NGRAM
 from adaspec.vllm.choice import Serving, digest_of, named_policy, target_of
 from adaspec.vllm.options import Options
 from adaspec.vllm.session.session import Session

@@ -35,7 +35,7 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel, plain_seconds
 from adaspec.evaluate.selection import Wanted, select
-from adaspec.policy.guard import HOLD, PROBE, Guard, GuardDecision
+from adaspec.policy.guard import HOLD, KEEP, PROBE, STATES, Guard, GuardDecision
 from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.spec import FIRST_WORDS, parse_policy
 from adaspec.policy.static import StaticPolicy
@@ -65,15 +65,14 @@ class Watched(Guard):
 
     def __init__(self, cost: CostModel, noisy: bool = False) -> None:
         super().__init__(plain_seconds(cost))
-        self.steps = dict.fromkeys(("all", HOLD, PROBE), 0)
+        self.steps = dict.fromkeys(("all", *STATES), 0)
         self._chance = np.random.default_rng(SEED) if noisy else None
 
     def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> GuardDecision:
         """As the guard decides."""
         decision = super().decide(rows, context_tokens, prompt_tokens)
         self.steps["all"] += 1
-        if not decision.speculates:
-            self.steps[decision.state] += 1
+        self.steps[decision.state] += 1
         return decision
 
     def note(self, decision: GuardDecision, seconds: float, tokens: int, emitting: int) -> None:
@@ -163,7 +162,7 @@ def play(
         policy,
         round(float(rates[1] / rates[0]), 4),
         round(float(rates[2] / rates[0]), 4),
-        round(guard.steps[HOLD] / steps, 4),
+        round((guard.steps[KEEP] + guard.steps[HOLD]) / steps, 4),
         round(guard.steps[PROBE] / steps, 4),
         guard.switches,
         workload not in IN_TURN,

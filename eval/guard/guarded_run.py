@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.model import CostModel, StepShape, batch_shape
-from adaspec.policy.guard import HOLD, Guard
-from adaspec.policy.learned import LearnedPolicy, ServedPolicy, planner_for
-from adaspec.policy.planner import stages
+from adaspec.cost.model import CostModel, StepShape, step_shape
+from adaspec.policy.guard import HOLD, KEEP, Guard
+from adaspec.policy.learned import LearnedPolicy, ServedPolicy
 from adaspec.policy.static import StaticRule
 from adaspec.replay.closed_loop import (
     ClosedLoop,
@@ -19,7 +18,8 @@ from adaspec.replay.closed_loop import (
     result_of,
     start,
 )
-from adaspec.replay.learned import decide_step, setup_for
+from adaspec.replay.learned import LearnedReplay, decide_step
+from adaspec.replay.paths import rule_lengths
 from adaspec.replay.recording import Recording
 
 
@@ -46,11 +46,12 @@ class GuardedRun:
         self.costs = true_cost.constants() if learned else self.plain_costs
         self.recording, self.policy, self.cap, self.guard = recording, policy, cap, guard
         if learned:
-            self.planner = planner_for(policy, setup_for(recording, cost, concurrency, cap))
-            self.holds = bool(stages.holds_drafter(self.planner.address, concurrency))
+            replay = LearnedReplay(recording, policy)
+            self.loop, *self.decides = replay.begin(order, concurrency, cost, cap)
         else:
-            self.holds = policy.rule.neural_len > 0
-        self.loop = start(recording.columns, order, concurrency, self.holds)
+            holds = policy.rule.neural_len > 0
+            self.loop = start(recording.columns, order, concurrency, holds)
+        self.holds = bool(self.loop.state["gives_drafter"][0])
 
     def result(self) -> Result:
         """Run to the end."""
@@ -76,15 +77,15 @@ class GuardedRun:
             if decision.state == HOLD:
                 loop.state["gives_drafter"], loop.holds_neural[:] = False, False
             loop.emitted[:] = 1
-            shape = StepShape(rows, int(context_tokens(loop)), 0, 0, False, 0, 0, 0)
+            holds = decision.state == KEEP and bool(loop.holds_neural.any())
+            shape = step_shape(rows, int(context_tokens(loop)), 0, 0, holds)
             finish_step(loop, self.plain_costs, shape, 0)
         took_s, emitted = float(totals["time_s"]) - time_s, float(totals["tokens"]) - tokens
         guard.note(decision, took_s, round(emitted), rows)
 
     def _speculate(self) -> None:
         if isinstance(self.policy, LearnedPolicy):
-            arrays, address = self.recording.arrays, self.planner.address
-            decided = decide_step(arrays, self.loop, address, self.cap)
+            decided = decide_step(self.loop, *self.decides)
             finish_step(self.loop, self.costs, decided.shape, decided.accepted)
         else:
             shape, accepted = _rule_step(self.loop, self.policy.rule, self.cap)
@@ -93,27 +94,18 @@ class GuardedRun:
 
 def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape, int]:
     """A step under a rule that copies or drafts and splices: its shape, and what was accepted."""
-    columns, holds = loop.columns, loop.holds_neural
+    columns = loop.columns
     at, left = columns.offset[loop.request] + loop.position, columns.length[loop.request]
     left = left - loop.position
-    copies = columns.match[at] >= rule.min_match
-    copied = np.where(copies, np.minimum(columns.available[at], min(rule.ngram_len, cap)), 0)
-    neural = np.where(holds & ~copies, min(rule.neural_len, cap), 0)
-    right = np.minimum(columns.neural[at], neural)
-    # Behind a wrong draft the text goes where the output never went, as far as that is recorded.
-    behind = np.where((neural > 0) & (neural < left), at + neural, 0)
-    match, available = columns.match[behind], columns.available[behind]
-    known_wrong = (right < neural) & (columns.splice_match_length.shape[1] > 0)
-    wrong = known_wrong.nonzero()[0]
-    match[wrong] = columns.splice_match_length[at[wrong], neural[wrong] - 1]
-    available[wrong] = columns.splice_match_available[at[wrong], neural[wrong] - 1]
-    splices = (neural > 0) & ((neural < left) | known_wrong) & (match >= rule.splice_min_match)
-    spliced = np.where(splices, np.minimum(available, np.minimum(rule.splice_len, cap - neural)), 0)
-    accepted = right + np.minimum(copied, np.where(copies, columns.run[at], 0))
-    whole = splices & (right == neural)
-    accepted += np.where(whole, np.minimum(spliced, columns.run[behind]), 0)
+    neural, copied = rule_lengths(columns, rule, cap, at, left)
+    holds = loop.holds_neural
+    copied, neural = np.where(holds | (neural == 0), copied, 0), np.where(holds, neural, 0)
+    accepted = np.minimum(np.maximum(columns.neural[at], 0), neural)
+    whole = (accepted == neural) & (copied > 0)
+    run = columns.run[np.where(whole, at + neural, at)]
+    accepted += np.where(whole, np.minimum(copied, run), 0)
     loop.emitted[:] = np.minimum(accepted + 1, left)
-    drafted = (copied + neural + spliced).astype(np.int32)
+    drafted = int((neural + copied).sum())
     context, forwards = int(context_tokens(loop)), int(neural.max())
-    shape = batch_shape(len(at), context, drafted, forwards, bool(holds.any()))
+    shape = step_shape(len(at), context, drafted, forwards, bool(holds.any()))
     return shape, int(np.minimum(accepted, left).sum())

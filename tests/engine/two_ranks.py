@@ -57,7 +57,7 @@ def watch_rank():
 
     dummy_steps.Marks.seconds = differing
     Host.budget = noting(Host.budget, int)
-    Host.decide = noting(Host.decide, lambda decided: (decided.forwards, decided.price))
+    Host.decide = noting(Host.decide, lambda decided: (decided.forwards, decided.settings.tolist()))
 
 
 def noted(worker):

@@ -11,6 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 
 from random_models import random_model
 
+from adaspec.policy.choice import PRICE, SETTINGS
 from adaspec.predict.tables import no_tables
 
 CAP, NEURAL_CAP = 12, 4
@@ -54,7 +55,7 @@ def random_policy(seed, evidence, cap=CAP):
 def without_numbers(policy):
     """The same policy, of which every prediction is NaN."""
     networks = {
-        name: network._replace(bias_3=np.full_like(network.bias_3, np.nan))
+        name: dataclasses.replace(network, bias_3=np.full_like(network.bias_3, np.nan))
         for name, network in policy.model.networks.items()
     }
     policy.model = dataclasses.replace(policy.model, networks=networks)
@@ -90,7 +91,7 @@ class Wanderer:
         self.taken = dict.fromkeys(("ngram", "neural", "splice"), 0)
         self.host = self.session.host
         self._decide = self.host.decide
-        for name in ("decide", "holds_drafter", "budget", "budget_of_drafts", "length"):
+        for name in ("decide", "holds_drafter", "budget", "take_likeliest", "length"):
             setattr(self.host, name, getattr(self, name))
         self.session.observers.add(self)
 
@@ -98,18 +99,18 @@ class Wanderer:
         decided = self._decide(*facts)
         if decided.holds_neural.any():
             decided.forwards = int(self.draw.integers(0, NEURAL_CAP + 1))
-        decided.price = float(self.draw.choice([0.0, 0.01, 0.1, 0.5]))
-        decided.factors = self.draw.uniform(0.0, 1.15, 2)
+        decided.settings = self.draw.uniform(0.01, 1.15, SETTINGS)
+        decided.settings[PRICE] = self.draw.choice([0.0, 0.01, 0.1, 0.5])
         return decided
 
     def holds_drafter(self, running):
-        return bool(self.draw.random() < 0.95)
+        return bool(self.draw.random() < 0.99)
 
     def budget(self, running, reading):
         return int(self.draw.integers(0, running * CAP + 1))
 
-    def budget_of_drafts(self, decided):
-        return self.budget(len(decided.slots), 0)
+    def take_likeliest(self, decided):
+        self.host._verify(decided, self.budget(len(decided.slots), 0))
 
     def length(self):
         return int(self.draw.integers(0, CAP + 1))

@@ -1,4 +1,4 @@
-"""Every number of the worked example in docs/how-it-decides.md, computed by the planner itself."""
+"""Every number of the worked example in docs/how-it-decides.md, computed by the code itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkout import CHECKOUT, need
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.model import target_s
-from adaspec.policy.planner.budget import keep_likeliest, new_batch_state, rank, ranked_budget
+from adaspec.policy.budget import best_budget, keep_likeliest, ranked
 
 OFFERED = {
     "A": [0.90, 0.86, 0.82, 0.79, 0.76, 0.73, 0.70, 0.68],
@@ -45,13 +45,12 @@ def test_every_table_row_of_the_page_is_computed(section: str) -> None:
 
 
 def test_the_budgets_and_the_price_are_what_the_page_says(section: str) -> None:
-    lengths = np.array([len(offered) for offered in OFFERED.values()], np.int32)
+    lengths = np.array([len(offered) for offered in OFFERED.values()])
     survival = np.zeros((ROWS, lengths.max()))
     for row, offered in enumerate(OFFERED.values()):
         survival[row, : len(offered)] = offered
-    batch_state = new_batch_state(ROWS, 48)
-    rank(batch_state, survival, lengths)
-    found = [ranked_budget(batch_state, COSTS, rate, ROWS + prompt) for prompt, rate in CASES[:3]]
+    offered = ranked(survival, lengths)
+    found = [best_budget(COSTS, rate, ROWS + prompt, offered, 1.0) for prompt, rate in CASES[:3]]
     assert found == [13, 13, 7]
-    keep_likeliest(batch_state, survival, lengths, 7)
-    assert f"the last of them, {batch_state.step['price'][0]:.2f}." in " ".join(section.split())
+    price = keep_likeliest(offered, survival, lengths, 7)
+    assert f"the last of them, {price:.2f}." in " ".join(section.split())

@@ -5,6 +5,7 @@ On an accelerator nothing here waits for it, and no shape depends on what it com
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.kernels.batch import Batch, Step
+from adaspec.kernels.batch import Batch, Lengths, Step
+from adaspec.policy.choice import SETTINGS
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticRule
@@ -22,7 +24,6 @@ from adaspec.vllm.session.packing import Chosen, Drafts
 from adaspec.vllm.session.predictor import HostPredictor
 from adaspec.vllm.session.report import Layout
 from adaspec.vllm.session.ring import ServedRing
-from adaspec.vllm.session.rule import RuleCurves
 
 _ACCELERATORS = ("cuda", "xpu")
 KERNELS_ON_CPU = False
@@ -59,7 +60,7 @@ class Drafting:
             searched = None if ring is None else ring.ring
             self.predictor = HostPredictor(policy.model, slots, cap, searched)
             self._pack = packing.pack_on_host
-        self._curves = None if rule is None else RuleCurves(rule, setup.neural_cap)
+        self._rule, self._neural_cap, self._cap = rule, setup.neural_cap, setup.cap
         self.layout = Layout(cap, setup.neural_cap)
         self._vocabulary = vocabulary
 
@@ -67,7 +68,7 @@ class Drafting:
         """Compile what steps of batches with tensors like these run, in steps without rows."""
         none = batch.slots[:0]
         empty = batch._replace(slots=none, sampled=batch.sampled[:0], rejected=batch.rejected[:0])
-        settings = torch.ones(3, dtype=torch.float64, device=none.device)
+        settings = torch.ones(SETTINGS, dtype=torch.float64, device=none.device)
         for forwards in (0, 1):
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
@@ -83,8 +84,6 @@ class Drafting:
         `settings` are what the host decided, as in `Step`.
         """
         step: Step = self.predictor.begin(batch, settings)
-        if self._curves is not None:
-            self._curves.begin(step, self.predictor.expected(len(step.holds)))
         return step
 
     def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
@@ -94,8 +93,6 @@ class Drafting:
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in (rows, forwards) drafted tokens and their (forwards, rows, 3) confidences."""
         self.predictor.revise(step, tokens, confidences)
-        if self._curves is not None:
-            self._curves.revise(step, self.predictor.expected(len(step.holds)))
 
     def finish(
         self, step: Step, drafted: Tensor, confidences: Tensor, allowed: Tensor | None
@@ -104,7 +101,7 @@ class Drafting:
 
         `allowed` are (rows,) int32: the most tokens of a row's draft.
         """
-        proposal = self.predictor.propose(step)
+        proposal = self.predictor.propose(step, self._lengths(step))
         chosen = Chosen(
             tokens=proposal.tokens,
             survival=proposal.survival,
@@ -114,8 +111,18 @@ class Drafting:
             sampled=step.batch.sampled,
             rejected=step.batch.rejected,
             emitted=step.emitted,
-            neural_gain=proposal.neural_gain,
+            gain=proposal.gain,
             drafted=drafted,
             confidences=confidences,
         )
         return self._pack(self.layout, chosen, allowed, self._vocabulary)
+
+    def _lengths(self, step: Step) -> Lengths | None:
+        """What a rule drafts; None where a policy chooses."""
+        if self._rule is None:
+            return None
+        most = min(self._rule.neural_len, self._neural_cap, step.forwards)
+        rule = dataclasses.replace(self._rule, neural_len=most)
+        matched = self.predictor.matches(step, min(most, self._cap))
+        neural, copied = rule.lengths(self._cap, step.holds, *matched)
+        return Lengths(neural.long(), copied.long())

@@ -1,9 +1,10 @@
 """What the host decides for a batch, in an async engine from reports that come a step late.
 
-It runs beside the device in every rank, from the same reports, so that all ranks decide alike:
+It runs beside the device in every rank, from the same reports, so that all ranks decide alike, by
+the functions of `policy.decision`:
 
     holds_drafter   do requests hold the neural drafter at this load?
-    decide          how often the drafter runs, a token's price, and the drafters' factors
+    decide          how often the drafter runs, and at what price rows choose
     budget          in an async engine: how many drafted tokens the next step verifies
     note            in an async engine: what the rows drafted, and how much of it fits the budget
     take_likeliest  in a sync engine: the same, by a budget made of what they drafted
@@ -17,28 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import batch_shape, step_s
-from adaspec.jit import compiled
-from adaspec.policy.learned import LearnedPolicy, planner_for
-from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import planner_at
-from adaspec.policy.planner.budget import (
-    decide_budget,
-    keep_likeliest,
-    note_ranked,
-    rank,
-    ranked_budget,
-)
-from adaspec.policy.planner.forwards import forwards_to_run, most_forwards
-from adaspec.policy.planner.learning import factor_of, rate_of
-from adaspec.policy.planner.state import CORRECTED, NEURAL, NGRAM, Planner
-from adaspec.policy.protocol import Ints, Setup
+from adaspec.cost.model import step_s, step_shape
+from adaspec.policy import decision
+from adaspec.policy.budget import decide_budget, new_state
+from adaspec.policy.choice import ROW
+from adaspec.policy.forwards import forwards_to_run, most_forwards
+from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import Setup
+from adaspec.predict.model import LONGEST_NGRAM
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.report import Layout
 
-Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
 LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
 """The lengths that are tried where all drafts are of one length, beside the longest."""
+_LOAD_STEPS, _EDGE = 64, 0.1
+"""The load is a mean over about so many steps, and another one from so large a share on."""
 _ROW_FADE = 0.998
 """What is kept, at each row that is drafted for, of what drafts of each length brought."""
 
@@ -47,45 +42,48 @@ class Host:
     """A learned policy's decisions on a whole batch."""
 
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
-        self._policy, self._kept = policy, planner_for(policy, setup)
+        self._cap = min(policy.cap, setup.cap)
+        self._neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
+        self.costs = setup.cost.constants()
+        self.state = new_state(setup.slots, LONGEST_NGRAM, policy.forwards_by_load)
+        """What is remembered of earlier steps."""
         self._pads = setup.engine == ASYNC
         """Whether the target runs on the whole budget, even if fewer tokens were drafted."""
-        self._neural_cap = self._planner.run["neural_cap"][0]
         self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
-        self._price = self._rate = 0.0
-
-    @property
-    def _planner(self) -> Planner:
-        return self._kept.value
+        self._price, self._load, self._holds = 0.0, 0.0, True
 
     @property
     def most_forwards(self) -> int:
         """More forwards than these are never decided."""
-        return most_forwards(self._policy.forwards_by_load, int(self._neural_cap))
+        return int(most_forwards(self.state.forwards_by_load, self._neural_cap))
 
     def holds_drafter(self, running: int) -> bool:
-        """Whether requests hold the neural drafter where so many run."""
-        return bool(stages.holds_drafter(self._kept.address, running))
+        """Whether requests hold the neural drafter where so many run.
+
+        Whoever runs without it has lost it. So it is the load of the last steps that counts, and it
+        has to be clearly another before anything changes.
+        """
+        load = (self._load or running) * (1 - _EDGE if self._holds else 1 + _EDGE)
+        self._holds = bool(
+            decision.holds_drafter(self.state, max(round(load), 1), self._neural_cap)
+        )
+        return self._holds
 
     def decide(self, step: DraftedStep, context: int) -> DraftedStep:
         """Say of a step what is decided before the device has chosen; it knows so many tokens."""
-        running = max(len(step.slots), 1)
-        batch_state = self._planner.batch_state
-        self._rate, *factors = _settings(self._kept.address, running, context)
+        running, state = max(len(step.slots), 1), self.state
+        self._load += (running - self._load) / (_LOAD_STEPS if self._load else 1)
+        step.settings = decision.decide(state, self.costs, running, context)
         if step.holds_neural.any():
             step.forwards = forwards_to_run(
-                batch_state.forwards_by_load, batch_state.number, running, self._neural_cap
+                state.forwards_by_load, state.number, running, self._neural_cap
             )
-        step.price, step.factors = float(batch_state.step["price"][0]), np.array(factors)
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
-        planner, cap = self._planner, int(self._planner.run["cap"][0])
-        return int(
-            decide_budget(planner.batch_state, planner.costs, self._rate, running, reading, cap)
-        )
+        return int(decide_budget(self.state, self.costs, running, reading, self._cap))
 
     def length(self) -> int:
         """How long drafts are if all are of one length: what has paid most on average."""
@@ -96,106 +94,61 @@ class Host:
 
     def note(self, step: DraftedStep, trims: bool) -> None:
         """Take in what a step's rows drafted, and which of it is verified."""
-        report, planner = step.drafts, self._planner
-        rows = len(step.slots)
-        if not trims:
-            fade = _ROW_FADE**rows
-            self._gains *= fade
-            self._gains[1:] += report.survival.sum(axis=0).cumsum()
-            self._rows = self._rows * fade + rows
-            self._price = float(self._rate * planner.costs.mean_token_s)
-            each = step.budget // max(rows, 1)
-            step.lengths = np.minimum(report.length, each).astype(np.int32)
+        if trims:
+            price = float(self.state.step["price"][0])
+            self._verify(step, step.budget)
+            if step.budget_limited:  # what did not fit was no choice
+                self.state.step["price"] = price
             return
-        self._rank(step)
-        self._keep(step)
+        report, rows = step.drafts, len(step.slots)
+        fade = _ROW_FADE**rows
+        self._gains *= fade
+        self._gains[1:] += report.survival.sum(axis=0).cumsum()
+        self._rows = self._rows * fade + rows
+        self._price = float(self.state.step["rate"][0] * self.costs.mean_token_s)
+        step.lengths = np.minimum(report.length, step.budget // max(rows, 1)).astype(np.int32)
 
     def take_likeliest(self, step: DraftedStep) -> None:
         """Say how much of what a step has just drafted is verified."""
-        self._rank(step)
-        step.budget = self.budget_of_drafts(step)
-        self._keep(step)
+        self._verify(step, decision.OF_DRAFTS)
 
-    def budget_of_drafts(self, step: DraftedStep) -> int:
-        """How many of the tokens that a step has drafted are verified."""
-        planner, rows = self._planner, len(step.slots)
-        return int(ranked_budget(planner.batch_state, planner.costs, self._rate, rows))
-
-    def _rank(self, step: DraftedStep) -> None:
-        report, batch_state = step.drafts, self._planner.batch_state
-        step.lengths = report.length.astype(np.int32)
-        rank(batch_state, report.survival, step.lengths)
-        note_ranked(batch_state, len(step.slots))
-
-    def _keep(self, step: DraftedStep) -> None:
-        """Cut the ranked drafts to the budget."""
-        report, batch_state = step.drafts, self._planner.batch_state
-        before = float(batch_state.step["price"][0])
-        keep_likeliest(batch_state, report.survival, step.lengths, step.budget)
-        if step.budget_limited:  # what did not fit was no choice
-            batch_state.step["price"] = before
+    def _verify(self, step: DraftedStep, budget: int) -> None:
+        """Cut drafts to the budget."""
+        lengths, rows = step.drafts.length.astype(np.int64), len(step.slots)
+        of_drafts = step.drafts.survival, lengths
+        # What prompts the next step reads, a sync engine does not know yet.
+        step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, rows))
+        step.lengths = lengths.astype(np.int32)
 
     def learn(self, verified: VerifiedStep) -> None:
         """Take in what became of a step's drafts."""
-        step, planner = verified.step, self._planner
-        report = step.drafts
-        rows, state, facts = len(step.slots), planner.state, planner.rows
-        planner.run["rows"] = rows
-        facts.slots[:rows] = step.slots
-        facts.prompt_tokens[:rows] = step.prompt_tokens
-        facts.position[:rows] = report.context - step.prompt_tokens
-        facts.holds_neural[:rows] = step.holds_neural
-        facts.length[:rows] = 0
-        state.expected[:rows] = expected_tokens(report.survival, report.neural, verified.drafted)
-        state.neural_gain[:rows] = report.neural_gain
-        state.record["factor"] = step.factors
-        known = verified.known
-        shape = batch_shape(
+        step, known = verified.step, verified.known
+        if not known.any():
+            return
+        rows = np.zeros(len(step.slots), ROW)
+        rows["context"], rows["holds_neural"] = step.drafts.context, step.holds_neural
+        rows["gain"] = step.drafts.gain
+        rows["neural"] = verified.neural_drafted
+        rows["copied"] = verified.drafted - verified.neural_drafted
+        rows["accepted"], rows["emitted"] = verified.accepted, verified.emitted_tokens
+        shape = step_shape(
             int(known.sum()),
-            int(report.context[known].sum()),
-            verified.drafted,
+            int(step.drafts.context[known].sum()),
+            int(verified.drafted.sum()),
             step.forwards,
             bool(step.holds_neural.any()),
             step.budget if self._pads else 0,
         )
-        if known.any():
-            stages.learn(
-                self._kept.address,
-                verified.emitted_tokens,
-                verified.drafted,
-                verified.neural_drafted,
-                verified.accepted,
-                step.forwards,
-                float(step_s(planner.costs, shape)),
-            )
-
-
-@compiled
-def expected_tokens(survival: Floats, neural: Ints, drafted: Ints) -> Floats:
-    """(rows, CORRECTED) tokens expected to be accepted of so many verified ones, by drafter.
-
-    What is spliced on counts for neither.
-    """
-    expected = np.zeros((len(drafted), CORRECTED))
-    for row in range(len(drafted)):
-        source = NEURAL if neural[row] > 0 else NGRAM
-        last = min(drafted[row], survival.shape[1])
-        if neural[row] > 0:
-            last = min(last, neural[row])
-        expected[row, source] = survival[row, :last].sum()
-    return expected
-
-
-@compiled
-def _settings(address: int, running: int, context: int) -> tuple[float, float, float]:
-    """The running rate, and the factors of copies and of neural drafts."""
-    planner = planner_at(address)
-    state, costs = planner.state, planner.costs
-    return (
-        rate_of(state, costs, running, context),
-        factor_of(state, NGRAM),
-        factor_of(state, NEURAL),
-    )
+        decision.learn(
+            self.state,
+            self.costs,
+            rows,
+            step.drafts.survival,
+            step.settings,
+            step.forwards,
+            self._neural_cap,
+            float(step_s(self.costs, shape)),
+        )
 
 
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:

@@ -41,7 +41,7 @@ class Chosen(NamedTuple):
     context: Tensor
     sampled: Tensor
     rejected: Tensor
-    neural_gain: Tensor
+    gain: Tensor
     emitted: Tensor
     drafted: Tensor
     """(rows, forwards) the drafter's tokens."""
@@ -66,7 +66,7 @@ def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabul
         rejected=host.rejected,
         neural=np.minimum(host.neural, length).astype(np.int32),
         length=length,
-        neural_gain=host.neural_gain,
+        gain=host.gain,
         emitted=host.emitted,
         tokens=tokens,
         survival=survival,

@@ -1,10 +1,11 @@
-"""The learned policy's choice per row on CPU tensors, by the compiled functions of the planner.
+"""The learned policy's choice per row on CPU tensors, by what replays call.
 
 It has the interface of `kernels.predictor.FusedPredictor`, which does the same on an accelerator:
 
     enter(slots, in_ring)         requests take these slots
     begin(batch, ..) -> Step      each row's match, and what is expected before drafting
     revise(step, ..)              after the forwards: their tokens, and what is expected by them
+    matches(step, neural_len)     how far texts repeat themselves, and behind so many neural tokens
     propose(step) -> Proposal     what is worth drafting at the price, and as far as its source goes
 """
 
@@ -15,18 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.cost.model import line
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import AVAILABLE, LENGTH, MATCH_FIELDS, OCCURRENCES, START, VOTES
+from adaspec.draft.match import MATCH_FIELDS, Matches
 from adaspec.draft.ring import Ring
 from adaspec.jit import compiled
-from adaspec.kernels.batch import Batch, Expected, Lengths, Proposal, Step
-from adaspec.policy.planner import stages
-from adaspec.policy.planner.address import Pinned
-from adaspec.policy.planner.state import LONGEST_NEURAL, Planner, new_planner
-from adaspec.predict.features import CANDIDATE, TAIL, SpliceMatches
-from adaspec.predict.model import Model
-from adaspec.trace.schema import CONFIDENCES
+from adaspec.kernels.batch import Batch, Lengths, Matched, Proposal, Step
+from adaspec.policy.choice import ROW, draft_rows, shapes_of
+from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
+from adaspec.predict.model import LONGEST_NGRAM, Model
+from adaspec.predict.prediction import predict_before, predict_behind
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -40,22 +38,12 @@ class HostPredictor:
         """No draft is longer than `cap`; the `ring` is searched, too, if there is one."""
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
-        self._cap = cap
-        # What is decided for the batch is decided elsewhere, where costs are known.
-        costs = line("none", 1.0, 0.0).constants()
-        planner = new_planner(
-            model, costs, slots, cap, LONGEST_NEURAL, reads_drafts=self.reads_drafts
-        )
-        self._pinned = Pinned(planner)
+        self._model, self._shapes, self._cap = model, shapes_of(model), cap
         self._index = NgramIndex(ring)
         self._places = np.full(slots, -1, np.int64)
         """By slot, where its text is in the index; -1: nowhere."""
         self._known, self._in_ring = np.zeros(slots, np.int64), np.zeros(slots, np.bool_)
         """By slot, how many of its tokens are there, and whether the ring is searched for it."""
-        self._drafts = np.zeros((slots, LONGEST_NEURAL), np.int32)
-        self._confidences = np.zeros((slots, LONGEST_NEURAL, len(CONFIDENCES)), np.float32)
-        self.splice_matches = np.zeros((LONGEST_NEURAL, MATCH_FIELDS, slots), np.int32)
-        """The matches behind the tokens of each forward."""
 
     def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
         """Requests take these slots, of whose texts nothing is known yet.
@@ -71,50 +59,22 @@ class HostPredictor:
             self._index.close(int(self._places[slot]))
             self._places[slot] = -1
 
-    @property
-    def planner(self) -> Planner:
-        """What is known of the rows, and expected of their drafts."""
-        return self._pinned.value
-
-    def expected(self, count: int) -> Expected:
-        """What is known and expected of so many rows."""
-        rows, state = self.planner.rows, self.planner.state
-        known = (
-            rows.length[:count],
-            rows.candidate[:count],
-            self.splice_matches[:, LENGTH, :count].T,
-            self.splice_matches[:, AVAILABLE, :count].T,
-            state.ngram[:count],
-            state.neural[:count],
-            state.splice[:count],
-        )
-        return Expected(*map(torch.from_numpy, known))
-
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         slots, tokens = batch.slots.numpy(), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
         said = self._take_in(slots, tokens, context, sampled)
-        count, planner = len(slots), self.planner
-        planner.run["rows"] = count
-        rows = planner.rows
         match, tail, candidate = self._index.survey(self._places[slots], TAIL, CANDIDATE)
-        rows.slots[:count] = slots
-        rows.prompt_tokens[:count] = batch.prompt_tokens.numpy()[slots]
-        rows.position[:count] = context - rows.prompt_tokens[:count]
-        rows.holds_neural[:count] = batch.holds_neural.numpy()[slots]
-        rows.length[:count], rows.start[:count] = match.length, match.start
-        rows.votes[:count], rows.occurrences[:count] = match.votes, match.occurrences
-        rows.available[:count] = match.available
-        rows.tail[:count], rows.candidate[:count] = tail, candidate
-        price, *factors = settings.tolist()
-        planner.batch_state.step["price"], planner.state.record["factor"] = price, factors
-        stages.expect(self._pinned.address)
+        prompt = batch.prompt_tokens.numpy()[slots]
+        self.rows = Known(prompt, context - prompt, match, tail, candidate)
+        """What is known of the step's rows, what is predicted of them, and what drafts show."""
+        self.predictions, _ = predict_before(self._model, self.rows)
+        self.shown = _nothing_shown(len(slots))
         return Step(
             batch=batch,
             context_tokens=torch.from_numpy(context),
             decides=batch.sampled > 0,
-            holds=torch.from_numpy(rows.holds_neural[:count]),
+            holds=torch.from_numpy(batch.holds_neural.numpy()[slots]),
             emitted=torch.from_numpy(said),
             settings=settings,
         )
@@ -143,49 +103,61 @@ class HostPredictor:
         A row that does not hold it has none. `confidences` are (forwards, rows, 3) float32 in the
         order of `trace.schema.CONFIDENCES`.
         """
-        count, forwards = tokens.shape
-        step.forwards = forwards
+        step.forwards = forwards = tokens.shape[1]
         if not forwards:
             return
-        holds, drafts = step.holds.numpy(), self._drafts[:count]
-        drafts[:, :forwards] = np.where(holds[:, None], tokens.numpy(), -1)
-        self._confidences[:count, :forwards] = confidences.numpy()[:forwards].transpose(1, 0, 2)
-        facts, copied = self._index.splice_matches(
-            self._places[step.batch.slots.numpy()], drafts[:, :forwards], holds * forwards
-        )
-        self.splice_matches[:forwards, :, :count] = facts
-        if self.reads_drafts:
-            for depth in range(forwards):
-                stages.revise(
-                    self._pinned.address,
-                    depth + 1,
-                    drafts,
-                    self._confidences[:count],
-                    _matches(facts[depth], copied[depth]),
-                )
+        holds, slots = step.holds.numpy(), step.batch.slots.numpy()
+        drafts = np.where(holds[:, None], tokens.numpy(), -1).astype(np.int32)
+        facts, copied = self._index.splice_matches(self._places[slots], drafts, holds * forwards)
+        shown = confidences.numpy()[:forwards].transpose(1, 0, 2)
+        self.shown = Shown(drafts, shown, Matches(*facts.transpose(1, 2, 0)), copied.T)
+        reads = self.reads_drafts
+        predict_behind(self._model, self.predictions, self.rows, self.shown, reads)
 
-    def propose(self, step: Step) -> Proposal:
-        """Every row's best draft after the forwards that ran, as far as its source goes."""
-        address, count, planner = self._pinned.address, len(step.holds), self.planner
-        neural, ngram = np.zeros((2, count), np.int32)
-        stages.wanted(address, step.forwards, neural, ngram)
-        if step.forwards and not self.reads_drafts:
-            match, unknown = _splice_match(self.splice_matches, neural), np.full_like(neural, -1)
-            stages.expect_splices(address, neural, _matches(match, unknown))
-        gain = planner.state.neural_gain[:count].copy()
-        stages.extended(address, step.forwards, neural, ngram)
-        start = _splice_match(self.splice_matches, neural)[START]
-        start = np.where(neural > 0, start, planner.rows.start[:count])
-        drafts, slots = self._drafts[:count], step.batch.slots.numpy()
-        copied = self._index.propose(self._places[slots], start, ngram, drafts, neural)
-        stages.offer(address, neural, ngram)
-        tokens, survival = _drafted(drafts, neural, copied, ngram, planner.state.offered, self._cap)
+    def matches(self, step: Step, neural_len: int) -> Matched:
+        """How long the matches of rows are and how much could be copied; and behind drafts."""
+        own, behind = self.rows.match, self.shown.match
+        found = own.length, own.available, np.zeros_like(own.length), np.zeros_like(own.length)
+        if 0 < neural_len <= step.forwards:
+            last = neural_len - 1
+            found = *found[:2], behind.length[:, last], behind.available[:, last]
+        return Matched(*map(torch.from_numpy, found))
+
+    def propose(self, step: Step, lengths: Lengths | None = None) -> Proposal:
+        """Every row's best draft after the forwards that ran, as far as its source goes.
+
+        Where `lengths` are given, they are drafted, and certain.
+        """
+        count, cap = len(step.holds), self._cap
+        rows, survival = np.zeros(count, ROW), np.zeros((count, LONGEST_NGRAM))
+        rows["prediction"], rows["available"] = np.arange(count), self.rows.match.available
+        rows["holds_neural"] = step.holds.numpy()
+        if lengths is None:
+            decided = self._shapes, step.settings.numpy(), step.forwards, cap
+            draft_rows(rows, self.predictions, *decided, survival, self.reads_drafts)
+        else:
+            rows["neural"], rows["copied"] = (each.numpy() for each in lengths)
+            longest = rows["neural"] + rows["copied"]
+            survival[:] = np.arange(LONGEST_NGRAM) < longest[:, None]
+        neural, copied = rows["neural"].copy(), rows["copied"].copy()
+        start = self.rows.match.start
+        if step.forwards:
+            last = np.maximum(neural - 1, 0)[:, None]
+            behind = np.take_along_axis(self.shown.match.start, last, axis=1)[:, 0]
+            start = np.where(neural > 0, behind, start)
+        drafts, places = self.shown.tokens, self._places[step.batch.slots.numpy()]
+        said = self._index.propose(places, start, copied, drafts, neural)
         return Proposal(
-            lengths=Lengths(torch.from_numpy(neural).long(), torch.from_numpy(ngram).long()),
-            neural_gain=torch.from_numpy(gain),
-            tokens=torch.from_numpy(tokens),
-            survival=torch.from_numpy(survival),
+            lengths=Lengths(torch.from_numpy(neural), torch.from_numpy(copied)),
+            gain=torch.from_numpy(rows["gain"].copy()),
+            tokens=torch.from_numpy(_drafted(drafts, neural, said, copied, cap)),
+            survival=torch.from_numpy(survival[:, :cap].copy()),
         )
+
+
+def _nothing_shown(rows: int) -> Shown:
+    tokens, confidences = np.zeros((rows, 0), np.int32), np.zeros((rows, 0, 3), np.float32)
+    return Shown(tokens, confidences, Matches(*[tokens] * MATCH_FIELDS), tokens)
 
 
 @compiled
@@ -200,31 +172,11 @@ def _emitted(tokens: Ints, slots: Longs, context: Ints, sampled: Ints, most: int
 
 
 @compiled
-def _splice_match(matches: Ints, neural: Ints) -> Ints:
-    """(MATCH_FIELDS, rows) the matches behind so many drafted tokens; no match where that is 0."""
-    match = np.zeros((matches.shape[1], len(neural)), np.int32)
+def _drafted(drafts: Ints, neural: Longs, said: Ints, copied: Longs, cap: int) -> Longs:
+    """(rows, cap) the neural tokens and the copied ones behind them; -1 behind all."""
+    tokens = np.full((len(neural), cap), -1, np.int64)
     for row in range(len(neural)):
-        match[:, row] = matches[max(neural[row] - 1, 0), :, row]
-    return match
-
-
-@compiled
-def _drafted(
-    drafts: Ints, neural: Ints, copied: Ints, ngram: Ints, offered: Floats, cap: int
-) -> tuple[Longs, Floats]:
-    """(rows, cap) the neural tokens and the copied ones behind them, and how likely they are.
-
-    Behind all is -1, and 0.
-    """
-    tokens, survival = np.full((len(neural), cap), -1, np.int64), np.zeros((len(neural), cap))
-    for row in range(len(neural)):
-        for at in range(min(neural[row] + ngram[row], cap)):
+        for at in range(min(neural[row] + copied[row], cap)):
             last = neural[row]
-            tokens[row, at] = drafts[row, at] if at < last else copied[row, at - last]
-            if at < offered.shape[1]:
-                survival[row, at] = offered[row, at]
-    return tokens, survival
-
-
-def _matches(match: Ints, copied: Ints) -> SpliceMatches:
-    return SpliceMatches(match[LENGTH], match[VOTES], match[OCCURRENCES], match[AVAILABLE], copied)
+            tokens[row, at] = drafts[row, at] if at < last else said[row, at - last]
+    return tokens

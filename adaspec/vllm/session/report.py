@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.policy.planner.forwards import GAINS
+from adaspec.policy.forwards import GAINS
 from adaspec.trace.schema import CONFIDENCES
 
 SINGLE = ("context", "sampled", "rejected", "neural", "length")
@@ -45,8 +45,8 @@ class StepReport(NamedTuple):
     """Tokens of the new draft that the neural drafter drafted."""
     length: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
-    neural_gain: NDArray[np.float64]
-    """(rows, GAINS) what the new draft is worth beyond the best one that is only copied."""
+    gain: NDArray[np.float64]
+    """(rows, GAINS) what forwards bring (see `policy.forwards`)."""
     tokens: NDArray[np.int32]
     """(rows, cap) the new draft."""
     survival: NDArray[np.float64]
@@ -81,7 +81,7 @@ class Layout:
         counts = dict(zip(SINGLE, single.T.astype(np.int32, order="C"), strict=True))
         return StepReport(
             **counts,
-            neural_gain=gain.astype(np.float64),
+            gain=gain.astype(np.float64),
             emitted=emitted.astype(np.int32),
             tokens=tokens.astype(np.int32),
             survival=survival.astype(np.float64),
@@ -90,14 +90,6 @@ class Layout:
                 len(rows), forwards, len(CONFIDENCES)
             ),
         )
-
-
-def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
-    """The values on the device, without waiting for it."""
-    host = torch.from_numpy(values)
-    if device.type == "cpu":
-        return host
-    return host.pin_memory().to(device, non_blocking=True)
 
 
 class Copy:

@@ -50,7 +50,8 @@ class RunningRequest:
     """A request that may still run."""
 
     name: str
-    prompt: Ints
+    prompt: Sequence[int] | Ints
+    """As the engine has it: only who records it makes an array of it."""
     output: list[int]
     """Its emitted tokens so far, as far as observers have been told."""
     params: Any

@@ -17,11 +17,10 @@ import torch
 
 from adaspec.draft.ring import Ring, read_ring, write_ring
 from adaspec.errors import DraftError
-from adaspec.kernels.batch import RingOnDevice
+from adaspec.kernels.batch import RingOnDevice, to_device
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.choice import Target
 from adaspec.vllm.options import Options
-from adaspec.vllm.session.report import to_device
 
 log = logging.getLogger("vllm.adaspec")
 

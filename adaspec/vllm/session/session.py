@@ -20,7 +20,7 @@ None of them raises: a failure is counted, and costs the step its drafts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -32,20 +32,20 @@ from torch import Tensor
 
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
-from adaspec.kernels.batch import Batch, Step
+from adaspec.kernels.batch import Batch, Step, to_device
 from adaspec.policy.artifact import GENERAL
-from adaspec.policy.guard import HOLD, PLAN
+from adaspec.policy.guard import HOLD, KEEP, PLAN, PROBE
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.choice import Serving
-from adaspec.vllm.client_arguments import is_chosen, is_served
+from adaspec.vllm.client_arguments import is_chosen, is_rehearsed, is_served
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.session.drafting import Drafting
 from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.packing import Drafts
-from adaspec.vllm.session.report import Copy, Outcome, StepReport, to_device
+from adaspec.vllm.session.report import Copy, Outcome, StepReport
 from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleHost
@@ -109,7 +109,7 @@ class Session:
     @property
     def needs_keep_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        on = self.mode != "off" and self.guard_state == PLAN and not self.breaker.off
+        on = self.mode != "off" and self.guard_state in (PLAN, KEEP) and not self.breaker.off
         return on and bool(self.requests.facts["holds_neural"].any())
 
     @property
@@ -141,6 +141,15 @@ class Session:
     def end(self, names: Sequence[str]) -> None:
         """These requests have ended, though reports of their last steps may still come."""
         self.requests.end(names)
+
+    def rehearse(self, names: Iterable[str]) -> None:
+        """Whether these requests of a step are vLLM's own, by which it warms up as it starts.
+
+        Nobody is told of them, and nothing is remembered of them.
+        """
+        before, self.observers.muted = self.observers.muted, any(map(is_rehearsed, names))
+        if before and not self.observers.muted:
+            self.host = self._host_of(self.serving.setup)
 
     def budget(self, running: int, most: int, reading: int = 0) -> int:
         """How many drafted tokens the coming step verifies, of at most so many.
@@ -191,7 +200,7 @@ class Session:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
                 pending.forwards = 0
-            settings = to_device(np.array([pending.price, *pending.factors]), self._device)
+            settings = to_device(pending.settings, self._device)
             step = self.drafting.begin(make_batch(self._holds), settings)
         except Exception as error:
             self._fault("plan", error)
@@ -285,7 +294,7 @@ class Session:
     def _decide(self, rows: Rows) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
         requests = self.requests
-        changed = requests.drop_drafter_where_read(rows) if self.guard_state != PLAN else False
+        changed = requests.drop_drafter_where_read(rows) if self.guard_state == PROBE else False
         changed |= self._enter(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
@@ -344,7 +353,9 @@ class Session:
         if self.ring is None or self.breaker.off:
             return
         try:
-            self.ring.take([each.output for each in left if each.in_ring])
+            self.ring.take(
+                [each.output for each in left if each.in_ring and not is_rehearsed(each.name)]
+            )
         except Exception as error:
             self.ring.give_up()
             self.ring = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
@@ -69,8 +68,10 @@ class Hooks:
         """See which requests are let in and which have ended, then `execute_model`."""
         if not kwargs.get("dummy_run"):
             session: Session = self._runner.adaspec_session
+            finished = scheduler_output.finished_req_ids
+            session.rehearse((*scheduler_output.num_scheduled_tokens, *finished))
             follow(session, scheduler_output)
-            session.end(sorted(scheduler_output.finished_req_ids))
+            session.end(sorted(finished))
             for request in scheduler_output.scheduled_new_reqs:
                 session.admit(_request(request, self._runner.max_model_len))
             if not scheduler_output.total_num_scheduled_tokens:
@@ -94,6 +95,6 @@ class Hooks:
 def _request(data: Any, max_model_len: int) -> RunningRequest:
     """A request as the scheduler hands it over."""
     tokens, prompt_len = data.prefill_token_ids, data.prompt_len
-    prompt, output = np.array(tokens[:prompt_len], np.int32), list(tokens[prompt_len:])
+    prompt, output = tokens[:prompt_len], list(tokens[prompt_len:])
     params, in_ring = data.sampling_params, shares_ring(data)
     return RunningRequest(data.req_id, prompt, output, params, in_ring, max_model_len)

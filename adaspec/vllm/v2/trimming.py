@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from adaspec.errors import ServingError
-from adaspec.policy.planner.budget import keep_likeliest, new_batch_state, rank
+from adaspec.kernels.batch import to_device
+from adaspec.policy.budget import keep_likeliest, ranked
 from adaspec.policy.protocol import Ints
 from adaspec.vllm.session.drafting import has_kernels
-from adaspec.vllm.session.report import to_device
 from adaspec.vllm.session.session import Session
 
 
@@ -112,7 +112,7 @@ class _Trimming:
             scheduled, moved = int(facts[0].sum()), to_device(facts, tokens.device)
             launch(survival, idx_mapping, moved, budget, scheduled, bonus, logits, tokens)
         else:
-            trim_on_host(survival, idx_mapping, facts, budget, bonus, logits, tokens)
+            trim_on_host(survival, idx_mapping, facts, budget, logits, tokens, bonus)
         found = logits[: len(req_ids) + 1], tokens, budget
         return (*found, None) if self.adaspec_unknown_counts else found
 
@@ -122,21 +122,19 @@ def trim_on_host(
     slots: Tensor,
     facts: Ints,
     budget: int,
-    bonus: int,
     cu_num_logits: Tensor,
     query_start_loc: Tensor,
+    bonus: int,
 ) -> None:
     """Fill in `cu_num_logits` and `query_start_loc` as vLLM's `reallocate_drafts` does, on a CPU.
 
     `survival` is (slots, cap); `facts` are (2, rows): the drafted tokens that are scheduled for a
     row, and its other tokens.
     """
-    lengths, others = facts.copy()
+    lengths, others = facts.astype(np.int64)
     offered = survival.numpy()[slots.numpy()].astype(np.float64)
     offered = np.where(offered > 0, offered, 0.0)  # what is none is as good as 0
-    ranked = new_batch_state(*offered.shape)
-    rank(ranked, offered, lengths)
-    keep_likeliest(ranked, offered, lengths, budget)
+    keep_likeliest(ranked(offered, lengths), offered, lengths, budget)
     ends = len(lengths) + 1
     logits, tokens = cu_num_logits.numpy(), query_start_loc.numpy()
     logits[0] = tokens[0] = 0

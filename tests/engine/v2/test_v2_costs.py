@@ -29,7 +29,7 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     # Without graphs, as far as eight rows with drafts go.
     longest = 8 * (1 + CAP)
     assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
-    table_s = engine.session.host._planner.costs.table_s
+    table_s = engine.session.host.costs.table_s
     assert table_s[longest] == pytest.approx(cost.seconds[-1])
     assert cost.forward_s + cost.forward_per_row_s > 0
     # The guard, in the process that schedules, asks the same costs.
@@ -83,7 +83,7 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
         ask()
         if steps.share_of("hold") > 0.5:
             break
-    assert {"plan", "probe", "hold"} == {each.state for each in heard["guarded"]}
+    assert {"plan", "probe", "hold"} <= {each.state for each in heard["guarded"]}
     assert steps.share_of("hold") > 0.5
     assert not session.needs_keep_alive
     before, steps.slow_s = heard.total("drafted"), 0.1

@@ -37,7 +37,8 @@ class Engine:
         """(rows, forwards) tokens, some of them not given, and (forwards, rows, 3) confidences."""
         rows = len(self.slots)
         tokens = self._random((rows, forwards))
-        tokens[self._rng.random(tokens.shape) < lost] = -1
+        # Behind one that the drafter did not give, it gives none.
+        tokens[np.logical_or.accumulate(self._rng.random(tokens.shape) < lost, axis=1)] = -1
         tokens[~self.holds_neural[self.slots]] = -1
         confidences = -self._rng.exponential(1.0, (forwards, rows, 3)).astype(np.float32)
         for none in (np.nan, -np.inf):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from interpreter import DEVICE, torch
 
 from adaspec.kernels.pack import NUMBERS
-from adaspec.policy.planner.forwards import GAINS
+from adaspec.policy.forwards import GAINS
 from adaspec.vllm.session import packing
 from adaspec.vllm.session.packing import Chosen
 from adaspec.vllm.session.report import SINGLE, Layout, StepReport
@@ -35,7 +35,7 @@ def chosen_of(seed, rows, cap, forwards):
         context=facts[:, 2],
         sampled=whole(0, cap + 2, rows).int(),
         rejected=whole(0, cap + 1, rows).int(),
-        neural_gain=torch.rand((rows, GAINS), generator=draw, dtype=torch.float64),
+        gain=torch.rand((rows, GAINS), generator=draw, dtype=torch.float64),
         emitted=whole(-1, VOCABULARY, rows, cap + 1),
         drafted=whole(0, VOCABULARY, rows, NEURAL_CAP + 2)[:, :forwards],
         confidences=torch.randn((NEURAL_CAP, rows + 3, 3), generator=draw)[:, :rows],

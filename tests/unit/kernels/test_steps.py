@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,14 @@ from interpreter import DEVICE, torch
 from random_models import random_model
 from random_recordings import random_requests, recording_of
 
-from adaspec.draft.match import IN_RING, MATCH_FIELDS, START
+from adaspec.draft.match import IN_RING, MATCH_FIELDS
 from adaspec.draft.ring import Ring
 from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice, Step
 from adaspec.kernels.layout import (
     AVAILABLE,
     EXPECTED_AT,
-    LEAST_AT,
     MATCH,
     MATCH_FACTS,
-    MATCHING_TOKENS,
     NEURAL_AT,
     NGRAM_AT,
     SPLICE_AT,
@@ -29,21 +28,33 @@ from adaspec.kernels.layout import (
 )
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.kernels.tables import TableBuffers
+from adaspec.policy.choice import (
+    ROW,
+    SPLICE,
+    Curves,
+    correct,
+    fill_curves,
+    new_curves,
+    shapes_of,
+    weigh_splices,
+)
 from adaspec.policy.learned import load_policy
-from adaspec.policy.planner.choose import weigh_splices
-from adaspec.policy.planner.forwards import GAINS, MORE
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
-from adaspec.predict.model import HEADS, Model
+from adaspec.predict.model import (
+    HEADS,
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    Model,
+)
 from adaspec.predict.network import constant_network
-from adaspec.predict.survival import Curves
-from adaspec.predict.tables import no_tables, packed
+from adaspec.predict.survival import Curves as Shapes
+from adaspec.predict.tables import make_tables, no_tables
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request
 from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
-from adaspec.vllm.session.rule import RuleCurves
 
 pytestmark = pytest.mark.slow
 TRACES = Path(__file__).resolve().parents[3] / "eval" / "traces" / "reference-pair"
@@ -69,8 +80,7 @@ class Pair:
         self._in_ring = there.readers.cpu().numpy() if there else np.zeros(slots, np.bool_)
         self.enter(*range(slots))
         self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, ring=there)
-        self._rules = [] if rule is None else [RuleCurves(rule, LONGEST_NEURAL) for _ in range(2)]
-        self.gains = GAINS if rule is None else MORE
+        self._model, self._rule = model, rule
         self.cap, self.choices, self.other_choices = cap, 0, 0
         self._rng = np.random.default_rng(0)
 
@@ -81,48 +91,40 @@ class Pair:
     def step(self, batch: Batch, drafts: Drafts, price: float) -> Proposal:
         """One step in which this is drafted; what the host proposes."""
         self.price, self.count = price, len(batch.slots)
-        # Of what a rule is certain, nothing is corrected.
-        factors = [1.0, 1.0] if self._rules else self._rng.uniform(0.3, 1.15, 2).tolist()
+        factors = self._rng.uniform(0.3, 1.15, 3).tolist()
         settings = torch.tensor([price, *factors], dtype=torch.float64)
         ours = self.host.begin(Batch(*(each.cpu() for each in batch)), settings)
         theirs = self.fused.begin(batch, settings.to(DEVICE))
-        self._obey("begin", ours, theirs)
         for name in ("context_tokens", "decides", "holds", "emitted"):
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
-        rows = self.host.planner.rows
         available = self._facts(MATCH.value + AVAILABLE.value, 1)
-        self._same("available", available, rows.available[: self.count, None])
-        self._compare_curves(0)
+        self._same("available", available, self.host.rows.match.available[:, None])
+        self._compare_curves(ours)
         tokens, confidences = drafts
         self.host.revise(ours, tokens, confidences)
         self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
-        self._obey("revise", ours, theirs)
-        for depth in range(1, len(confidences) + 1):
-            behind = self._facts(
-                SPLICE_MATCHES.value + (depth - 1) * MATCH_FACTS.value, MATCH_FIELDS
-            )
-            self._same(
-                "match behind", behind, self.host.splice_matches[depth - 1, :, : self.count].T
-            )
-        self._compare_curves(len(confidences))
-        wanted, found = self.host.propose(ours), self.fused.propose(theirs)
-        same = self._compare_choice(wanted.lengths, found.lengths, len(confidences))
-        ours, theirs = wanted.neural_gain.numpy(), found.neural_gain
-        # What a rule would draft by one more forward, its predictor does not know.
-        self._close("gain", theirs[:, : self.gains], ours[:, : self.gains])
+        for depth in range(len(confidences)):
+            place = SPLICE_MATCHES.value + depth * MATCH_FACTS.value
+            behind, match = self._facts(place, MATCH_FIELDS), self.host.shown.match
+            facts = (getattr(match, each.name)[:, depth] for each in dataclasses.fields(match))
+            self._same("match behind", behind, np.stack(list(facts), axis=1))
+        self._compare_curves(ours)
+        lengths = [self._by_rule(*each) for each in ((self.host, ours), (self.fused, theirs))]
+        wanted, found = self.host.propose(ours, lengths[0]), self.fused.propose(theirs, lengths[1])
+        same = self._compare_choice(wanted.lengths, found.lengths, ours)
+        if self._rule is None:
+            self._close("gain", found.gain, wanted.gain.numpy())
         self._close("survival", found.survival[same], wanted.survival[same].numpy())
         self._same("tokens", found.tokens[same], wanted.tokens[same].numpy())
         return wanted
 
-    def _obey(self, stage: str, ours: Step, theirs: Step) -> None:
-        """Where there is a rule, have both expect what it drafts."""
-        both = (self.host, ours), (self.fused, theirs)
-        for curves, (predictor, step) in zip(self._rules, both, strict=False):
-            getattr(curves, stage)(step, predictor.expected(self.count))
-
-    @property
-    def _state(self):
-        return self.host.planner.state
+    def _by_rule(self, predictor: HostPredictor | FusedPredictor, step: Step) -> Lengths | None:
+        """What the rule drafts, if there is one."""
+        if self._rule is None:
+            return None
+        matched = predictor.matches(step, self._rule.neural_len)
+        lengths = self._rule.lengths(self.cap, step.holds, *matched)
+        return Lengths(*(each.long() for each in lengths))
 
     def _facts(self, first: int, columns: int) -> torch.Tensor:
         return self.fused.rows.facts[: self.count, first : first + columns]
@@ -130,24 +132,33 @@ class Pair:
     def _curves(self, first: int, columns: int) -> torch.Tensor:
         return self.fused.rows.curves[: self.count, first : first + columns]
 
-    def _compare_curves(self, depth: int) -> None:
-        state, lanes = self._state, SPLICE_LANES.value
-        self._close("neural", self._curves(NEURAL_AT.value, LONGEST_NEURAL + 1), state.neural)
-        self._close("n-gram", self._curves(NGRAM_AT.value, LONGEST_NGRAM + 1), state.ngram)
-        expected = state.splice_expected[:, None]
+    def _host_curves(self, row: int, step: Step) -> Curves:
+        """A row's curves as they are before they are corrected."""
+        of, curves = np.zeros(1, ROW), new_curves()
+        of["holds_neural"] = step.holds[row].item()
+        forwards = step.forwards
+        known = forwards if self.host.reads_drafts else 0
+        said, shapes = self.host.predictions[row], shapes_of(self._model)
+        fill_curves(of[0], said, shapes, forwards, known, self.cap, curves)
+        return curves
+
+    def _compare_curves(self, step: Step) -> None:
+        lanes, depth = SPLICE_LANES.value, step.forwards
+        rows = [self._host_curves(row, step) for row in range(self.count)]
+        neural, ngram, splice = (
+            np.stack([getattr(each, name) for each in rows])
+            for name in ("neural", "ngram", "splice")
+        )
+        self._close("neural", self._curves(NEURAL_AT.value + 1, LONGEST_NEURAL), neural[:, 1:])
+        self._close("n-gram", self._curves(NGRAM_AT.value + 1, LONGEST_NGRAM), ngram[:, 1:])
+        expected = self.host.predictions["splice_gain"][:, None]
         self._close("expected of a splice", self._curves(EXPECTED_AT.value, 1), expected)
         if self.host.reads_drafts:
-            spliced = state.splice[:, 1 : depth + 1, 1:]
-            spliced = spliced * np.cumprod(spliced > 0, axis=2)  # behind a 0 nothing is meant
             found = self._curves(SPLICE_AT.value + lanes, depth * lanes)
             found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
-            self._close("splice", found, spliced)
-            matching_tokens = state.matching_tokens[: self.count, None]
-            self._same("matching_tokens", self._facts(MATCHING_TOKENS.value, 1), matching_tokens)
-            least = state.least_confidence[: self.count]
-            self._same("least", self._curves(LEAST_AT.value, 2), least)
+            self._close("splice", found, splice[:, 1 : depth + 1, 1:])
 
-    def _compare_choice(self, wanted: Lengths, found: Lengths, forwards: int) -> np.ndarray:
+    def _compare_choice(self, wanted: Lengths, found: Lengths, step: Step) -> np.ndarray:
         """Which rows chose alike; the others, sources that are worth the same up to last digits."""
         pairs, others = torch.stack(wanted, 1).numpy(), torch.stack(found, 1).cpu().numpy()
         same = (pairs == others).all(1)
@@ -157,26 +168,27 @@ class Pair:
             both = pairs[row, 0], others[row, 0]
             assert both[0] != both[1], (pairs[row], others[row])
             for price in (self.price, 0.0):
-                ours, theirs = (self._worth(row, neural, forwards, price) for neural in both)
+                ours, theirs = (self._worth(row, neural, step, price) for neural in both)
                 assert abs(ours - theirs) < CLOSE * LONGEST_SPLICE, (pairs[row], others[row])
                 if ours > 0:
                     break  # where nothing is worth the price, all that is drafted is for free
         return same
 
-    def _worth(self, row: int, neural: int, forwards: int, price: float) -> float:
+    def _worth(self, row: int, neural: int, step: Step, price: float) -> float:
         """What so many neural tokens are worth with their splice, or a copy, by the host's curves.
 
         That is 0 where they are not worth the price.
         """
-        state = self._state
+        settings, curves = step.settings.numpy(), self._host_curves(row, step)
+        correct(curves, settings)
         if neural == 0:
-            most = min(self.host.planner.rows.available[row], self.cap)
-            gains = state.ngram[row, 1 : most + 1] - price
+            most = min(self.host.rows.match.available[row], self.cap)
+            gains = curves.ngram[1 : most + 1] - price
             return float(gains[np.cumprod(gains >= 0) > 0].sum())
-        weigh_splices(state, row, forwards if self.host.reads_drafts else 0, price)
-        spliced = state.splice_value[row, neural]
-        own = (state.neural[row, 1 : neural + 1] - price).sum()
-        return max(float(own + (spliced if neural < self.cap else 0.0)), 0.0)
+        gain = float(self.host.predictions["splice_gain"][row]) * settings[SPLICE]
+        weigh_splices(curves, gain, step.forwards if self.host.reads_drafts else 0, price)
+        own = (curves.neural[1 : neural + 1] - price).sum()
+        return max(float(own + (curves.splice_value[neural] if neural < self.cap else 0.0)), 0.0)
 
     def _same(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
         np.testing.assert_array_equal(found.cpu().numpy(), wanted, what)
@@ -234,10 +246,8 @@ def test_random_steps_are_those_of_the_host(
             pair.enter(0)
         price = float(rng.choice([0.0, rng.uniform(0.01, 0.5)]))
         proposal = pair.step(engine.batch, engine.draft(forwards), price)
-        rows = pair.host.planner.rows.start[: pair.count]
-        copied += int(
-            (rows >= IN_RING).sum() + (pair.host.splice_matches[:, START] >= IN_RING).sum()
-        )
+        starts = pair.host.rows.match.start, pair.host.shown.match.start
+        copied += int(sum((each >= IN_RING).sum() for each in starts))
         engine.verify(proposal)
     assert (copied > 0) == has_ring
     assert pair.other_choices <= pair.choices // 10
@@ -317,7 +327,7 @@ def _a_power_of_two(head: str) -> float:
 @pytest.mark.parametrize("evidence", [False, True])
 def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
     """All that is expected is a power of two, so that neither rounds: that of copies is raised."""
-    halves = Curves(np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1))
+    halves = Shapes(np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1))
     model = Model(
         networks={
             name: constant_network([_a_power_of_two(head) for head in heads])
@@ -340,5 +350,15 @@ def test_a_key_at_the_end_of_a_long_run_of_full_slots_is_reached() -> None:
     # Hashes whose first choices are the same slot: the last of them lies as many slots on.
     keys = (np.arange(1, 60, dtype=np.uint64) << np.uint64(20)) | np.uint64(0x3FF)
     means = np.linspace(0, 1, len(keys)).astype(np.float32)
-    tables = packed(keys, means, means, means, (0, 0, 0, 0), 1)
+    tables = make_tables(keys, means, means, means, np.zeros(4), 1)
     assert TableBuffers.of(tables, torch.device("cpu")).probes.value == 64
+
+
+def test_who_enters_waits_for_no_copy_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots, known = np.arange(3, dtype=np.int32), np.array([True, False, True])
+    there = RingOnDevice.empty(64, 3, DEVICE)
+    predictor = FusedPredictor(random_model(1, evidence=True), 3, 5, DEVICE, ring=there)
+    # A copy from memory that is not pinned waits, whatever it is asked.
+    monkeypatch.setattr(torch.Tensor, "to", lambda *_, **__: pytest.fail("a copy that waits"))
+    predictor.enter(slots, known)
+    assert there.readers.tolist() == known.tolist()

@@ -8,8 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.state import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.model import FEATURE_NAMES, HEADS, PROBABILITIES, Model
+from adaspec.predict.model import (
+    FEATURE_NAMES,
+    HEADS,
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    LONGEST_SPLICE,
+    PROBABILITIES,
+    Model,
+)
 from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
 from adaspec.predict.survival import Curves
 from adaspec.predict.tables import Tables, no_tables

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from adaspec.policy.guard import HOLD, PLAN, PROBE, Guard
+from adaspec.policy.guard import HOLD, KEEP, PLAN, PROBE, Guard
 
 PLAIN_S = 0.01
 
@@ -119,7 +119,7 @@ def test_a_load_that_jumps_does_not_make_it_swing():
     assert engine.states[-1500:].count(PLAN) < 30
     # A load that is new borrows from its neighbour.
     engine.run(30, 182, 1.3, 0.0)
-    assert engine.share(HOLD, 30) == 1
+    assert engine.share(KEEP, 30) == 1
 
 
 @pytest.mark.parametrize("rows", LOADS)
@@ -132,8 +132,12 @@ def test_a_noisy_clock_with_hiccups_misleads_it_little(rows):
 def test_nothing_is_held_off_in_the_first_forty_steps_that_speculate():
     engine = Engine(warm=False)
     engine.run(150, 8, 3.0, 0.0)
-    before = engine.states[: engine.states.index(HOLD)]
+    before = engine.states[: engine.states.index(KEEP)]
     assert 40 <= before.count(PLAN) < 80
+    # The drafter reads on in the first holds.
+    engine.run(2000, 8, 3.0, 0.0)
+    first = engine.states.index(HOLD)
+    assert 32 <= engine.states[:first].count(KEEP) == engine.states.count(KEEP)
 
 
 def test_when_everything_gets_slower_it_learns_so():

@@ -8,51 +8,49 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.predict import features, model, tables
-from adaspec.predict.features import (
-    CANDIDATE,
-    FEATURES,
-    FEATURES_VERSION,
-    TAIL,
-    RowFacts,
-    fill_features,
-)
-from adaspec.predict.tables import LEVELS, Tables, packed
+from adaspec.draft.match import Matches
+from adaspec.predict import features, model
+from adaspec.predict.features import CANDIDATE, FEATURES_VERSION, TAIL, Known, Shown
+from adaspec.predict.tables import Tables, level_keys, make_tables
+
+TOKENS = 4
 
 
 def random_table(rng: np.random.Generator) -> Tables:
-    found = {}
-    for level, used in enumerate((1, 2, 3, 1, 2, 2, 2)):
-        for _ in range(12):
-            tokens = [*rng.integers(0, 4, used).tolist(), *[-1] * (3 - used)]
-            mean, depth = (float(np.float32(number)) for number in rng.random(2))
-            found[(level, *tokens)] = (mean, float(rng.integers(1, 9)), depth)
-    keys = np.array([tables.key_of(np.uint64(9), *key) for key in found], np.uint64)
-    means, counts, depths = np.array(list(found.values()), np.float32).T.copy()
-    return packed(keys, means, counts, depths, (0.6, 0.4, 1.1, 1.3), 9)
+    """A table of what some rows end with and copy."""
+    tail, candidate = rng.integers(0, 4, (2, 30, 3)).astype(np.int32)
+    keys = np.unique(level_keys(9, tail, candidate))
+    means, depths = rng.random((2, len(keys))).astype(np.float32)
+    counts = rng.integers(1, 9, len(keys)).astype(np.float32)
+    return make_tables(keys, means, counts, depths, np.array((0.6, 0.4, 1.1, 1.3)), 9)
 
 
-def random_rows(rng: np.random.Generator, count: int) -> RowFacts:
-    prompt, position = rng.integers(1, 40, (2, count))
-    there = rng.random(count) < 0.7
-    start = rng.integers(1, prompt + position)
-    available = np.where(there, prompt + position - start, 0)
-    is_copied = np.arange(CANDIDATE) < available[:, None]
+def random_matches(rng: np.random.Generator, *shape: int) -> Matches:
+    there = rng.random(shape) < 0.7
+    facts = rng.integers(1, 33, shape), rng.integers(1, 20, shape), *rng.integers(1, 9, (2, *shape))
+    return Matches(*(np.where(there, each, 0).astype(np.int32) for each in (*facts, facts[0] * 3)))
+
+
+def random_rows(rng: np.random.Generator, count: int) -> Known:
+    prompt, position = rng.integers(1, 40, (2, count)).astype(np.int32)
+    match = random_matches(rng, count)
+    is_copied = np.arange(CANDIDATE) < match.available[:, None]
     is_known = np.arange(TAIL)[::-1] < (prompt + position)[:, None]
-    ints = {
-        "slots": np.arange(count),
-        "prompt_tokens": prompt,
-        "position": position,
-        "length": there * rng.integers(1, 33, count),
-        "start": np.where(there, start, -1),
-        "votes": rng.integers(0, 9, count),
-        "occurrences": rng.integers(1, 9, count),
-        "available": available,
-        "tail": np.where(is_known, rng.integers(0, 4, (count, TAIL)), -1),
-        "candidate": np.where(is_copied, rng.integers(0, 4, (count, CANDIDATE)), -1),
-    }
-    facts = {name: np.ascontiguousarray(value, np.int32) for name, value in ints.items()}
-    return RowFacts(holds_neural=rng.random(count) < 0.5, **facts)
+    tail = np.where(is_known, rng.integers(0, 4, (count, TAIL)), -1).astype(np.int32)
+    candidate = np.where(is_copied, rng.integers(0, 4, (count, CANDIDATE)), -1).astype(np.int32)
+    match.start[:] = np.minimum(match.start, prompt + position - 1)
+    return Known(prompt, position, match, tail, candidate)
+
+
+def random_shown(rng: np.random.Generator, rows: Known) -> Shown:
+    shape = len(rows.position), TOKENS
+    tokens = np.where(
+        rng.random(shape) < 0.5, rows.candidate[:, :TOKENS], rng.integers(0, 4, shape)
+    )
+    tokens[rows.match.length == 0, 2:] = -1
+    confidences = -rng.random((*shape, 3)).astype(np.float32)
+    copied = rng.integers(-1, 4, shape).astype(np.int32)
+    return Shown(tokens.astype(np.int32), confidences, random_matches(rng, *shape), copied)
 
 
 GOLDEN = Path(__file__).with_name("features.json")
@@ -70,36 +68,16 @@ def test_names_and_values_are_those_of_this_version(tmp_path: Path) -> None:
 def on_a_probe() -> dict[str, Any]:
     """The heads, and every feature's values for a few made-up rows, splices and drafted tokens."""
     rng = np.random.Generator(np.random.PCG64(5))
-    table = random_table(rng)
-    keys = np.zeros(LEVELS, np.uint64)
-    rows = random_rows(rng, 8)
-    before = np.empty((8, FEATURES), np.float32)
-    fill_features(rows, table, keys, before)
-    splice = np.empty((8, len(features.SPLICE_FEATURES)), np.float32)
-    evidence = np.empty((8, len(features.EVIDENCE_FEATURES)), np.float32)
-    for row in range(8):
-        length, votes, occurrences, available, position = map(int, rng.integers(1, 90, 5))
-        survival, *sure = rng.random(4)
-        known = (row % 4 - 1, row % 3 - 1)
-        match = (length, votes, occurrences)
-        features.fill_splice(
-            *match, available, row, survival, 3.0 * row, position, table, *known, keys, splice[row]
-        )
-        depth = 1 + row % 4
-        least = np.full(2, np.nan if depth == 1 else -survival, np.float32)
-        features.fill_evidence(
-            depth,
-            survival,
-            -np.array(sure, np.float32),
-            row % (depth + 1),
-            3.0 * (row % 3),
-            0.25,
-            0.5,
-            least,
-            *(length * (row % 2), votes, occurrences),
-            evidence[row],
-        )
-    values = {"before": before, "splice": splice, "evidence": evidence}
+    table, rows = random_table(rng), random_rows(rng, 8)
+    shown = random_shown(rng, rows)
+    said = rng.random((3, *shown.tokens.shape)).astype(np.float32)
+    evidence = features.evidence_features(rows, shown, said[0])
+    # What is filled in by who predicts.
+    evidence[..., [features.NGRAM_EXPECTED, features.SURVIVAL_SO_FAR]] = 0.0
+    splice = features.splice_features(table, rows, shown, said[1])
+    values = {"before": features.before_features(table, rows)}
+    for group, each in (("splice", splice), ("evidence", evidence)):
+        values[group] = each.reshape(-1, each.shape[-1])[::3]
     return {
         group: {
             "heads": " ".join(model.HEADS[group]),

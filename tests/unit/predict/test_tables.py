@@ -7,7 +7,7 @@ import pytest
 
 from adaspec.errors import PolicyError
 from adaspec.predict.survival import Curves, curves_from
-from adaspec.predict.tables import find, from_arrays, packed, to_arrays
+from adaspec.predict.tables import MEAN, find, from_arrays, make_tables, to_arrays
 
 
 def random_tables(seed: int, size: int):
@@ -15,17 +15,18 @@ def random_tables(seed: int, size: int):
     keys = np.unique(rng.integers(1, 1 << 63, size).astype(np.uint64) | np.uint64(1))
     rng.shuffle(keys)
     means, counts, depths = rng.random((3, len(keys))).astype(np.float32)
-    tables = packed(keys, means, counts, depths, (0.3, 0.2, 1.0, 0.9), 7)
+    tables = make_tables(keys, means, counts, depths, np.array((0.3, 0.2, 1.0, 0.9)), 7)
     return tables, dict(zip(keys.tolist(), means, strict=True))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 8, 9, 1000])
 def test_a_table_finds_what_a_dict_finds(size: int) -> None:
     tables, held = random_tables(size, size)
-    for key, mean in held.items():
-        assert tables.means[find(tables, np.uint64(key))] == mean
-    for key in range(1, 4001, 2):
-        assert key in held or find(tables, np.uint64(key)) == -1
+    asked = np.array([*held, *range(1, 4001, 2)], np.uint64)
+    place, found = find(tables, asked)
+    assert found.tolist() == [key in held for key in asked.tolist()]
+    means = [held[key] for key in asked[found].tolist()]
+    assert tables.entries[place[found], MEAN].tolist() == means
 
 
 DAMAGE = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from adaspec.cost.model import decoding_shape
+from adaspec.cost.model import step_shape
 from adaspec.policy import budgeted
 from adaspec.policy.protocol import Batch, Proposal, Report
 from adaspec.policy.spec import parse_policy
@@ -21,7 +21,7 @@ class OwnRival:
         if batch.setup.shows_confidences:
             self._odds = ranking(drafts.confidences).astype(np.float64)
         context = int((batch.prompt_tokens + batch.position).sum())
-        shape = decoding_shape(len(batch), context, 0, self._depth, True)
+        shape = step_shape(len(batch), context, 0, self._depth, True)
         lengths = budgeted.choose(self._state, shape, self._odds, batch.setup.cost.constants())
         return Proposal(lengths, np.zeros_like(lengths))
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from adaspec.policy.planner.state import LONGEST_NGRAM
-from adaspec.predict.features import PRE_DRAFT_FEATURES
-from adaspec.predict.survival import fill_survival
+from adaspec.predict.features import BEFORE_FEATURES
+from adaspec.predict.model import LONGEST_NGRAM
+from adaspec.predict.survival import survivals
 from adaspec.train.heads import HeadMaker, Settings
 from adaspec.train.outcomes import Outcomes, Recorded, expected_log, fit_curves
 
@@ -29,18 +29,16 @@ def test_where_all_is_known_a_curve_is_the_share_of_its_scores_own_bin(seed):
     right = (1 + rng.poisson(1 + 4 * scores)).astype(np.int32)
     curves = fit_curves(scores, Outcomes(right, np.full(400, 99, np.int32)), LONGEST, 10)
     pooled = np.array([np.mean(right >= j) for j in range(LONGEST + 1)])
-    out = np.full(12, 9.0)
     for score in [-1.0, *scores[:60], 2.0]:
-        fill_survival(0.7, float(score), curves, out)
+        (out,) = survivals(curves, np.array([0.7]), np.array([score]), 11)
         low = max((edge for edge in curves.edges if edge <= score), default=-np.inf)
         high = min((edge for edge in curves.edges if edge > score), default=np.inf)
         mine = right[(scores >= low) & (scores < high)]
         shares = [np.sum(mine >= j) for j in range(LONGEST + 1)]
         expected = (np.array(shares) + 30 * pooled) / (len(mine) + 30)
-        np.testing.assert_allclose(out[1:9], 0.7 * expected[1:], rtol=1e-9)
-        assert out[0] == 1
+        np.testing.assert_allclose(out[:8], 0.7 * expected[1:], rtol=1e-9)
         assert (np.diff(out) <= 1e-12).all()
-        assert (out[9:] == 0).all()
+        assert (out[8:] == 0).all()
 
 
 def test_survival_is_recovered_from_drafts_that_were_mostly_cut_short():
@@ -88,8 +86,8 @@ def longest_copies(length, cut_off):
     """The learned length of a copy by position."""
     outcomes = recorded(length, [cut_off] * 40)
     at = np.flatnonzero(np.arange(len(outcomes.request)) % length)
-    x = np.zeros((len(at), len(PRE_DRAFT_FEATURES)), np.float32)
-    x[:, PRE_DRAFT_FEATURES.index("position")] = at % length
+    x = np.zeros((len(at), len(BEFORE_FEATURES)), np.float32)
+    x[:, BEFORE_FEATURES.index("position")] = at % length
     maker = HeadMaker("before", Settings(threads=1, rounds=40))
     heads, _ = maker.source("ngram", x, outcomes.copied(at), outcomes.request[at])
     return np.expm1(heads["ngram_more"].predict(x[: length - 1]))

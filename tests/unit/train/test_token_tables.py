@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from random_recordings import random_requests, recording_of
 
-from adaspec.predict.tables import Tables, find, key_of, to_arrays
+from adaspec.predict.tables import NONE, Tables, find, level_keys, to_arrays
 from adaspec.replay.recording import START, Recording, build_recording
 from adaspec.train.token_tables import TableMaker
 
@@ -90,8 +90,8 @@ def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is
     tables = maker.make(everyone)
     check(tables, naive((recording, everyone), (texts, known)))
     alone = TableMaker(recording, 0).make(everyone)
-    assert tables.base[0] == alone.base[0]
-    assert tables.base[1] != alone.base[1]
+    assert tables.base[0, 0] == alone.base[0, 0]
+    assert tables.base[1, 0] != alone.base[1, 0]
     everyone[3] = known[0] = False
     check(maker.make(everyone), naive((recording, everyone), (texts, known)))
     keys = [to_arrays(TableMaker(recording, seed).make(everyone))["keys"] for seed in (0, 1)]
@@ -101,12 +101,23 @@ def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is
 def check(tables: Tables, expected: tuple[list[float], dict[tuple, Told]]) -> None:
     """The tables are what was counted naively."""
     bases, found = expected
-    np.testing.assert_allclose(tables.base, bases)
+    np.testing.assert_allclose(tables.base.T.ravel(), bases, rtol=1e-6)
     assert len(to_arrays(tables)["keys"]) == len(found)
     for (level, key), (mean, count, depth) in found.items():
-        hashed = key_of(tables.salt[0], level, *key, *[-1] * (3 - len(key)))
-        slot = find(tables, np.uint64(hashed))
-        assert slot >= 0
-        assert tables.means[slot] == pytest.approx(mean, rel=1e-5)
-        assert tables.depths[slot] == pytest.approx(depth, rel=1e-5)
-        assert tables.counts[slot] == pytest.approx(np.log1p(count), rel=1e-5)
+        place, is_there = find(tables, level_keys(tables.salt, *told(level, key))[:, level])
+        assert is_there.all()
+        wanted = [mean, np.log1p(count), depth]
+        assert tables.entries[place[0]].tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def told(level: int, key: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The last tokens and the candidate that make a key of its level."""
+    tail, candidate = [NONE] * 3, [NONE] * 2
+    if level < 3:
+        tail[3 - len(key) :] = key[::-1]
+    elif level == 5:
+        candidate = list(key)
+    else:
+        candidate[0] = key[0]
+        tail[2] = key[1] if len(key) > 1 else NONE
+    return np.array([tail], np.int32), np.array([candidate], np.int32)

@@ -84,8 +84,8 @@ def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path)
     assert set(product.manifest.training_requests) == hashes
     assert "text of 27 unpaired requests" in (product.folder / "CARD.md").read_text()
     mine, alone = (each.policy.model.tables.base for each in (product, trained))
-    assert mine[0] == alone[0]  # of neural drafts
-    assert mine[1] != alone[1]  # of copied tokens
+    assert (mine[0] == alone[0]).all()  # of neural drafts
+    assert (mine[1] != alone[1]).any()  # of copied tokens
 
 
 def test_a_cross_fit_learns_their_text_too_and_nothing_of_what_is_excluded(

@@ -181,7 +181,7 @@ def report_of(survival, neural):
         rejected=0 * ones,
         neural=np.array(neural, np.int32),
         length=length,
-        neural_gain=np.zeros((rows, 3)),
+        gain=np.zeros((rows, 3)),
         emitted=np.ones((rows, cap + 1), np.int32),
         tokens=np.ones((rows, cap), np.int32),
         survival=survival,

@@ -11,6 +11,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from adaspec.vllm.session.requests import RunningRequest  # noqa: E402
 from adaspec.vllm.v1.attachment import UNLIMITED, room_of  # noqa: E402
 from adaspec.vllm.v1.proposers import HeadMixin  # noqa: E402
+from adaspec.vllm.v2 import attachment as attachment_v2  # noqa: E402
 
 LIMIT = 100
 
@@ -89,3 +90,19 @@ def test_a_draft_model_runs_as_long_as_all_its_positions_are_known_to_it_and_a_h
         found = drafter.propose(target_positions=positions, common_attn_metadata=metadata)
         assert found == "proposed"
         assert drafter.calls == calls
+
+
+def test_a_prompt_of_v2_is_taken_as_the_engine_has_it():
+    """An array of 128,000 tokens takes 8 ms, while everybody waits."""
+    tokens = [1, 2, 3, 4]
+    data = types.SimpleNamespace(
+        req_id="one",
+        prefill_token_ids=tokens,
+        prompt_len=3,
+        sampling_params=None,
+        lora_request=None,
+    )
+    request = attachment_v2._request(data, 16)
+    assert type(request.prompt) is list
+    tokens.append(5)  # vLLM's list grows with the output
+    assert (request.prompt, request.output) == ([1, 2, 3], [4])

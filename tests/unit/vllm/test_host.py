@@ -10,8 +10,8 @@ from scripted_engine import report_of
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
+from adaspec.policy.choice import NEURAL, NGRAM, PRICE
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.planner.state import NEURAL, NGRAM
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.host import Host, warm_up
@@ -21,7 +21,7 @@ CAP = 6
 
 def host_of(forwards=None):
     policy = LearnedPolicy("p", random_model(1, evidence=True), CAP, 4, forwards=forwards)
-    setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 4, True, True, engine=ASYNC)
+    setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 128, True, True, engine=ASYNC)
     warm_up(policy, setup)
     return Host(policy, setup)
 
@@ -32,11 +32,11 @@ def decided_by(host, rows=4, holds=True):
     return host.decide(DraftedStep(slots, prompts, np.full(rows, holds)), 20 * rows)
 
 
-def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, gain=(0, 0, 0)):
+def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, gain=(0, 0)):
     """A step that the host decided, and whose report says the same of each row."""
     decided = decided_by(host, rows)
     report = report_of([survival] * rows, [neural] * rows)
-    decided.report = report._replace(neural_gain=np.tile(np.float64(gain), (rows, 1)))
+    decided.report = report._replace(gain=np.tile(np.float64(gain), (rows, 1)))
     decided.budget, decided.budget_limited = budget, is_limited
     host.note(decided, trims)
     return decided
@@ -48,7 +48,26 @@ def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():
     assert decided_by(host, 1, holds=False).forwards == 0
     # Where the drafter does not pay, nobody enters with it or keeps it.
     assert host.holds_drafter(1)
-    assert not host.holds_drafter(4)
+    assert not host_of({1: 3, 4: 0}).holds_drafter(4)
+
+
+def test_a_load_that_swings_about_a_threshold_takes_the_drafter_from_nobody():
+    host, held = host_of({1: 1, 64: 1, 66: 0}), []
+
+    def run(*loads):
+        for load in loads:
+            held.append(host.holds_drafter(load))
+            step = DraftedStep(*np.ones((2, load), np.int32), np.ones(load, np.bool_))
+            host.decide(step, 20 * load)
+
+    run(*range(60, 70), *[60, 70] * 100, *[8] * 200, 128, *[8] * 40)
+    assert all(held)
+    run(*[128] * 300)
+    assert not held[-1]
+    run(*[60] * 300)
+    assert not held[-1]
+    run(*[40] * 300)
+    assert held[-1]
 
 
 def test_a_budget_follows_what_rows_wanted():
@@ -68,19 +87,19 @@ def test_a_budget_that_is_less_than_wanted_sets_no_price():
         for _ in range(20):
             assert noted(host, [0.95] * 6, 0, 3, is_limited=limited).lengths.sum() == 3
         found[limited] = decided_by(host)
-    assert found[True].price == 0.0
-    assert found[False].price == pytest.approx(0.95)
+    assert found[True].settings[PRICE] == 0.0
+    assert found[False].settings[PRICE] == pytest.approx(0.95)
 
 
 def test_what_failed_lowers_what_is_expected():
     host = host_of()
     known = np.ones(1, np.bool_)
-    first = decided_by(host, 1).factors
+    first = decided_by(host, 1).settings
     for _ in range(40):
         decided = noted(host, [0.9, 0.8, 0.7, 0, 0, 0], 0, 3, rows=1)
         three, none, one = (np.full(1, count, np.int32) for count in (3, 0, 1))
         host.learn(VerifiedStep(decided, known, three, none, none, one))
-    after = decided_by(host, 1).factors
+    after = decided_by(host, 1).settings
     assert after[NGRAM] < 0.3 < first[NGRAM]
     assert after[NEURAL] == first[NEURAL]
 
@@ -97,13 +116,13 @@ def test_drafts_of_one_length_are_as_long_as_pays():
 
 @pytest.mark.parametrize(
     ("gain", "pays", "forwards"),
-    [((0, 0, 0), False, 1), ((0, 2, 4), True, 4), ((2, 2, 2), True, 1)],
+    [((0, 0), False, 0), ((2, 2), True, 4), ((2, 0), True, 2)],
     ids=["worth nothing", "each worth much", "one worth much"],
 )
 def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, pays, forwards):
     host = host_of({1: 2})
     known, none = np.ones(4, np.bool_), np.zeros(4, np.int32)
-    for _ in range(400):
+    for _ in range(1200):
         decided = noted(host, [0.9, 0, 0, 0, 0, 0], 1, 8, gain=gain)
         host.learn(VerifiedStep(decided, known, 1 + none, 1 + none, 1 + none, 2 + none))
     assert decided.forwards == forwards <= host.most_forwards

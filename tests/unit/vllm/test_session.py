@@ -22,9 +22,8 @@ from scripted_engine import (  # noqa: E402
     report_of,
 )
 
-from adaspec.policy.learned import planner_for  # noqa: E402
-from adaspec.replay.closed_loop import finish_step, goes_on, start  # noqa: E402
-from adaspec.replay.learned import decide_step, setup_for  # noqa: E402
+from adaspec.replay.closed_loop import finish_step, goes_on  # noqa: E402
+from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
 from adaspec.replay.paths import walk_rule  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
@@ -44,10 +43,9 @@ RULES = [
 SPLICES = "hybrid-splice:2:4:2:1:4"
 
 
-def lengths(neural_len, ngram_len):
-    """How many tokens every row copies in place of neural ones, and how many it drafts in all."""
-    copied = np.where(neural_len == 0, ngram_len, 0)
-    return [copied.tolist(), (neural_len + ngram_len).tolist()]
+def lengths(neural, copied):
+    """How many neural tokens every row drafts, and how many are copied behind them."""
+    return [neural.tolist(), copied.tolist()]
 
 
 def neural_of(event):
@@ -65,18 +63,17 @@ def replayed_rule(recording, rule):
     paths = walk_rule(recording, rule, CAP, False)
     every = np.split(paths.steps, paths.start[1:-1])
     together = np.stack([steps[: min(map(len, every))] for steps in every], axis=1)
-    return [[step["copied"].tolist(), step["drafted"].tolist()] for step in together]
+    return [lengths(step["neural"], step["copied"]) for step in together]
 
 
 def replayed_policy(recording, policy):
     """What a learned policy decides step by step, until the first request ends."""
     costs = COST.constants()
-    planner = planner_for(policy, setup_for(recording, COST, 5, CAP))
-    decisions = []
-    loop = start(recording.columns, np.arange(5, dtype=np.int32), 5, True)
+    order, decisions = np.arange(5, dtype=np.int32), []
+    loop, *decides = LearnedReplay(recording, policy).begin(order, 5, COST, CAP)
     while goes_on(loop):
-        step = decide_step(recording.arrays, loop, planner.address, CAP)
-        decisions.append(lengths(step.neural_len, step.ngram_len))
+        step = decide_step(loop, *decides)
+        decisions.append(lengths(step.rows["neural"], step.rows["copied"]))
         finish_step(loop, costs, step.shape, step.accepted)
     return decisions
 
@@ -285,14 +282,29 @@ def test_for_a_request_that_says_off_nothing_is_drafted_and_for_others_all(
 
 def test_what_its_model_expected_is_counted_by_source_as_before_the_correction():
     counters, ones = Counters(None, {}), np.ones(3, np.int32)
-    step = DraftedStep(ones, ones, ones > 0, factors=np.array([0.5, 0.8]))
+    step = DraftedStep(ones, ones, ones > 0, settings=np.array([0.1, 0.5, 0.8, 0.9]))
     curves = [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]]
     step.report = report_of(curves, [2, 0, 3])
     drafted, neural = np.array([3, 1, 2], np.int32), np.array([2, 0, 2], np.int32)
     MetricsObserver(counters).verified(
         VerifiedStep(step, ones > 0, drafted, neural, drafted - 1, drafted)
     )
-    expected = {"splice": 1.4 / 0.8, "ngram": 0.5 / 0.5, "neural": 1.5 / 0.8}
+    expected = {"splice": 1.2 / 0.8 + 0.2 / 0.72, "ngram": 0.5 / 0.5, "neural": 1.5 / 0.8}
     for source, tokens in expected.items():
         assert counters[f"expected_tokens/{source}"] == pytest.approx(tokens)
     assert [counters[f"accepted_tokens/{source}"] for source in expected] == [2, 0, 1]
+
+
+def test_nobody_is_told_of_vllms_warm_up_and_nothing_is_learned_of_it():
+    engine = engine_of(policy_of("learned", 1), repetitive(3))
+    session = engine.session
+    engine.names = [f"_warmup_{at}_" for at in range(3)]
+    session.rehearse(engine.names)
+    engine.run(8)
+    assert session.host.state.throughput["steps"][0] > 0
+    assert not any(engine.heard[event] for event in ("admitted", "proposed", "verified"))
+    assert not engine.counters["drafted_tokens/ngram"]
+    session.rehearse([])
+    assert session.host.state.throughput["steps"][0] == 0
+    session.observers.notify("switched", "serve")
+    assert engine.heard["switched"] == ["serve"]

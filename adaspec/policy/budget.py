@@ -1,0 +1,169 @@
+"""How many drafted tokens a step verifies, of all rows together, and which.
+
+The *budget* is the B that maximises
+
+    rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
+
+where the time is what the cost table says. Tokens that fill a captured size are free.
+
+In a sync engine the budget is made of the survivals of the very step. In an async one the step is
+prepared while the one before it runs, so the budget is made of a running mean over the last
+reports: of the largest survival, of the second largest, and so on. Where more or fewer rows run
+than before, it is stretched to their number.
+
+The survival of the last token that a budget took in is the price of a token in the next step, 0
+where there was room for all: what is verified beside it has to be likelier.
+
+Nothing here needs a model: it runs where an engine's scheduler does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaspec.cost.model import Costs, padded, target_s
+from adaspec.jit import compiled
+from adaspec.policy.choice import SETTINGS, Record
+from adaspec.policy.forwards import ONE_FORWARD, new_number
+
+Array = NDArray[np.float64]
+Longs = NDArray[np.int64]
+
+_SHARE = 0.3
+"""Weight of the last report in the mean of all."""
+_PRIOR_WANT = 4.0
+"""What a row is taken to want where nothing is known."""
+_FADED = 1e-4
+"""A mean survival that is no larger is none."""
+
+_STEP = np.dtype(
+    [
+        ("rate", "f8"),  # tokens per second, of the last steps
+        ("price", "f8"),  # of a token in the next
+        ("rows", "f8"),  # the mean of the steps before, 0 before the first
+    ]
+)
+RECORD = np.dtype([("expected", "f8"), ("accepted", "f8"), ("drafts", "f8")])
+"""A source's recent drafts: tokens expected before correction, tokens accepted, how many drafts."""
+THROUGHPUT = np.dtype([("tokens", "f8"), ("seconds", "f8"), ("steps", "f8")])
+"""Sums over the last steps, and how many steps there were in all."""
+RATE_STEPS = 1000
+"""The rate is that of so many last steps."""
+
+
+class BatchState(NamedTuple):
+    """What is remembered of earlier steps, and decided for the next."""
+
+    step: Record
+    """One record of what is decided."""
+    number: Record
+    """How many forwards run: one `forwards.NUMBER`."""
+    forwards_by_load: Array
+    """(loads, 2) load and the forwards there at first; loads ascending."""
+    record: Record
+    """One `RECORD` per source."""
+    throughput: Record
+    """One `THROUGHPUT`."""
+    recent_steps: Array
+    """(RATE_STEPS, 2) tokens and seconds of the last steps, written in turn."""
+    mean: Array
+    """The running mean of what steps offered, by rank."""
+
+
+def new_state(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> BatchState:
+    """A state that has seen nothing yet; `forwards` is the table of them at first."""
+    return BatchState(
+        step=np.zeros(1, _STEP),
+        number=new_number(),
+        forwards_by_load=np.ascontiguousarray(forwards, np.float64),
+        record=np.zeros(SETTINGS - 1, RECORD),
+        throughput=np.zeros(1, THROUGHPUT),
+        recent_steps=np.zeros((RATE_STEPS, 2)),
+        mean=np.zeros(slots * cap),
+    )
+
+
+@compiled
+def best_budget(costs: Costs, rate: float, tokens: int, offered: Array, stretch: float) -> int:
+    """The budget that is worth most beside so many tokens, of descending survivals.
+
+    Stretched by 2, every one stands for two tokens of the same survival.
+    """
+    most = int(np.floor(offered.shape[0] * stretch + 0.5))
+    best, best_value, value = 0, -rate * target_s(costs, tokens), 0.0
+    for count in range(1, most + 1):
+        value += offered[min(int((count - 0.5) / stretch), offered.shape[0] - 1)]
+        worth = value - rate * target_s(costs, tokens + count)
+        if worth > best_value:
+            best, best_value = count, worth
+    return best
+
+
+@compiled
+def decide_budget(
+    state: BatchState, costs: Costs, running: int, prompt_tokens: int, cap: int
+) -> int:
+    """How many drafted tokens an async engine's next step verifies.
+
+    So many rows run in it, and so many tokens of prompts are read.
+    """
+    step, offered = state.step[0], 0
+    while offered < state.mean.shape[0] and state.mean[offered] > _FADED:
+        offered += 1
+    best, tokens = int(_PRIOR_WANT * running), running + prompt_tokens
+    if step.rows > 0:
+        best = best_budget(costs, step.rate, tokens, state.mean[:offered], running / step.rows)
+    # What fills a captured size is free, be it less likely than anything that was offered.
+    return min(int(padded(costs, tokens + best)) - tokens, running * cap)
+
+
+@compiled
+def ranked(survival: Array, lengths: Longs) -> Array:
+    """What the rows of a step offer, descending: their drafts' survivals, as far as they go."""
+    offered, count = np.empty(lengths.sum()), 0
+    for row in range(lengths.shape[0]):
+        for j in range(lengths[row]):
+            offered[count] = survival[row, j]
+            count += 1
+    offered.sort()
+    return offered[::-1].copy()
+
+
+@compiled
+def note_offered(state: BatchState, offered: Array, rows: int) -> None:
+    """Take what so many rows offered into the running mean."""
+    step = state.step[0]
+    share = _SHARE if step.rows > 0 else 1.0
+    for at in range(state.mean.shape[0]):
+        if at >= offered.shape[0] and state.mean[at] <= _FADED:
+            state.mean[at] = 0.0
+            break
+        now = offered[at] if at < offered.shape[0] else 0.0
+        state.mean[at] += share * (now - state.mean[at])
+    step.rows += share * (rows - step.rows)
+
+
+@compiled
+def keep_likeliest(offered: Array, survival: Array, lengths: Longs, budget: int) -> float:
+    """Cut drafts to the `budget` likeliest tokens of what they offer; a token's price from then on.
+
+    Of equally likely tokens the first rows' are taken.
+    """
+    if offered.shape[0] <= budget:
+        return 0.0
+    least, left = offered[max(budget - 1, 0)], budget
+    for row in range(lengths.shape[0]):
+        for j in range(lengths[row]):
+            left -= survival[row, j] > least
+    for row in range(lengths.shape[0]):
+        taken = 0
+        while taken < lengths[row] and (
+            survival[row, taken] > least or (survival[row, taken] == least and left > 0)
+        ):
+            left -= survival[row, taken] == least
+            taken += 1
+        lengths[row] = taken
+    return least

@@ -1,0 +1,185 @@
+"""What a row drafts, by its curves: against exhaustive search, and by what is predicted of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_models import random_model
+
+from adaspec.policy.choice import (
+    NEURAL,
+    NGRAM,
+    PRICE,
+    ROW,
+    SPLICE,
+    Curves,
+    best_draft,
+    correct,
+    draft_rows,
+    extend,
+    fill_curves,
+    new_curves,
+    no_settings,
+    shapes_of,
+)
+from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
+from adaspec.predict.prediction import PREDICTION
+
+CAP = 6
+MODEL = random_model(0, evidence=True)
+SHAPES = shapes_of(MODEL)
+SEEDS = st.integers(0, 1 << 32)
+
+
+def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
+    curve = np.zeros(longest + 1)
+    curve[1 : tokens + 1] = np.cumprod(rng.uniform(rng.choice([0.0, 0.6]), 1, tokens))
+    return curve
+
+
+def random_curves(rng: np.random.Generator) -> tuple[Any, Curves]:
+    """A row, and curves of every shape, as predictions and matches leave them."""
+    row, curves = np.zeros(1, ROW), new_curves()
+    row["available"] = rng.integers(0, CAP + 2)
+    curves.neural[:] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
+    curves.ngram[:] = falling(rng, int(row["available"][0]), LONGEST_NGRAM)
+    for k in range(1, LONGEST_NEURAL + 1):
+        behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
+        curves.splice[k] = falling(rng, behind, LONGEST_SPLICE)
+    return row[0], curves
+
+
+def survival(curves: Curves, neural: int, copied: int) -> np.ndarray:
+    """Of each token of a draft, P(it and all before it are accepted)."""
+    if not neural:
+        return curves.ngram[1 : copied + 1]
+    spliced = curves.neural[neural] * curves.splice[neural, 1 : copied + 1]
+    return np.concatenate([curves.neural[1 : neural + 1], spliced])
+
+
+def drafts(row: Any, curves: Curves, forwards: int) -> list[tuple[int, int]]:
+    """Every draft of a row: neural tokens and copied ones."""
+    found = [(0, copied) for copied in range(min(int(row["available"]), CAP) + 1)]
+    for neural in range(1, min(forwards, CAP) + 1):
+        behind = int((curves.splice[neural, 1:] > 0).sum())
+        found += [(neural, copied) for copied in range(min(behind, CAP - neural) + 1)]
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS, st.integers(0, 4), st.floats(0.01, 0.9))
+def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_source_does(
+    seed, forwards, price
+):
+    row, curves = random_curves(np.random.default_rng(seed))
+
+    def best_of(some):
+        return max(float((survival(curves, *draft) - price).sum()) for draft in some)
+
+    best_draft(row, curves, 0.0, forwards, LONGEST_NEURAL, price, CAP)
+    before = int(row["neural"]), int(row["copied"])
+    assert best_of([before]) == pytest.approx(best_of(drafts(row, curves, forwards)), abs=1e-12)
+    by_forwards = [best_of(drafts(row, curves, max(forwards + more, 0))) for more in (-1, 0, 1)]
+    np.testing.assert_allclose(row["gain"], np.diff(by_forwards), atol=1e-12)
+    extend(row, curves, CAP)
+    neural, copied = int(row["neural"]), int(row["copied"])
+    assert neural == before[0]
+    assert before[1] <= copied <= CAP - neural
+    source = curves.splice[neural] if neural else curves.ngram[: int(row["available"]) + 1]
+    assert copied == min((source > 0).sum(), CAP - neural)
+
+
+def random_prediction(rng: np.random.Generator) -> Any:
+    said = np.zeros(1, PREDICTION)
+    for name in ("ngram_first", "neural_first", "accepted_next", "ngram_after", "splice_first"):
+        said[name] = rng.random(said[name].shape)
+    said["splice_available"] = rng.integers(0, 20, LONGEST_NEURAL)
+    said["ngram_shape"] = rng.integers(len(SHAPES.ngram))
+    said["neural_shape"] = rng.integers(len(SHAPES.neural))
+    said["splice_shape"] = rng.integers(0, len(SHAPES.splice), LONGEST_NEURAL)
+    return said[0]
+
+
+def filled(said: Any, forwards: int, holds: bool = True, known: int = LONGEST_NEURAL) -> Curves:
+    row, curves = np.zeros(1, ROW), new_curves()
+    row["holds_neural"] = holds
+    curves.splice[:] = 9.0  # what a step before has left
+    fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
+    return curves
+
+
+@settings(max_examples=200, deadline=None)
+@given(SEEDS, st.integers(1, 4))
+def test_a_drafted_token_says_how_likely_it_is_and_what_lies_behind_moves_in_proportion(seed, seen):
+    said = random_prediction(np.random.default_rng(seed))
+    before, after = filled(said, seen - 1), filled(said, seen)
+    neural, was = after.neural, before.neural
+    np.testing.assert_array_equal(neural[1:seen], was[1:seen])
+    reached = neural[seen - 1] if seen > 1 else 1.0
+    assert neural[seen] == pytest.approx(reached * said["accepted_next"][seen - 1])
+    np.testing.assert_allclose(neural[seen:] * was[seen], was[seen:] * neural[seen])
+    copy, was = after.ngram, before.ngram
+    assert copy[1] == pytest.approx(said["ngram_after"][seen - 1])
+    np.testing.assert_allclose(copy[1:] * was[1], was[1:] * copy[1], atol=1e-12)
+    room = min(said["splice_available"][seen - 1], CAP - seen)
+    shape = SHAPES.splice[said["splice_shape"][seen - 1]]
+    wanted = said["splice_first"][seen - 1] * shape * (np.arange(LONGEST_SPLICE + 1) <= room)
+    np.testing.assert_allclose(after.splice[seen, 1:], wanted[1:])
+    if seen > 1:  # a copy behind the token before is right only where this one is wrong
+        wrong = 1 - said["accepted_next"][seen - 1]
+        np.testing.assert_allclose(after.splice[seen - 1, 1:], before.splice[seen - 1, 1:] * wrong)
+    assert not after.splice[seen + 1 :, 1].any()
+    # Where the match became known only with the length, no token behind it was compared.
+    unread = filled(said, seen, known=0).splice[seen - 1 : seen, 1:]
+    if seen > 1:
+        np.testing.assert_array_equal(unread, before.splice[seen - 1 : seen, 1:])
+    without = filled(said, seen, holds=False)
+    assert not without.neural[1:].any()
+    assert not without.splice[1:, 1].any()
+    np.testing.assert_allclose(without.ngram[1], said["ngram_first"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.lists(st.floats(0.3, 1.15), min_size=3, max_size=3))
+def test_curves_are_corrected_in_proportion_and_no_further_than_to_certainty(seed, factors):
+    said, chosen = random_prediction(np.random.default_rng(seed)), no_settings()
+    chosen[[NGRAM, NEURAL, SPLICE]] = factors
+    before, after = filled(said, 3), filled(said, 3)
+    correct(after, chosen)
+    for source, factor in zip(("ngram", "neural", "splice"), factors, strict=True):
+        was = getattr(before, source).reshape(-1, getattr(before, source).shape[-1])
+        curves = getattr(after, source).reshape(was.shape)
+        rows = slice(1, None) if source == "splice" else slice(None)
+        first = np.minimum(was[rows, 1] * factor, 1.0)
+        np.testing.assert_allclose(curves[rows, 1], first)
+        np.testing.assert_allclose(
+            curves[rows, 1:] * was[rows, 1:2], was[rows, 1:] * first[:, None], atol=1e-12
+        )
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.integers(0, 3), st.booleans(), st.floats(0.0, 1.2))
+def test_a_draft_carries_the_survival_of_each_token(seed, forwards, reads_drafts, price):
+    rng, chosen = np.random.default_rng(seed), no_settings()
+    chosen[PRICE] = price
+    predictions = np.array([random_prediction(rng) for _ in range(4)])
+    rows, table = np.zeros(4, ROW), np.zeros((4, LONGEST_NGRAM))
+    rows["prediction"], rows["holds_neural"] = rng.permutation(4), rng.random(4) < 0.7
+    rows["available"] = rng.integers(0, 9, 4)
+    draft_rows(rows, predictions, SHAPES, chosen, forwards, CAP, table, reads_drafts)
+    for at, row in enumerate(rows):
+        known = forwards if reads_drafts else 0
+        said, holds = predictions[row["prediction"]], bool(row["holds_neural"])
+        curves = filled(said, forwards, holds, known)
+        length = row["neural"] + row["copied"]
+        assert length <= CAP
+        found = table[at, :length]
+        np.testing.assert_allclose(found, survival(curves, row["neural"], row["copied"]))
+        assert (np.diff(found) <= 1e-9).all()
+        assert not table[at, length:].any()
+        if row["available"] > 0 and said["ngram_first"] > 0:
+            assert length > 0, "at any price a row drafts what it can"
