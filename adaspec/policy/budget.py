@@ -4,7 +4,8 @@ The *budget* is the B that maximises
 
     rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
 
-where the time is what the cost table says. Tokens that fill a captured size are free.
+where the time is what the cost table says. Tokens that fill a captured size are free: an async
+engine, which decides before it knows what rows will offer, fills it whatever that says.
 
 In a sync engine the budget is made of the survivals of the very step. In an async one the step is
 prepared while the one before it runs, so the budget is made of a running mean over the last
