@@ -36,7 +36,9 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     return njit(nogil=True, **options)(function)
 
 
-vectorized = partial(compiled, error_model="numpy")  # a division by zero gives infinity
+inlined = partial(
+    compiled, inline="always"
+)  # where handing over a tuple takes longer than the rest
 
 
 @cache

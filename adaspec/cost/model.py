@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from adaspec.errors import CostError, shown
-from adaspec.jit import compiled
+from adaspec.jit import inlined
 from adaspec.records import Text, check
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ class StepShape(NamedTuple):
     """Those of them that the drafter reads too."""
 
 
-@compiled
+@inlined
 def step_shape(
     rows: int,
     context_tokens: int,
@@ -213,13 +213,13 @@ def _dense(
     return table, float(slopes[-1])
 
 
-@compiled
+@inlined
 def verified_tokens(shape: StepShape) -> int:
     """The number of tokens that the target model runs on in a step; all are charged the same."""
     return shape.rows + max(shape.drafted, shape.budget) + shape.prompt_tokens
 
 
-@compiled
+@inlined
 def target_s(costs: Costs, tokens: int) -> float:
     """The seconds that the target takes for so many tokens, without their context."""
     last = costs.table_s.shape[0] - 1
@@ -228,7 +228,7 @@ def target_s(costs: Costs, tokens: int) -> float:
     return costs.table_s[last] + (tokens - last) * costs.beyond_s
 
 
-@compiled
+@inlined
 def padded(costs: Costs, tokens: int) -> float:
     """`tokens`, or the smallest captured size that holds them."""
     for size in costs.captured_sizes:
@@ -237,20 +237,20 @@ def padded(costs: Costs, tokens: int) -> float:
     return float(tokens)
 
 
-@compiled
+@inlined
 def without_drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of a step without its drafting."""
     tokens = verified_tokens(shape)
     return target_s(costs, tokens) + costs.context_s * shape.context_tokens
 
 
-@compiled
+@inlined
 def plain_step_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of a step in which nothing is drafted and no request holds the neural drafter."""
     return without_drafting_s(costs, step_shape(rows, context_tokens, 0, 0, False))
 
 
-@compiled
+@inlined
 def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
     """The seconds of one forward of the neural drafter over the running rows."""
     return (
@@ -258,7 +258,7 @@ def forward_s(costs: Costs, rows: int, context_tokens: int) -> float:
     )
 
 
-@compiled
+@inlined
 def drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds that a step spends in the neural drafter."""
     # Without a forward, the KV cache of a drafter that a request holds would have holes.
@@ -270,13 +270,13 @@ def drafting_s(costs: Costs, shape: StepShape) -> float:
     return seconds
 
 
-@compiled
+@inlined
 def deciding_s(costs: Costs, rows: int) -> float:
     """The seconds that a step spends on deciding."""
     return costs.decide_s + costs.decide_per_row_s * rows
 
 
-@compiled
+@inlined
 def step_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of one full step."""
     return (

@@ -20,6 +20,7 @@ from adaspec.replay.closed_loop import ClosedLoop
 from adaspec.replay.recording import Columns, Recording
 
 Longs = NDArray[np.int64]
+Shorts = NDArray[np.int16]
 Steps = NDArray[Any]
 
 STEP = np.dtype([(name, "i2") for name in ("neural", "copied", "forwards", "accepted", "emitted")])
@@ -37,50 +38,50 @@ class Paths(NamedTuple):
     draft, else 0."""
 
 
-def rule_lengths(
-    columns: Columns, rule: StaticRule, cap: int, at: Longs, left: Longs
-) -> tuple[Longs, Longs]:
-    """What a rule drafts at flat positions whose outputs have so much left: neural, and copied."""
-    neural_len, ones = min(rule.neural_len, cap), np.ones(len(at), np.bool_)
+Matched = tuple[NDArray[Any], NDArray[Any]]
+"""By position, the length of a match there, and how much could be copied."""
+
+
+def matched_behind(columns: Columns, neural_len: int, at: Longs, left: Longs) -> Matched:
+    """The matches behind so many neural tokens at flat positions whose outputs have so much left.
+
+    Behind a wrong draft the text goes where the output never went, as that is recorded.
+    """
     behind = np.where(neural_len < left, at + neural_len, 0)
-    match, available, wrong = columns.match[behind], columns.available[behind], ~ones
+    match, available = columns.match[behind], columns.available[behind]
+    exists = neural_len < left
     if neural_len > 0 and columns.splice_match_length.shape[1] > 0:
-        # Behind a wrong draft the text goes where the output never went, as that is recorded.
-        wrong = columns.neural[at] < neural_len
-        drafted = at, neural_len - 1
+        wrong, drafted = columns.neural[at] < neural_len, (at, neural_len - 1)
         match = np.where(wrong, columns.splice_match_length[drafted], match)
         available = np.where(wrong, columns.splice_match_available[drafted], available)
-    match = np.where(wrong | (neural_len < left), match, 0)
-    neural, copied = rule.lengths(
-        cap, ones, columns.match[at], columns.available[at], match, available
-    )
-    return neural.astype(np.int64), copied.astype(np.int64)
+        exists = exists | wrong
+    return np.where(exists, match, 0), available
 
 
 @compiled
 def _walk(
     columns: Columns,
     requests: Ints,
-    neural_len: Longs,
-    copied_len: Longs,
+    neural_len: Shorts,
+    copied_len: Shorts,
     least_forwards: int,
     paths: Paths,
 ) -> int:
     """Fill in the path of each of these requests; how many steps there are.
 
-    What is drafted is given, one of these requests' positions after another.
+    What is drafted is given by flat position.
     """
     # Taken out of their tuple once: that takes as long as a step does.
     offset, length = columns.offset, columns.length
     neural_accepted, run = columns.neural, columns.run
     start, steps = paths.start, paths.steps
-    count = place = 0
+    count = 0
     for r in requests:
         start[r] = count
         p = 1
         while p < length[r]:
             i, left = offset[r] + p, length[r] - p
-            neural, copied = neural_len[place + p], copied_len[place + p]
+            neural, copied = neural_len[i], copied_len[i]
             accepted = min(neural_accepted[i], neural) if neural > 0 else 0
             if accepted == neural and copied > 0:
                 accepted += min(run[i + neural], copied)
@@ -92,7 +93,6 @@ def _walk(
             count += 1
             p += step.emitted
         start[r + 1] = count
-        place += length[r]
     return count
 
 
@@ -160,27 +160,38 @@ def _run(loop: ClosedLoop, paths: Paths, costs: Costs, holds: bool) -> None:
     totals.neural_steps = neural_steps
 
 
-def walk_rule(
-    recording: Recording,
-    rule: StaticRule,
-    cap: int,
-    is_async: bool = False,
-    requests: Ints | None = None,
-) -> Paths:
-    """The path of one rule through these requests, which ascend, or through all."""
-    columns = recording.columns
-    if requests is None:
-        requests = recording.members(None)
-    at, request = recording.positions(requests)
-    left = columns.offset[request] + columns.length[request] - at
-    neural, copied = rule_lengths(columns, rule, cap, at, left)
-    paths = Paths(
-        np.empty(len(recording) + 1, np.int64),
-        np.empty(len(at), STEP),
-        min(rule.longest_draft, cap) if is_async else 0,
-    )
-    # In an async engine nobody knows which rows will draft, or how much. So every step runs all
-    # forwards, and every row verifies the longest draft.
-    forwards = min(rule.neural_len, cap) if is_async or rule.always_drafts else 0
-    count = _walk(columns, requests, neural, copied, forwards, paths)
-    return paths._replace(steps=paths.steps[:count].copy())
+class RuleWalker:
+    """Walks rules through a recording. What they look at is looked up once for all."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording, columns = recording, recording.columns
+        self._at, request = recording.positions(recording.members(None))
+        self._left = columns.offset[request] + columns.length[request] - self._at
+        self._holds = np.ones(len(self._at), np.bool_)
+        self._behind: dict[int, Matched] = {}
+        """By number of neural tokens."""
+
+    def walk(
+        self, rule: StaticRule, cap: int, is_async: bool = False, requests: Ints | None = None
+    ) -> Paths:
+        """The path of one rule through these requests, which ascend, or through all."""
+        recording, columns = self._recording, self._recording.columns
+        if requests is None:
+            requests = recording.members(None)
+        neural_len = min(rule.neural_len, cap)
+        if neural_len not in self._behind:
+            found = matched_behind(columns, neural_len, self._at, self._left)
+            self._behind[neural_len] = found
+        own = self._holds, columns.match, columns.available
+        neural, copied = rule.lengths(cap, *own, *self._behind[neural_len])
+        paths = Paths(
+            np.empty(len(recording) + 1, np.int64),
+            np.empty(int(columns.length[requests].sum()), STEP),
+            min(rule.longest_draft, cap) if is_async else 0,
+        )
+        # In an async engine nobody knows which rows will draft, or how much. So every step runs all
+        # forwards, and every row verifies the longest draft.
+        forwards = neural_len if is_async or rule.always_drafts else 0
+        drafted = neural.astype(np.int16), copied.astype(np.int16)
+        count = _walk(columns, requests, *drafted, forwards, paths)
+        return paths._replace(steps=paths.steps[:count].copy())

@@ -21,7 +21,7 @@ from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.own import OwnPolicy, run_own
-from adaspec.replay.paths import Paths, run_paths, walk_rule
+from adaspec.replay.paths import Paths, RuleWalker, run_paths
 from adaspec.replay.recording import Recording
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 from adaspec.trace.schema import Request
@@ -52,6 +52,8 @@ class Player:
         """`warm` had been answered before the first request, as suffix decoding remembers."""
         self.recording, self.cap = recording, cap
         self.cost, self.engine, self._warm = cost, engine, warm
+        self._rule_costs = cost.without_deciding().constants()
+        self._walker = RuleWalker(recording)
         self._paths: dict[StaticRule, Paths] = {}
         self._learned: dict[LearnedPolicy, LearnedReplay] = {}
 
@@ -118,9 +120,8 @@ class Player:
 
     def _walk(self, policy: StaticPolicy, requests: Ints | None = None) -> Paths:
         is_async = self.engine == ASYNC
-        return walk_rule(self.recording, policy.rule, self.cap, is_async, requests)
+        return self._walker.walk(policy.rule, self.cap, is_async, requests)
 
     def _run(self, policy: StaticPolicy, paths: Paths, order: Ints, concurrency: int) -> Result:
-        costs, columns = self.cost.without_deciding().constants(), self.recording.columns
-        loop = run_paths(columns, paths, order, concurrency, costs, policy.needs.drafter)
-        return result_of(loop)
+        run = order, concurrency, self._rule_costs, policy.needs.drafter
+        return result_of(run_paths(self.recording.columns, paths, *run))

@@ -19,7 +19,7 @@ from adaspec.replay.closed_loop import (
     start,
 )
 from adaspec.replay.learned import LearnedReplay, decide_step
-from adaspec.replay.paths import rule_lengths
+from adaspec.replay.paths import matched_behind
 from adaspec.replay.recording import Recording
 
 
@@ -97,9 +97,9 @@ def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape,
     columns = loop.columns
     at, left = columns.offset[loop.request] + loop.position, columns.length[loop.request]
     left = left - loop.position
-    neural, copied = rule_lengths(columns, rule, cap, at, left)
     holds = loop.holds_neural
-    copied, neural = np.where(holds | (neural == 0), copied, 0), np.where(holds, neural, 0)
+    behind = matched_behind(columns, min(rule.neural_len, cap), at, left)
+    neural, copied = rule.lengths(cap, holds, columns.match[at], columns.available[at], *behind)
     accepted = np.minimum(np.maximum(columns.neural[at], 0), neural)
     whole = (accepted == neural) & (copied > 0)
     run = columns.run[np.where(whole, at + neural, at)]

@@ -24,7 +24,7 @@ from scripted_engine import (  # noqa: E402
 
 from adaspec.replay.closed_loop import finish_step, goes_on  # noqa: E402
 from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
-from adaspec.replay.paths import walk_rule  # noqa: E402
+from adaspec.replay.paths import RuleWalker  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
 from adaspec.vllm.events import DraftedStep, VerifiedStep  # noqa: E402
@@ -60,7 +60,7 @@ def decided(event):
 
 def replayed_rule(recording, rule):
     """What a rule decides step by step, until the first request ends."""
-    paths = walk_rule(recording, rule, CAP, False)
+    paths = RuleWalker(recording).walk(rule, CAP)
     every = np.split(paths.steps, paths.start[1:-1])
     together = np.stack([steps[: min(map(len, every))] for steps in every], axis=1)
     return [lengths(step["neural"], step["copied"]) for step in together]
