@@ -13,7 +13,7 @@ from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
 from adaspec.draft.match import IN_RING, Matches
 from adaspec.jit import compiled
 from adaspec.policy.budget import BatchState, decide_budget, new_state
-from adaspec.policy.choice import ROW, Record, Shapes, draft_rows, shapes_of
+from adaspec.policy.choice import ROW, SETTINGS, Record, Shapes, draft_rows, shapes_of
 from adaspec.policy.decision import OF_DRAFTS, decide, holds_drafter, learn, verify
 from adaspec.policy.forwards import forwards_table, forwards_to_run, most_forwards
 from adaspec.policy.learned import LearnedPolicy
@@ -34,6 +34,7 @@ from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
+Doubles = NDArray[np.float64]
 _TOGETHER = 4096
 """Positions that are predicted together."""
 
@@ -148,13 +149,17 @@ def decide_step(
     state: BatchState,
     costs: Costs,
     limits: Limits,
+    prepared: Doubles,
 ) -> Decided:
     """Take all running requests through a step, and have the state learn.
 
-    `loop.emitted` is filled in. `predictions` are by flat position.
+    `loop.emitted` is filled in. `predictions` are by flat position. In an async engine a step was
+    `prepared` before anything was known of what the last one brought: forwards and settings.
     """
     columns, running, context = loop.columns, loop.request.shape[0], context_tokens(loop)
-    forwards = forwards_to_run(state.forwards_by_load, state.number, running, limits.neural_cap)
+    if not limits.is_async or prepared[0] < 0:
+        prepare(state, costs, running, context, limits.neural_cap, prepared)
+    forwards, settings = int(prepared[0]), prepared[1:].copy()
     loop.state[0].gives_drafter = forwards > 0
     rows, held = np.zeros(running, ROW), 0
     for at in range(running):
@@ -166,19 +171,30 @@ def decide_step(
         loop.holds_neural[at] &= forwards > 0
         row.holds_neural = loop.holds_neural[at]
         held += row.holds_neural
-    settings, prompt_tokens = decide(state, costs, running, context), read_beside(loop)
+    prompt_tokens = read_beside(loop)
     forwards, budget = forwards if held > 0 else 0, OF_DRAFTS
     if limits.is_async:
         budget = decide_budget(state, costs, running, prompt_tokens, limits.cap)
     survival = np.zeros((running, LONGEST_NGRAM))
     reads, cap = limits.reads_drafts, limits.cap
     lengths = draft_rows(rows, predictions, shapes, settings, forwards, cap, survival, reads)
+    if limits.is_async:
+        prepare(state, costs, running, context, limits.neural_cap, prepared)
     verify(state, costs, survival, lengths, budget, running + prompt_tokens)
     drafted, accepted = _verified(loop, rows, lengths)
     shape = step_shape(running, context, drafted, forwards, held > 0, max(budget, 0))
     seconds = step_s(costs, shape)
     learn(state, costs, rows, survival, settings, forwards, limits.neural_cap, seconds)
     return Decided(rows, shape, accepted)
+
+
+@compiled
+def prepare(
+    state: BatchState, costs: Costs, running: int, context: int, cap: int, prepared: Doubles
+) -> None:
+    """Decide by what is known now how many forwards a step runs, and by what its rows choose."""
+    prepared[0] = forwards_to_run(state.forwards_by_load, state.number, running, cap)
+    prepared[1:] = decide(state, costs, running, context)
 
 
 @compiled
@@ -213,10 +229,11 @@ def _run(
     state: BatchState,
     costs: Costs,
     limits: Limits,
+    prepared: Doubles,
 ) -> None:
     """Run the closed loop to its end."""
     while goes_on(loop):
-        decided = decide_step(loop, predictions, shapes, state, costs, limits)
+        decided = decide_step(loop, predictions, shapes, state, costs, limits, prepared)
         finish_step(loop, costs, decided.shape, decided.accepted)
 
 
@@ -262,7 +279,8 @@ class LearnedReplay:
         state = new_state(concurrency, LONGEST_NGRAM, table)
         gives_drafter = bool(holds_drafter(state, concurrency, limits.neural_cap))
         loop = start(recording.columns, order, concurrency, gives_drafter)
-        return loop, self._predictions, self.shapes, state, cost.constants(), limits
+        prepared = np.full(1 + SETTINGS, -1.0)
+        return loop, self._predictions, self.shapes, state, cost.constants(), limits, prepared
 
     def run(self, *chosen: Any) -> Result:
         """One run of the closed loop, as `begin` takes it."""

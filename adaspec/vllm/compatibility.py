@@ -43,6 +43,14 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
         "finished_req_ids",
         "num_spec_tokens_to_schedule",
     ),
+    f"{SCHEDULED}:NewRequestData.__init__": ("req_id", "block_ids", "num_computed_tokens"),
+    f"{SCHEDULED}:CachedRequestData.__init__": (
+        "req_ids",
+        "new_block_ids",
+        "num_computed_tokens",
+        "resumed_req_ids",
+    ),
+    "vllm.v1.core.block_pool:BlockPool.evict_blocks": ("block_ids",),
     "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
     f"{EXECUTOR}:Executor.compile_or_warm_up_model": (),
     f"{EXECUTOR}:Executor.collective_rpc": ("method", "args"),
@@ -61,6 +69,7 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
 FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
     **_OF_BOTH,
     f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
+    f"{RUNNER}:GPUModelRunner.initialize_kv_cache": (),
     f"{RUNNER}:GPUModelRunner.execute_model": ("scheduler_output",),
     f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
     f"{RUNNER}:GPUModelRunner._dummy_run": ("force_attention", "profile_seq_lens", "skip_eplb"),
@@ -79,7 +88,6 @@ FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
     f"{_PROPOSER}:CommonAttentionMetadata.__init__": ("max_seq_len", "seq_lens"),
     f"{_SCHEDULER}.schedule": (),
     f"{RUNNER}:CachedRequestState.__init__": ("sampling_params",),
-    "vllm.v1.core.sched.output:CachedRequestData.__init__": ("resumed_req_ids",),
     f"{_SAMPLER}:expand_batch_to_tokens": ("x", "cu_num_tokens", "num_tokens"),
     f"{_SAMPLER}:apply_sampling_constraints": ("logits",),
 }
@@ -139,8 +147,10 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
         "prefill_len_np",
         "num_computed_prefill_tokens_np",
     ),
-    "vllm.v1.core.sched.output:NewRequestData.__init__": (
+    f"{SCHEDULED}:NewRequestData.__init__": (
         "req_id",
+        "block_ids",
+        "num_computed_tokens",
         "prefill_token_ids",
         "sampling_params",
         "lora_request",

@@ -112,15 +112,25 @@ class _Following:
     adaspec_length: int | None = None
     """How long the session says that they shall be, if it says so."""
     running: Any
+    kv_cache_manager: Any
     max_num_scheduled_tokens: int
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """A step, with the mode in which it is served, where a file says that."""
-        told = None if self.adaspec_mode_file is None else self.adaspec_mode_file.read()
+        told = None
+        if self.adaspec_mode_file is not None:
+            before, told = self.adaspec_mode_file.mode, self.adaspec_mode_file.read()
+            if told.mode == "serve" != before:
+                self._adaspec_forget_prefixes()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         if told is not None:
             setattr(output, MODE_ATTRIBUTE, told)
         return output
+
+    def _adaspec_forget_prefixes(self) -> None:
+        """Share no block any more that was written while the drafter was off, and read nothing."""
+        pool = self.kv_cache_manager.block_pool
+        pool.evict_blocks({block.block_id for block in pool.blocks})
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         """Say of a step what the guard says, and how long its drafts are."""

@@ -6,6 +6,9 @@ from kinds import KINDS, requests_of
 from live_engine import sampling
 from wandering import Wanderer, check_sound
 
+from adaspec.policy.guard import HOLD, PLAN
+from adaspec.vllm.scheduler import follow
+
 THOROUGH = pytest.mark.thorough
 CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32, "enable_prefix_caching": True}
 CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
@@ -82,6 +85,37 @@ def test_chunked_prefill_and_prefix_hits_leave_the_output_as_it_was(engines, pro
     assert [list(each.outputs[0].token_ids) for each in again] == truth()
     assert sum(each.num_cached_tokens or 0 for each in again) > 0
     check_sound(session)
+
+
+@pytest.mark.parametrize("word", ["off", HOLD])
+def test_nobody_drafts_behind_a_cached_prompt_that_the_head_has_not_read(
+    engines, prompts, mode_path, word, monkeypatch
+):
+    config = {"method": "adaspec", "model": "draft", "policy": "fixed:neural:3"}
+    engine = engines({**config, "mode_file": str(mode_path), "guard": False}, **CHUNKED)
+    proposed, drafts, cached, state = Heard(engine.session)["proposed"], [], [], [PLAN]
+
+    def follow_and_hold(session, scheduled):
+        follow(session, scheduled)
+        session.guard_state = state[0]
+
+    monkeypatch.setattr("adaspec.vllm.v1.attachment.follow", follow_and_hold)
+    shared = [prompts[5] + each[:20] for each in prompts[:4]]
+    for say in (word, "serve", "anew"):
+        mode_path.write_text("off" if say == "off" else "serve")
+        state[0] = HOLD if say == HOLD else PLAN
+        if say == "anew":
+            assert engine.llm.reset_prefix_cache()
+        proposed.clear()
+        said = [engine.generate([each], sampling(32))[0] for each in shared]
+        drafts.append([tokens for step in proposed for tokens in step.proposed])
+        cached.append([each.num_cached_tokens for each in said])
+    assert any(map(len, drafts[2]))
+    assert drafts[1] == drafts[2]
+    # While it is held off the head reads prompts; while it is off, blocks are written for that
+    # time alone.
+    assert (cached[1][0] > 0) == (word == HOLD)
+    assert cached[1][1] > 0
 
 
 @pytest.mark.parametrize("head", ["draft", pytest.param("eagle", marks=THOROUGH)])

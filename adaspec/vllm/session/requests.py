@@ -71,7 +71,8 @@ class RunningRequest:
     """Whether it may be drafted for."""
     recorded: bool = False
     drafter_has_holes: bool = False
-    """Whether it ran in mode 'off' or was held off: the drafter's KV of its text has holes."""
+    """Whether the drafter has not read all of its text: in mode 'off', while it was held off, or
+    because others wrote its first blocks then."""
 
     def __post_init__(self) -> None:
         if self.params is not None:
@@ -153,7 +154,7 @@ class Requests:
         if before is None:
             return False
         before.prompt, before.output = request.prompt, request.output
-        before.drafter_has_holes = False  # the drafter reads all of its text again
+        before.drafter_has_holes = request.drafter_has_holes
         self.vacate(before)
         return True
 

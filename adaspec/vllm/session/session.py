@@ -2,6 +2,7 @@
 
 A step of the engine calls, in this order:
 
+    take_reports                in an async engine: what is known by now of earlier steps
     admit, end                  requests are let in, or have ended
     idle                        in a step in which nothing runs: who has ended is forgotten
     budget(running, most)       in an async engine, before the target runs: how much it verifies
@@ -12,7 +13,8 @@ A step of the engine calls, in this order:
     length                      in an async engine that follows no budget: how long the next are
 
 A sync engine knows the outcome of a step as it begins to draft, and waits for the drafts. An async
-one learns of both a step later, from a report that is copied to the host meanwhile.
+one learns of both from a report, which is copied to the host and taken before the target runs for
+the second time since: by then it is there, and no answer waits for drafting.
 
 None of them raises: a failure is counted, and costs the step its drafts.
 """
@@ -23,7 +25,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +36,7 @@ from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step, to_device
 from adaspec.policy.artifact import GENERAL
-from adaspec.policy.guard import HOLD, KEEP, PLAN, PROBE
+from adaspec.policy.guard import HOLD, PLAN, PROBE
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticPolicy
@@ -49,6 +51,17 @@ from adaspec.vllm.session.report import Copy, Outcome, StepReport
 from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleHost
+from adaspec.vllm.session.unread_blocks import UnreadBlocks
+
+
+class _Drafted(NamedTuple):
+    """A step that was drafted for, whose report may be on its way."""
+
+    step: DraftedStep
+    report: StepReport | Copy
+    """On the whole batch."""
+    forwards: int
+    """How often the drafter ran."""
 
 
 class Session:
@@ -78,12 +91,18 @@ class Session:
         self.guard_state = PLAN
         """What the guard says of that step."""
         self.requests = Requests(setup.slots, vocabulary)
+        self.unread: UnreadBlocks | None = None
+        """What the drafter has not read of a prefix cache, if the engine has both."""
+        self.drafter_ran = False
+        """Whether it ran in the last step, which an engine that runs it says."""
+        self._reads_prompts = False
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[DraftedStep, Step] | None = None
-        self._awaiting_report: tuple[DraftedStep, StepReport | Copy, int] | None = None
-        """The last step that was drafted for, its report on the whole batch, which may be on its
-        way until the next step, and how often the drafter ran."""
+        self._drafted: _Drafted | None = None
+        """The last step, if it was drafted for."""
+        self._awaited: _Drafted | None = None
+        """In an async engine, the one before, while the last one is prepared or runs."""
         self._awaiting_verdict: DraftedStep | None = None
         """A step whose report has come and whose drafts are being verified."""
         self._budget, self._budget_limited = 0, False
@@ -109,8 +128,11 @@ class Session:
     @property
     def needs_keep_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        on = self.mode != "off" and self.guard_state in (PLAN, KEEP) and not self.breaker.off
-        return on and bool(self.requests.facts["holds_neural"].any())
+        if self.mode == "off" or self.breaker.off or self.guard_state == PROBE:
+            return False
+        if self._reads_prompts and self.unread is not None:
+            return True  # others may be served from these blocks
+        return self.guard_state != HOLD and bool(self.requests.facts["holds_neural"].any())
 
     @property
     def length(self) -> int | None:
@@ -121,8 +143,20 @@ class Session:
             return 0
         return self.host.length()
 
+    def follow_blocks(self, scheduled: Any) -> None:
+        """Before a step runs: learn who is served from blocks that the drafter has not read."""
+        ran, self.drafter_ran = self.drafter_ran, False
+        try:
+            if self.unread is not None:
+                self.unread.follow(scheduled, ran)
+        except Exception as error:
+            self.unread = None
+            self.breaker.note("batch", error)
+
     def admit(self, request: RunningRequest) -> None:
         """A request is let in, or once more after it was preempted: then its text is known anew."""
+        if self.unread is not None:
+            request.drafter_has_holes = request.name in self.unread.behind
         if self.requests.has_ended(request.name):  # another one of that name
             self._forget_ended()
         if self.requests.readmit(request):
@@ -150,6 +184,19 @@ class Session:
         before, self.observers.muted = self.observers.muted, any(map(is_rehearsed, names))
         if before and not self.observers.muted:
             self.host = self._host_of(self.serving.setup)
+            self._drafted = self._awaited = self._awaiting_verdict = None
+
+    def take_reports(self) -> None:
+        """Before the target runs: learn of the step before the last, and forget who had ended.
+
+        The drafts of the last step may still be on their way, and are verified by the coming one.
+        """
+        awaited, self._awaited, self._drafted = self._awaited, self._drafted, None
+        try:
+            self._take(awaited)
+            self._forget_ended()
+        except Exception as error:
+            self._fault("plan", error)
 
     def budget(self, running: int, most: int, reading: int = 0) -> int:
         """How many drafted tokens the coming step verifies, of at most so many.
@@ -157,7 +204,7 @@ class Session:
         It runs so many rows with drafts, and on `reading` tokens besides.
         """
         self._budget, self._budget_limited = 0, False
-        if self._decides and self._awaiting_report is not None and running:
+        if self._decides and self._awaited is not None and running:
             try:
                 wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most)
@@ -176,22 +223,17 @@ class Session:
 
         `make_batch` makes the device's view of the batch, given who holds the drafter.
         """
-        self._current = None
+        self._current, self._reads_prompts = None, bool(rows.reads.any())
         if not self.follows_budget:
             self._budget = int(rows.verified.sum())
-        reported, self._awaiting_report = self._awaiting_report, None
-        if self.breaker.off:
-            self._forget_ended()
-            return 0
+        began_s = perf_counter()
         try:
-            if reported is not None:
-                self._read_report(*reported)
-            # Waiting for the device is no deciding: behind a long prompt it takes seconds.
-            began_s = perf_counter()
-            if reported is not None:
-                self._take_report(reported[0])
-            self._forget_ended()
+            if rows.outcome is not None or self.breaker.off:
+                self._forget_ended()
+            if self.breaker.off:
+                return 0
             if self.mode == "off" or self.guard_state == HOLD:
+                self._take_all()
                 self._awaiting_verdict = None
                 self.requests.stop_drafting(rows)
                 return 0
@@ -232,7 +274,7 @@ class Session:
         except Exception as error:
             self._fault("settle", error)
             return None
-        self._awaiting_report = pending, report, runs
+        self._drafted = _Drafted(pending, report, runs)
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(runs == 0 and self.needs_keep_alive)
         self._untold.append(partial(self._close, runs, keep_alive))
@@ -241,12 +283,12 @@ class Session:
     def proposed(self, rows: int) -> list[list[int]]:
         """The drafts of the step that was finished, for so many rows of its batch."""
         proposed: list[list[int]] = [[] for _ in range(rows)]
-        reported, self._awaiting_report = self._awaiting_report, None
-        if reported is None:
+        drafted, self._drafted = self._drafted, None
+        if drafted is None:
             return proposed
-        pending = reported[0]
+        pending = drafted.step
         try:
-            self._read_report(*reported)
+            self._read(drafted)
             began_s = perf_counter()
             if self._decides:
                 self.host.take_likeliest(pending)
@@ -266,12 +308,9 @@ class Session:
         """In a step in which nothing runs: if all have ended, forget them, as none may follow."""
         if self.requests.any_runs:
             return
-        reported, self._awaiting_report = self._awaiting_report, None
         self.budget(0, 0)
         try:
-            if reported is not None and not self.breaker.off:
-                self._read_report(*reported)
-                self._take_report(reported[0])
+            self._take_all()
             self._forget_ended(are_cut=self.serving.options.mode == "record")
         except Exception as error:
             self._fault("plan", error)
@@ -361,21 +400,34 @@ class Session:
             self.ring = None
             self.breaker.note("ring", error)
 
-    def _read_report(self, pending: DraftedStep, report: StepReport | Copy, runs: int) -> None:
+    def _read(self, drafted: _Drafted) -> None:
         """Wait for what came of drafting, of the rows of the step."""
+        pending, report = drafted.step, drafted.report
         if isinstance(report, StepReport):
             pending.report = report.of(pending.rows)
         else:
             rows = report.wait()[pending.rows]
-            pending.report = self.drafting.layout.unpacked(rows, runs)
+            pending.report = self.drafting.layout.unpacked(rows, drafted.forwards)
 
-    def _take_report(self, pending: DraftedStep) -> None:
-        """Learn what the step emitted, and note what it drafted: its budget is now known."""
+    def _take_all(self) -> None:
+        """Learn of all steps that were drafted for, though the last may have to be waited for."""
+        awaited, drafted = self._awaited, self._drafted
+        self._awaited = self._drafted = None
+        self._take(awaited)
+        self._take(drafted)
+
+    def _take(self, drafted: _Drafted | None) -> None:
+        """Learn what a step emitted, and note what it drafted: its budget is now known."""
+        if drafted is None or self.breaker.off:
+            return
+        self._read(drafted)
+        began_s, pending = perf_counter(), drafted.step  # waiting for the device is no deciding
         pending.budget, pending.budget_limited = self._budget, self._budget_limited
         self.host.note(pending, self.follows_budget)
         self._budget = 0
         self._take_outcome(pending, pending.drafts)
         self._awaiting_verdict = pending
+        pending.decision_s += perf_counter() - began_s
         self._untold.append(partial(self.observers.notify, "proposed", pending))
 
     def _take_outcome(self, pending: DraftedStep, outcome: Outcome | StepReport) -> None:
@@ -429,6 +481,6 @@ class Session:
             request.output += tokens[:count]
 
     def _fault(self, stage: str, error: Exception) -> None:
-        self._current = self._awaiting_report = self._awaiting_verdict = None
+        self._current = self._drafted = self._awaited = self._awaiting_verdict = None
         self.tell()  # what came before it
         self.breaker.fault(stage, error)

@@ -16,6 +16,7 @@ from adaspec.vllm.serving import session_of
 from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.requests import Rows, RunningRequest, shares_ring
 from adaspec.vllm.session.session import Session
+from adaspec.vllm.session.unread_blocks import unread_blocks
 from adaspec.vllm.v1.proposers import HeadMixin, NgramDrafter, Turn
 from adaspec.vllm.v1.texts import Texts
 from adaspec.vllm.workarounds import draft_to_the_end, fix_expansion, fix_undrafted_steps
@@ -44,6 +45,7 @@ def attach(runner: Any, options: Options) -> None:
     hooks = Hooks(runner)
     runner.propose_draft_token_ids = hooks.propose
     runner.execute_model = hooks.execute
+    runner.initialize_kv_cache = hooks.initialize
 
 
 def warm_up(session: Session) -> None:
@@ -59,6 +61,7 @@ class Hooks:
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._execute, self._propose = runner.execute_model, runner.propose_draft_token_ids
+        self._initialize = runner.initialize_kv_cache
         self._texts = Texts(runner.scheduler_config.max_num_seqs, runner.max_model_len)
         self._in_ring: set[str] = set()
         """The requests that share the ring."""
@@ -66,6 +69,15 @@ class Hooks:
         """The requests of which the step reads all text again."""
         self._sampled: set[str] = set()
         """The requests that sampled a token in the last step: all of their text had been read."""
+
+    def initialize(self, *args: Any, **kwargs: Any) -> Any:
+        """`initialize_kv_cache`, whose blocks the session follows."""
+        result, runner = self._initialize(*args, **kwargs), self._runner
+        if isinstance(runner.drafter, HeadMixin):
+            runner.adaspec_session.unread = unread_blocks(
+                runner.vllm_config.cache_config, runner.kv_cache_config, slack=0
+            )
+        return result
 
     def execute(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         """See which requests come and go, then `execute_model`."""
@@ -78,6 +90,7 @@ class Hooks:
         self._texts.leave([*gone, *(scheduler_output.preempted_req_ids or ())])
         self._in_ring.difference_update(gone)
         session.end(gone)
+        session.follow_blocks(scheduler_output)
         result = self._execute(scheduler_output, *args, **kwargs)
         if not scheduler_output.total_num_scheduled_tokens:
             session.idle()
@@ -99,11 +112,11 @@ class Hooks:
             forwards = session.begin(
                 rows, lambda holds: self._texts.batch(rows.slots, holds, outcome)
             )
-        runner.drafter.adaspec = Turn(session, count, forwards)
+        turn = runner.drafter.adaspec = Turn(session, count, forwards)
         try:
             return self._propose(scheduler_output, sampled_token_ids, *args, **kwargs)
         finally:
-            runner.drafter.adaspec = None
+            runner.drafter.adaspec, session.drafter_ran = None, turn.ran
             session.tell()
 
     def _rows(

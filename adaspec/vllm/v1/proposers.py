@@ -19,6 +19,8 @@ class Turn:
     def __init__(self, session: Session, rows: int, forwards: int) -> None:
         """`forwards` as `Session.begin` says it, of so many rows."""
         self.forwards = forwards
+        self.ran = False
+        """Whether the drafter has run."""
         self.needs_keep_alive = session.needs_keep_alive
         self._session, self._rows = session, rows
         self._evidence: list[Tensor] = []
@@ -86,6 +88,7 @@ class HeadMixin:
         if not self._possible(kwargs) or not (turn.forwards or turn.needs_keep_alive):
             return turn.proposed()
         cap = self.num_speculative_tokens  # type: ignore[has-type]
+        turn.ran = True
         kwargs["num_speculative_tokens"] = turn.forwards
         kwargs["target_positions"] = self._within_limit(kwargs["target_positions"], turn.forwards)
         try:

@@ -12,6 +12,7 @@ from adaspec.vllm.scheduler import LENGTH, follow
 from adaspec.vllm.serving import session_of
 from adaspec.vllm.session.requests import RunningRequest, shares_ring
 from adaspec.vllm.session.session import Session
+from adaspec.vllm.session.unread_blocks import unread_blocks
 from adaspec.vllm.v2 import speculator, trimming
 
 
@@ -54,9 +55,16 @@ class Hooks:
         self._execute, self._sample = runner.execute_model, runner.sample_tokens
 
     def initialize(self, *args: Any, **kwargs: Any) -> Any:
-        """`initialize_kv_cache`, which creates the manager that trims drafts."""
+        """`initialize_kv_cache`, whose blocks the session follows, and which creates the manager
+        that trims drafts."""
         result, runner = self._initialize(*args, **kwargs), self._runner
         manager, session = runner.adaptive_verification, runner.adaspec_session
+        if session.serving.setup.neural_cap:
+            session.unread = unread_blocks(
+                runner.vllm_config.cache_config,
+                runner.kv_cache_config,
+                slack=2 * runner.num_speculative_steps,
+            )
         if manager is not None:
             largest = trimming.largest_graph(runner.vllm_config.compilation_config)
             trimming.take_over(manager, session, largest)
@@ -69,9 +77,11 @@ class Hooks:
         if not kwargs.get("dummy_run"):
             session: Session = self._runner.adaspec_session
             finished = scheduler_output.finished_req_ids
+            session.take_reports()
             session.rehearse((*scheduler_output.num_scheduled_tokens, *finished))
             follow(session, scheduler_output)
             session.end(sorted(finished))
+            session.follow_blocks(scheduler_output)
             for request in scheduler_output.scheduled_new_reqs:
                 session.admit(_request(request, self._runner.max_model_len))
             if not scheduler_output.total_num_scheduled_tokens:

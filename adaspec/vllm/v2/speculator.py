@@ -133,6 +133,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             drafted = num_sampled.new_zeros((count, 0), dtype=torch.int64)
             if is_neural and (forwards or session.needs_keep_alive):
                 drafted = run_drafter(forwards)[:, :forwards].clone()
+                session.drafter_ran = True
             drafts = session.finish(drafted, self.adaspec_reading.confidences[:, :count])
             survival = self.draft_token_confidence_probs[:count]
             if drafts is None:

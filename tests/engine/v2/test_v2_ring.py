@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-from heard import Heard
 from wandering import Wanderer, check_sound
 
 TOKENS = 32
 
 
-def accepted(verified):
+def accepted(engine):
     """How many drafted tokens were accepted since the last call."""
-    count = sum(int(event.accepted.sum()) for event in verified)
-    verified.clear()
+    count = sum(accepted for one in engine.judged.values() for _, accepted in one)
+    engine.judged.clear()
     return count
 
 
@@ -22,15 +21,15 @@ def test_what_was_answered_is_copied_and_changes_no_output(
     monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", by_kernels)
     engine = served(None)
     session = engine.put("fixed:ngram:8:2", ring_tokens=2048)
-    verified = Heard(session)["verified"]
     is_fused = type(session.drafting.predictor).__name__ == "FusedPredictor"
     assert is_fused == by_kernels
     asked = prompts[: 2 if by_kernels else 6]  # the interpreter takes its time
     counts = []
+    engine.judged.clear()
     for salt in ("one", None, "one", None):
         salts = [salt] * len(asked)
         assert engine.greedy(asked, TOKENS, salts=salts) == truth(TOKENS)[: len(asked)]
-        counts.append(accepted(verified))
+        counts.append(accepted(engine))
     assert counts[2] == counts[0]
     assert counts[3] > counts[1] + len(asked)
     check_sound(session)

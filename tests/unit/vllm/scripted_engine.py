@@ -1,5 +1,6 @@
 """An engine that waits for its drafts, by a script: it verifies them against recorded texts."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -74,6 +75,12 @@ class ScriptedEngine:
             self.step()
         return self
 
+    def prepare(self):
+        """Draft for all, as an async engine does: what comes of it is not asked for."""
+        came = [(len(self.requests[at].prompt), [7], 0) for at in self.running]
+        rows = self.rows(came)
+        self.begin(dataclasses.replace(rows, outcome=None), rows.outcome)
+
     def step(self):
         """Verify, end those whose output is whole, and draft for all others."""
         self.steps += 1
@@ -93,8 +100,17 @@ class ScriptedEngine:
             self.draft(self.rows([came[at] for at in self.running]))
 
     def draft(self, rows):
+        self.begin(rows, rows.outcome)
+        session, count = self.session, len(self.running)
+        for at, tokens in zip(self.running, session.proposed(count), strict=True):
+            self.drafts[at] = tokens
+        session.tell()
+
+    def begin(self, rows, outcome):
+        """A step's drafting, as it was recorded, behind what came of the one before."""
+
         def batch(holds):
-            return self.texts.batch(rows.slots, holds, rows.outcome)
+            return self.texts.batch(rows.slots, holds, outcome)
 
         session, count = self.session, len(self.running)
         forwards = session.begin(rows, batch)
@@ -109,9 +125,6 @@ class ScriptedEngine:
                 sure = self.recording.arrays.confidences[self.recording.columns.offset[at] + here]
                 confidences[:, row] = torch.from_numpy(sure[:forwards])
         session.finish(drafted, confidences)
-        for at, tokens in zip(self.running, session.proposed(count), strict=True):
-            self.drafts[at] = tokens
-        session.tell()
 
     def rows(self, came):
         """The batch, by what was known of each request, what came, and how much it verified."""

@@ -144,18 +144,39 @@ def test_where_the_drafter_cannot_run_nothing_neural_is_proposed_and_nothing_fai
 
 def test_a_device_that_is_waited_for_is_neither_a_slow_decision_nor_a_fault(monkeypatch):
     session = engine_of("fixed:neural:2", requests := random_requests(2, 3, tokens=True)).session
-    clock, read = [0.0], Session._read_report
+    clock, read = [0.0], Session._read
 
     def waits(*facts):  # as behind a chunk of a long prompt
         clock[0] += 2.0
         read(*facts)
 
     monkeypatch.setattr("adaspec.vllm.session.session.perf_counter", lambda: clock[0])
-    monkeypatch.setattr(Session, "_read_report", waits)
+    monkeypatch.setattr(Session, "_read", waits)
     engine = ScriptedEngine(requests, session).run()
     assert engine.steps > MAX_IN_A_ROW
     assert not engine.heard["fault"]
     assert {step.decision_s for step in engine.heard["proposed"]} == {0.0}
+
+
+def test_no_step_waits_for_its_own_drafts_or_those_of_the_step_before(monkeypatch):
+    """An answer leaves an async engine behind the next step's drafting, so that may not wait."""
+    engine = engine_of("fixed:neural:2", random_requests(2, 3, tokens=True))
+    session, read = engine.session, Session._read
+    waited, counts = [], []
+
+    def waits(session, drafted):
+        waited.append(drafted.step)
+        read(session, drafted)
+
+    monkeypatch.setattr(Session, "_read", waits)
+    for _ in range(3):
+        session.take_reports()
+        counts.append(len(waited))
+        engine.prepare()
+        counts.append(len(waited))
+    # Before the third target runs, the first step's report is taken.
+    assert counts == [0, 0, 0, 0, 1, 1]
+    assert not session.breaker.counts
 
 
 def test_a_request_that_takes_anothers_id_is_a_new_one():
