@@ -10,7 +10,8 @@ engine, which decides before it knows what rows will offer, fills it whatever th
 In a sync engine the budget is made of the survivals of the very step. In an async one the step is
 prepared while the one before it runs, so the budget is made of a running mean over the last
 reports: of the largest survival, of the second largest, and so on. Where more or fewer rows run
-than before, it is stretched to their number.
+than before, it is stretched to their number. Such an engine makes room for a draft in each row
+before it knows which rows will draft, so a row's share of that room follows the budget.
 
 The survival of the last token that a budget took in is the price of a token in the next step, 0
 where there was room for all: what is verified beside it has to be likelier.
@@ -25,18 +26,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import Costs, padded, target_s
 from adaspec.jit import compiled
 from adaspec.policy.choice import SETTINGS, Record
 from adaspec.policy.forwards import ONE_FORWARD, new_number
+from adaspec.predict.model import LONGEST_NGRAM
 
 Array = NDArray[np.float64]
 Longs = NDArray[np.int64]
 
+LONGEST_DRAFT = {SYNC: LONGEST_NGRAM, ASYNC: 16}
+"""The longest draft, by engine: an async one schedules each row for the longest before it knows how
+long drafts are."""
 _SHARE = 0.3
 """Weight of the last report in the mean of all."""
 _PRIOR_WANT = 4.0
 """What a row is taken to want where nothing is known."""
+_LEAST_ROOM, _ROOM = 8, 8
+"""An async engine makes room in a row for so many tokens at least, and for so many times what the
+budget holds for a row on average."""
 _FADED = 1e-4
 """A mean survival that is no larger is none."""
 
@@ -119,6 +128,12 @@ def decide_budget(
         best = best_budget(costs, step.rate, tokens, state.mean[:offered], running / step.rows)
     # What fills a captured size is free, be it less likely than anything that was offered.
     return min(int(padded(costs, tokens + best)) - tokens, running * cap)
+
+
+@compiled
+def room_of_row(budget: int, running: int, cap: int) -> int:
+    """How long a draft is at most in an async engine, where so many rows share a budget."""
+    return min(cap, max(_LEAST_ROOM, _ROOM * budget // max(running, 1)))
 
 
 @compiled

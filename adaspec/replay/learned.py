@@ -12,7 +12,13 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
 from adaspec.draft.match import IN_RING, Matches
 from adaspec.jit import compiled
-from adaspec.policy.budget import BatchState, decide_budget, new_state
+from adaspec.policy.budget import (
+    LONGEST_DRAFT,
+    BatchState,
+    decide_budget,
+    new_state,
+    room_of_row,
+)
 from adaspec.policy.choice import ROW, SETTINGS, Record, Shapes, draft_rows, shapes_of
 from adaspec.policy.decision import OF_DRAFTS, decide, holds_drafter, learn, verify
 from adaspec.policy.forwards import forwards_table, forwards_to_run, most_forwards
@@ -172,11 +178,12 @@ def decide_step(
         row.holds_neural = loop.holds_neural[at]
         held += row.holds_neural
     prompt_tokens = read_beside(loop)
-    forwards, budget = forwards if held > 0 else 0, OF_DRAFTS
+    forwards, budget, cap = forwards if held > 0 else 0, OF_DRAFTS, limits.cap
     if limits.is_async:
         budget = decide_budget(state, costs, running, prompt_tokens, limits.cap)
+        cap = room_of_row(budget, running, cap)
     survival = np.zeros((running, LONGEST_NGRAM))
-    reads, cap = limits.reads_drafts, limits.cap
+    reads = limits.reads_drafts
     lengths = draft_rows(rows, predictions, shapes, settings, forwards, cap, survival, reads)
     if limits.is_async:
         prepare(state, costs, running, context, limits.neural_cap, prepared)
@@ -268,7 +275,7 @@ class LearnedReplay:
         `forwards` are those of the drafter at first, if not the policy's.
         """
         policy, recording = self.policy, self.recording
-        cap = min(policy.cap, cap)
+        cap = min(policy.cap, cap, LONGEST_DRAFT[engine])
         limits = Limits(
             cap=cap,
             neural_cap=min(policy.neural_cap, recording.neural_cap, cap),

@@ -87,10 +87,13 @@ def target_of(config: Any, vocabulary_hash: str | None = None) -> Target:
     )
 
 
-def choose(options: Options, target: Target, method: str | None) -> Options:
+def choose(
+    options: Options, target: Target, method: str | None, longest: int = LONGEST_NGRAM
+) -> Options:
     """These options with policy, costs and draft length filled in, and the reasons.
 
-    `method` is vLLM's for the head, None without one.
+    `method` is vLLM's for the head, None without one; a policy's drafts have at most so many tokens
+    as are `longest`, unless the operator asks for more.
 
     Raises an `AdaspecError` with the reason if nothing fits.
     """
@@ -108,7 +111,7 @@ def choose(options: Options, target: Target, method: str | None) -> Options:
             f"policy '{spec}' drafts with a neural drafter, and no \"model\" is given: name the "
             'head, or leave "policy" out'
         )
-    default = RECORD_CAP if recording else policy.needs.draft_len or LONGEST_NGRAM
+    default = RECORD_CAP if recording else policy.needs.draft_len or longest
     cap = options.num_speculative_tokens or min(default, MAX_VERIFIED)
     if isinstance(policy, LearnedPolicy) and cap > policy.cap:
         raise ServingError(

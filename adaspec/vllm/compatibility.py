@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from adaspec.errors import ServingError
@@ -30,6 +31,16 @@ FUNCTIONS_OF_SERVERS: dict[str, tuple[str, ...]] = {
 }
 """Those of a server's own process: without them it serves all the same, but ends less well."""
 _OF_BOTH: dict[str, tuple[str, ...]] = {
+    _SCHEDULER: (
+        "kv_cache_manager",
+        "max_num_scheduled_tokens",
+        "num_lookahead_tokens",
+        "num_spec_tokens",
+        "requests",
+        "running",
+        "dynamic_sd_lookup",
+    ),
+    "vllm.v1.core.block_pool:BlockPool": ("blocks",),
     f"{_SCHEDULER}._update_after_schedule": ("scheduler_output",),
     f"{_SCHEDULER}.update_from_output": ("scheduler_output", "model_runner_output"),
     "vllm.v1.core.sched.interface:SchedulerInterface.has_unfinished_requests": (),
@@ -54,7 +65,9 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
     "vllm.v1.outputs:ModelRunnerOutput.__init__": ("sampled_token_ids",),
     f"{EXECUTOR}:Executor.compile_or_warm_up_model": (),
     f"{EXECUTOR}:Executor.collective_rpc": ("method", "args"),
-    f"{SCHEDULED}:NewRequestData.from_request": ("request",),
+    "vllm.v1.request:Request.__init__": ("cache_salt",),
+    "vllm.v1.worker.gpu_worker:Worker.init_device": (),
+    "vllm.v1.worker.cpu_worker:CPUWorker.init_device": (),
     f"{SAMPLING_PARAMS}:SamplingParams.verify": (),
     f"{ENGINE_ARGS}:EngineArgs.create_engine_config": (),
     f"{ENGINE_ARGS}:EngineArgs.create_speculative_config": (
@@ -68,7 +81,15 @@ _OF_BOTH: dict[str, tuple[str, ...]] = {
 }
 FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
     **_OF_BOTH,
-    f"{RUNNER}:GPUModelRunner.__init__": ("vllm_config", "device"),
+    f"{RUNNER}:GPUModelRunner": (
+        "discard_request_mask",
+        "drafter",
+        "effective_drafter_max_model_len",
+        "input_batch",
+        "kv_cache_config",
+        "requests",
+    ),
+    f"{_PROPOSER}:SpecDecodeBaseProposer": ("hidden_states", "model", "needs_extra_input_slots"),
     f"{RUNNER}:GPUModelRunner.initialize_kv_cache": (),
     f"{RUNNER}:GPUModelRunner.execute_model": ("scheduler_output",),
     f"{RUNNER}:GPUModelRunner.propose_draft_token_ids": ("scheduler_output", "sampled_token_ids"),
@@ -91,15 +112,52 @@ FUNCTIONS_V1: dict[str, tuple[str, ...]] = {
     f"{_SAMPLER}:expand_batch_to_tokens": ("x", "cu_num_tokens", "num_tokens"),
     f"{_SAMPLER}:apply_sampling_constraints": ("logits",),
 }
-"""Functions of vLLM that adaspec patches or calls, as module:class.name, with the parameters
-that it relies on. A dataclass's `__init__` stands for its fields. An entry without parameters only
-has to exist."""
+"""What adaspec patches, calls or reads of vLLM: functions, as module:class.name, with the
+parameters that it relies on, and classes, as module:class, with the attributes. A dataclass's
+`__init__` stands for its fields. An entry without names only has to exist."""
 _GPU = "vllm.v1.worker.gpu"
 _HEADS = f"{_GPU}.spec_decode.target_dependent_ar"
 _MANAGER = f"{_GPU}.spec_decode.adaptive_verification:AdaptiveVerificationManager"
 FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
     **_OF_BOTH,
-    f"{RUNNER_V2}:GPUModelRunner.__init__": ("vllm_config", "device"),
+    f"{RUNNER_V2}:GPUModelRunner": (
+        "adaptive_verification",
+        "cudagraph_manager",
+        "kv_cache_config",
+        "num_speculative_steps",
+        "output_copy_stream",
+        "rejection_sampler",
+        "req_states",
+        "speculator",
+        "step_timing",
+    ),
+    _MANAGER: (
+        "_batch_budget",
+        "_confidence_probs",
+        "_cu_num_logits",
+        "_max_total_logits",
+        "num_bonus_tokens",
+        "query_start_loc",
+    ),
+    f"{_GPU}.async_utils:StepTimingCollector.forward_start": (),
+    f"{_GPU}.cudagraph_utils:CudaGraphManager": ("_candidates", "_capture_descs"),
+    f"{_GPU}.cudagraph_utils:CudaGraphManager.dispatch": ("max_query_len",),
+    f"{_GPU}.spec_decode.speculator:DraftModelSpeculator": (
+        "draft_token_confidence_probs",
+        "draft_tokens",
+        "dtype",
+        "enable_adaptive_verification",
+        "model",
+        "num_speculative_steps",
+    ),
+    f"{_HEADS}.speculator:TargetDependentARSpeculator": (
+        "decode_cudagraph_manager",
+        "prefill_cudagraph_manager",
+        "supports_decode_metadata_update",
+    ),
+    f"{_GPU}.spec_decode.ngram.speculator:NgramGPUSpeculator": ("drafts",),
+    f"{_GPU}.spec_decode.rejection_sampler:RejectionSampler": ("enable_adaptive_verification",),
+    f"{_GPU}.states:RequestState": ("all_token_ids", "prompt_len", "total_len"),
     f"{RUNNER_V2}:GPUModelRunner.initialize_kv_cache": (),
     f"{RUNNER_V2}:GPUModelRunner._dummy_run": ("num_tokens", "context_len", "skip_eplb"),
     f"{RUNNER_V2}:GPUModelRunner.execute_model": ("scheduler_output", "dummy_run"),
@@ -174,30 +232,38 @@ def version_problem(version: str) -> str | None:
     )
 
 
-def imported_parameters(path: str) -> Collection[str]:
-    """The parameters of a function of vLLM, which is imported for that; none of anything else.
+def imported_names(path: str) -> Collection[str]:
+    """The parameters of a function of vLLM, which is imported for that, or a class's attributes.
 
     An `ImportError` or an `AttributeError` where there is none.
     """
-    function = pkgutil.resolve_name(path)
-    return inspect.signature(inspect.unwrap(function)).parameters if callable(function) else ()
+    found = pkgutil.resolve_name(path)
+    if inspect.isclass(found):
+        sources = [inspect.getsource(each) for each in found.__mro__[:-1]]
+        return attributes_in("".join(sources)) | set(dir(found))
+    return inspect.signature(inspect.unwrap(found)).parameters if callable(found) else ()
+
+
+def attributes_in(source: str) -> set[str]:
+    """The attributes that methods of this source give their objects, or read of them."""
+    return set(re.findall(r"\bself\.(\w+)", source))
 
 
 def signature_problems(
     functions: Mapping[str, tuple[str, ...]] = FUNCTIONS_V1,
-    parameters_of: Callable[[str], Collection[str]] = imported_parameters,
+    names_of: Callable[[str], Collection[str]] = imported_names,
 ) -> Iterator[str]:
-    """One line for every function that is missing or lacks a parameter that adaspec relies on."""
+    """One line for each that is missing, or lacks a parameter or an attribute that is needed."""
     for path, needed in functions.items():
         name = path.replace(":", ".")
         try:
-            present = parameters_of(path)
+            present = names_of(path)
         except (ImportError, AttributeError):
             yield f"{name} is missing"
             continue
-        missing = [parameter for parameter in needed if parameter not in present]
+        missing = [each for each in needed if each not in present]
         if missing:
-            yield f"{name} lacks the parameter {', '.join(missing)}"
+            yield f"{name} lacks {', '.join(missing)}"
 
 
 def check_functions(functions: Mapping[str, tuple[str, ...]]) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 from msgspec import structs
 
+from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.errors import ServingError
 from adaspec.files import check_writable
+from adaspec.policy.budget import LONGEST_DRAFT
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import ON_ACCELERATORS, choose, named_policy, runner_of, target_of
@@ -29,12 +31,15 @@ from adaspec.vllm.patching import (
 )
 from adaspec.vllm.v2.graphs import add_coarse_sizes
 from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
+from adaspec.vllm.worker import served_by
 
 log = logging.getLogger("vllm.adaspec")
 
 NGRAM_DRAFTER = "adaspec.vllm.v1.proposers.NgramDrafter"
 LOOK_UP = {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
 """What vLLM asks of an n-gram drafter; adaspec looks up in its own way."""
+LONGEST_OF_HYBRIDS = 4
+"""The longest draft of a model with recurrent layers: vLLM keeps a state for each of its tokens."""
 UNPADDED = ("eagle", "eagle3", "mtp")
 """Heads that can draft after vLLM's bookkeeping, from tokens that are already on the host."""
 
@@ -144,6 +149,8 @@ def create_engine_config(original: Callable[..., Any], args: Any, *rest: Any, **
     if options is not None:
         _announce(options)
         _set_scheduler(config.scheduler_config, options)
+        parallel = config.parallel_config
+        parallel.worker_cls = served_by(parallel.worker_cls)
         if options.runner == "V2" and largest_named_graph(args) is None:
             add_coarse_sizes(config)
     return config
@@ -177,10 +184,9 @@ def largest_named_graph(args: Any) -> int | None:
 
 
 def _set_scheduler(config: Any, options: Options) -> None:
-    """Have the engine use our scheduler where something is to be told by it."""
+    """Have the engine use our scheduler, unless the operator names one."""
     if config.scheduler_cls in (None, scheduler.PATH):
-        if options.runner == "V2" or options.mode_file is not None or options.is_guarded:
-            config.scheduler_cls = scheduler.PATH
+        config.scheduler_cls = scheduler.PATH
     elif options.mode_file is not None:
         raise ServingError(
             "mode_file does not go with --scheduler-cls: the engine's scheduler reads the file: "
@@ -231,13 +237,16 @@ def translated(
     if options.model is not None:
         revision = options.passed.get("revision")
         method = drafter_method(options.model, target, revision, options.draft_method)
-    options = choose(options, target, method)
+    runner, problem = runner_of(on_cpu(), why_v1)
+    longest = LONGEST_DRAFT[ASYNC if runner == "V2" else SYNC]
+    if target_config.is_hybrid:  # it keeps a recurrent state for each token of a draft
+        longest = LONGEST_OF_HYBRIDS
+    options = choose(options, target, method, longest)
     if options.trace_dir is not None:
         check_writable(Path(options.trace_dir) / "trace", ServingError)
     if options.ring_file is not None:
         check_writable(Path(options.ring_file), ServingError)
         Path(options.ring_file).parent.mkdir(parents=True, exist_ok=True)
-    runner, problem = runner_of(on_cpu(), why_v1)
     cap = options.num_speculative_tokens
     assert cap is not None
     if runner == "V2" and asked_cap is None and largest_graph:

@@ -13,7 +13,7 @@ OPTIONS_ATTRIBUTE = "adaspec_options"
 """The attribute of a `SpeculativeConfig` that carries adaspec's options, outside of vLLM's schema
 and hashes."""
 SALT_ATTRIBUTE = "adaspec_cache_salt"
-"""The attribute of a `NewRequestData` that tells workers the request's `cache_salt`."""
+"""The attribute of a `NewRequestData` by which our scheduler tells workers of a `cache_salt`."""
 ENGINE_ARGS = "vllm.engine.arg_utils"
 EXECUTOR = "vllm.v1.executor.abstract"
 SCHEDULED = "vllm.v1.core.sched.output"

@@ -23,11 +23,8 @@ from adaspec.vllm.patching import (
     EXECUTOR,
     METHOD,
     OPTIONS_ATTRIBUTE,
-    RUNNER,
     RUNNER_V2,
-    SALT_ATTRIBUTE,
     SAMPLING_PARAMS,
-    SCHEDULED,
     SERVE_COMMAND,
     in_one_line,
     release_runner,
@@ -105,13 +102,6 @@ def patch(name: str, module: ModuleType) -> None:
         wrap(getattr(module, owner, None) if owner else module, function, replacement)
 
 
-def _with_facts(original: Callable[..., Any], request: Any, *rest: Any, **named: Any) -> Any:
-    """What a scheduler tells workers of a new request, its `cache_salt` as well."""
-    data = original(request, *rest, **named)
-    setattr(data, SALT_ATTRIBUTE, getattr(request, "cache_salt", None))
-    return data
-
-
 def _names_adaspec(args: Any) -> bool:
     """Whether an operator asks for method adaspec."""
     config = getattr(args, "speculative_config", None)
@@ -143,20 +133,8 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
             raise VLLMValidationError(str(error)) from None
 
 
-def _init_with(path: str) -> Callable[..., None]:
-    """A runner's `__init__`, with the `attach` of that module called at its end."""
-
-    def init(original: Callable[..., None], runner: Any, *args: Any, **named: Any) -> None:
-        original(runner, *args, **named)
-        options = getattr(getattr(runner, "speculative_config", None), OPTIONS_ATTRIBUTE, None)
-        if options is not None:
-            _imported(path).attach(runner, options)
-
-    return init
-
-
 def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
-    """vLLM's manager of adaptive verification, or None where the engine cannot have one."""
+    """vLLM's manager of adaptive verification, or None where drafts all have one length."""
     speculative = getattr(named.get("vllm_config"), "speculative_config", None)
     try:
         return original(**named)
@@ -164,6 +142,11 @@ def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
         if not hasattr(speculative, OPTIONS_ATTRIBUTE):
             raise
         log.info("adaspec: drafts are not trimmed on the device: %s", in_one_line(error))
+        from adaspec.vllm.session.host import lengths_up_to
+        from adaspec.vllm.v2.graphs import capture_lengths
+
+        config = named["vllm_config"]
+        capture_lengths(config, lengths_up_to(config.num_speculative_tokens))
         return None
 
 
@@ -223,11 +206,6 @@ PATCHES: dict[str, dict[str, Callable[..., Any]]] = {
     SERVE_COMMAND: {"ServeSubcommand.cmd": _serve},
     SAMPLING_PARAMS: {"SamplingParams.verify": _verify},
     EXECUTOR: {"Executor.compile_or_warm_up_model": _warm_up},
-    SCHEDULED: {"NewRequestData.from_request": _with_facts},
-    RUNNER: {"GPUModelRunner.__init__": _init_with("adaspec.vllm.v1.attachment")},
-    RUNNER_V2: {
-        "GPUModelRunner.__init__": _init_with("adaspec.vllm.v2.attachment"),
-        "maybe_create_adaptive_verification_manager": _trimming_manager,
-    },
+    RUNNER_V2: {"maybe_create_adaptive_verification_manager": _trimming_manager},
 }
 """By module of vLLM, what is wrapped by what."""

@@ -1,9 +1,9 @@
-"""The engine's scheduler, which guards, sends the mode along, and schedules drafts of one length.
+"""The engine's scheduler, which guards, sends the mode along, and makes room for drafts.
 
 With a guard, every step that is scheduled says whether it speculates, and with a `mode_file`, in
-which mode it is served: so all ranks change over in the same step. Where drafts on V2 cannot be
-trimmed, the session says how long they shall be; its word comes with a step's output. Where nothing
-is so, vLLM's scheduler is as it was.
+which mode it is served: so all ranks change over in the same step. On V2 drafts are scheduled
+before they are made, and the session says for how long ones; its word comes with a step's output.
+Where nothing is so, vLLM's scheduler is as it was.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.errors import nearest, shown
 from adaspec.policy.guard import PLAN, Guard
-from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
+from adaspec.predict.model import LONGEST_NEURAL
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, SALT_ATTRIBUTE
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
 
 log = logging.getLogger("vllm.adaspec")
 
 PATH = "adaspec.vllm.scheduler.scheduler"
 LENGTH = "adaspec_length"
-"""The attribute of a step's output that says how long drafts shall be."""
+"""The attribute of a step's output that says for how long drafts the next steps make room."""
 WORDS = ("serve", "off")
 """The modes that the file may name; for what they are, see `options.MODES`."""
 MODE_ATTRIBUTE = "adaspec_mode"
@@ -84,7 +85,8 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     base = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
     made: Any = following(base)(vllm_config, *args, **kwargs)
     options = getattr(vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
-    made.adaspec_sets_length = options.runner == "V2"
+    if options.runner == "V2":
+        made.adaspec_make_room(options)
     file = None if options.mode_file is None else ModeFile(options.mode_file, options.mode)
     made.adaspec_mode_file = file
     if options.is_guarded:
@@ -107,22 +109,34 @@ class _Following:
     adaspec_mode_file: ModeFile | None = None
     adaspec_timed: TimedSteps | None = None
     """The steps as the guard is told of them; None where nothing is guarded."""
-    adaspec_sets_length = False
-    """Whether it says how long all drafts of a step are."""
     adaspec_length: int | None = None
-    """How long the session says that they shall be, if it says so."""
+    """How long the session says that drafts are at most; None where it has made them already."""
+    requests: Any
     running: Any
     kv_cache_manager: Any
     max_num_scheduled_tokens: int
+    num_spec_tokens: int
+    num_lookahead_tokens: int
+
+    def adaspec_make_room(self, options: Any) -> None:
+        """Make as much room for drafts as the session says, in each step anew."""
+        self.adaspec_length = self.num_spec_tokens
+        # By this table vLLM would say how long drafts are at each load. Without one it pads a row
+        # of one token to the longest draft, whatever the others are padded to.
+        self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_scheduled_tokens + 1)
+        if options.mode != "record":  # no drafter writes KV for more tokens
+            self.num_lookahead_tokens = min(self.num_lookahead_tokens, LONGEST_NEURAL)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """A step, with the mode in which it is served, where a file says that."""
+        """A step, with the salts of its new requests, and the mode that a file names, if any."""
         told = None
         if self.adaspec_mode_file is not None:
             before, told = self.adaspec_mode_file.mode, self.adaspec_mode_file.read()
             if told.mode == "serve" != before:
                 self._adaspec_forget_prefixes()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        for new in output.scheduled_new_reqs:
+            setattr(new, SALT_ATTRIBUTE, self.requests[new.req_id].cache_salt)
         if told is not None:
             setattr(output, MODE_ATTRIBUTE, told)
         return output
@@ -133,28 +147,27 @@ class _Following:
         pool.evict_blocks({block.block_id for block in pool.blocks})
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
-        """Say of a step what the guard says, and how long its drafts are."""
+        """Say of a step what the guard says, and for how long drafts the next one makes room."""
         if self.adaspec_timed is not None:
             setattr(scheduler_output, GUARD_ATTRIBUTE, self.adaspec_timed.begin(scheduler_output))
-        if self.adaspec_sets_length:
+        if self.adaspec_length is not None:
             scheduler_output.num_spec_tokens_to_schedule = self._adaspec_length_of(scheduler_output)
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
 
     def _adaspec_length_of(self, scheduler_output: Any) -> int:
-        """How long the drafts of a step are.
+        """For how long drafts there is room: none where speculation is held off.
 
         Where many requests run, drafts take at most half of a step's room for tokens: of most few
         tokens are verified, and new prompts have to be read.
         """
-        length: int = scheduler_output.num_spec_tokens_to_schedule
-        if self.adaspec_length is not None:
-            speculates = state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) == PLAN
-            length = self.adaspec_length if speculates else 0
+        if state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) != PLAN:
+            return 0
+        assert self.adaspec_length is not None
         rows = max(len(self.running), 1)
-        return max(min(length, self.max_num_scheduled_tokens // (2 * rows) - 1), 0)
+        return max(min(self.adaspec_length, self.max_num_scheduled_tokens // (2 * rows) - 1), 0)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Take in what came of a step, and how long the session wants drafts to be."""
+        """Take in what came of a step, and how long the session says that drafts are."""
         self.adaspec_length = getattr(model_runner_output, LENGTH, self.adaspec_length)
         timed = self.adaspec_timed
         came_s = 0.0 if timed is None else timed.clock()

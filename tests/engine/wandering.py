@@ -112,7 +112,7 @@ class Wanderer:
     def take_likeliest(self, decided):
         self.host._verify(decided, self.budget(len(decided.slots), 0))
 
-    def length(self):
+    def length(self, trims):
         return int(self.draw.integers(0, CAP + 1))
 
     def verified(self, event):

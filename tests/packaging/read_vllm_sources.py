@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from adaspec.vllm.compatibility import (
     FUNCTIONS_OF_SERVERS,
     FUNCTIONS_V1,
     FUNCTIONS_V2,
+    attributes_in,
     signature_problems,
 )
 
@@ -42,7 +43,7 @@ def main(versions: list[str]) -> int:
                 wheel.extractall(folder, sources)
             lists = {"V1": FUNCTIONS_V1 | FUNCTIONS_OF_SERVERS, "V2": FUNCTIONS_V2}
             for runner, functions in lists.items():
-                read = functools.partial(parameters_in, Path(folder))
+                read = functools.partial(names_in, Path(folder))
                 names = list(signature_problems(functions, read))
                 failed |= bool(names)
                 said = "; ".join(names) or "as adaspec expects"
@@ -50,9 +51,11 @@ def main(versions: list[str]) -> int:
     return int(failed)
 
 
-def parameters_in(folder: Path, path: str) -> frozenset[str]:
-    """The parameters of a function, as `module:class.name`; of a class that has fields, these."""
+def names_in(folder: Path, path: str) -> Collection[str]:
+    """The parameters of a function, as `module:class.name`; the attributes of a `module:class`."""
     module, _, names = path.partition(":")
+    if "." not in names and (classes := list(lineage(folder, module, names))):
+        return attributes_in("\n".join(map(ast.unparse, classes)))
     owner, _, name = names.rpartition(".")
     classes = list(lineage(folder, module, owner)) if owner else []
     members = [member for each in classes for member in each.body]

@@ -8,7 +8,7 @@ the functions of `policy.decision`:
     budget          in an async engine: how many drafted tokens the next step verifies
     note            in an async engine: what the rows drafted, and how much of it fits the budget
     take_likeliest  in a sync engine: the same, by a budget made of what they drafted
-    length          in an async engine that cannot trim: how long all drafts are
+    length          in an async engine: how long drafts are at most, or where it cannot trim, all
     learn           what came of a step's drafts
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import step_s, step_shape
+from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
-from adaspec.policy.budget import decide_budget, new_state
+from adaspec.policy.budget import decide_budget, new_state, room_of_row
 from adaspec.policy.choice import ROW
 from adaspec.policy.forwards import forwards_to_run, most_forwards
 from adaspec.policy.learned import LearnedPolicy
@@ -30,8 +30,9 @@ from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.report import Layout
 
 Longs = NDArray[np.int64]
-LENGTHS = (0, 1, 2, 3, 4, 6, 8, 12)
-"""The lengths that are tried where all drafts are of one length, beside the longest."""
+LENGTHS = (0, 1, 2, 3, 5, 8, 16)
+"""The lengths that are tried where all drafts are of one length, beside the longest: an engine
+captures a graph of each."""
 _LOAD_STEPS, _EDGE = 64, 0.1
 """The load is a mean over about so many steps, and another one from so large a share on."""
 _ROW_FADE = 0.998
@@ -49,9 +50,10 @@ class Host:
         """What is remembered of earlier steps."""
         self._pads = setup.engine == ASYNC
         """Whether the target runs on the whole budget, even if fewer tokens were drafted."""
-        self._lengths = np.array([each for each in LENGTHS if each < setup.cap] + [setup.cap])
+        self._longest = self._cap
+        self._lengths = lengths_up_to(setup.cap)
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
-        self._price, self._load, self._holds = 0.0, 0.0, True
+        self._load, self._holds = 0.0, True
 
     @property
     def most_forwards(self) -> int:
@@ -83,14 +85,25 @@ class Host:
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
-        return int(decide_budget(self.state, self.costs, running, reading, self._cap))
+        budget = int(decide_budget(self.state, self.costs, running, reading, self._cap))
+        self._longest = int(room_of_row(budget, running, self._cap))
+        return budget
 
-    def length(self) -> int:
-        """How long drafts are if all are of one length: what has paid most on average."""
+    def length(self, trims: bool) -> int:
+        """How long drafts are at most; where they are not trimmed, all are so long.
+
+        Then it is the length that is worth most by what drafts have brought on average.
+        """
+        if trims:
+            return self._longest
         if self._rows == 0:
-            return int(self._lengths[-1])
-        gains = self._gains[self._lengths] / self._rows - self._price * self._lengths
-        return int(self._lengths[np.argmax(gains)])
+            return self._lengths[-1]
+        rows, rate = max(round(self._load), 1), float(self.state.step["rate"][0])
+        brings = rows / self._rows * self._gains
+        return max(
+            self._lengths,
+            key=lambda each: brings[each] - rate * target_s(self.costs, rows * (1 + each)),
+        )
 
     def note(self, step: DraftedStep, trims: bool) -> None:
         """Take in what a step's rows drafted, and which of it is verified."""
@@ -105,7 +118,6 @@ class Host:
         self._gains *= fade
         self._gains[1:] += report.survival.sum(axis=0).cumsum()
         self._rows = self._rows * fade + rows
-        self._price = float(self.state.step["rate"][0] * self.costs.mean_token_s)
         step.lengths = np.minimum(report.length, step.budget // max(rows, 1)).astype(np.int32)
 
     def take_likeliest(self, step: DraftedStep) -> None:
@@ -115,6 +127,8 @@ class Host:
     def _verify(self, step: DraftedStep, budget: int) -> None:
         """Cut drafts to the budget."""
         lengths, rows = step.drafts.length.astype(np.int64), len(step.slots)
+        if self._pads:
+            lengths = np.minimum(lengths, self._longest)  # there was no room for more
         of_drafts = step.drafts.survival, lengths
         # What prompts the next step reads, a sync engine does not know yet.
         step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, rows))
@@ -151,6 +165,11 @@ class Host:
         )
 
 
+def lengths_up_to(longest: int) -> list[int]:
+    """The lengths that are tried in an engine that cannot trim drafts of so many tokens."""
+    return [each for each in LENGTHS if each < longest] + [longest]
+
+
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
     host, one = Host(policy, setup), np.ones(1, np.int32)
@@ -161,5 +180,7 @@ def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     layout = Layout(setup.cap, 0)
     step.report = layout.unpacked(np.ones((1, layout.width(0)), np.float32), 0)
     host.note(step, True)
+    host.note(step, False)
+    host.length(False)
     host.take_likeliest(step)
     host.learn(VerifiedStep(step, known, one, one, one, one))

@@ -44,6 +44,6 @@ class RuleHost(Host):
         """Say how much of what a step has just drafted is verified: all."""
         self._verify(step, int(step.drafts.length.sum()))
 
-    def length(self) -> int:
-        """How long drafts are if all are of one length."""
+    def length(self, trims: bool) -> int:
+        """How long drafts are, trimmed or not: all are scheduled as long as the longest."""
         return self._longest

@@ -10,7 +10,7 @@ A step of the engine calls, in this order:
     finish(drafted, ..)         after that: the drafts
     proposed                    in a sync engine: what of them is verified next
     tell                        once the device has its work: all that it need not wait for
-    length                      in an async engine that follows no budget: how long the next are
+    length                      in an async engine: how long the next drafts are at most
 
 A sync engine knows the outcome of a step as it begins to draft, and waits for the drafts. An async
 one learns of both from a report, which is copied to the host and taken before the target runs for
@@ -135,13 +135,11 @@ class Session:
         return self.guard_state != HOLD and bool(self.requests.facts["holds_neural"].any())
 
     @property
-    def length(self) -> int | None:
-        """How long the drafts of the coming steps shall be; None where a budget says so."""
-        if self.follows_budget:
-            return None
+    def length(self) -> int:
+        """For how long drafts the coming steps shall make room."""
         if self.mode != "serve" or self.breaker.off:
             return 0
-        return self.host.length()
+        return self.host.length(self.follows_budget)
 
     def follow_blocks(self, scheduled: Any) -> None:
         """Before a step runs: learn who is served from blocks that the drafter has not read."""

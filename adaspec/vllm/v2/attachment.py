@@ -14,6 +14,7 @@ from adaspec.vllm.session.requests import RunningRequest, shares_ring
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.session.unread_blocks import unread_blocks
 from adaspec.vllm.v2 import speculator, trimming
+from adaspec.vllm.v2.graphs import find_each_length
 
 
 def attach(runner: Any, options: Options) -> None:
@@ -70,6 +71,8 @@ class Hooks:
             trimming.take_over(manager, session, largest)
             runner.rejection_sampler.enable_adaptive_verification = True
             session.follows_budget = True
+        else:
+            find_each_length(runner.cudagraph_manager)
         return result
 
     def execute(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,10 +98,9 @@ class Hooks:
         """
         output, session = self._sample(*args, **kwargs), self._runner.adaspec_session
         session.tell()
-        length = session.length
         made = getattr(output, "model_runner_output", output)
-        if made is not None and length is not None:
-            setattr(made, LENGTH, length)
+        if made is not None:
+            setattr(made, LENGTH, session.length)
         return output
 
 

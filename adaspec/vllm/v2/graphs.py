@@ -7,7 +7,7 @@ shorter one. Here drafts differ in length from row to row, and in number from st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 FIRST_COARSE, LAST_COARSE, COARSE_STEP = 576, 1024, 64
@@ -32,6 +32,38 @@ def add_coarse_sizes(config: Any) -> None:
     if added:
         compilation.cudagraph_capture_sizes = [*sizes, *added]
         compilation.max_cudagraph_capture_size = added[-1]
+
+
+def capture_lengths(config: Any, lengths: Sequence[int]) -> None:
+    """Have target and head capture full graphs for drafts of each of these lengths, in ascending
+    order, where all drafts of a step are of one.
+
+    vLLM captures what its own table of lengths by load asks for, which nothing else reads in a
+    worker.
+    """
+    loads = config.scheduler_config.max_num_seqs
+    asked = [*lengths[: loads - 1], lengths[-1]]
+    config.speculative_config.num_speculative_tokens_per_batch_size = [
+        (load, load, length) for load, length in enumerate(asked, start=1)
+    ]
+
+
+def find_each_length(manager: Any) -> None:
+    """Let a manager of graphs find the next one of each length.
+
+    vLLM looks among those of the next number of tokens, which may all be for another length.
+    """
+    ascending = sorted(
+        {each for found in manager._candidates.values() for each in found},
+        key=lambda each: each.num_tokens,
+    )
+    for (tokens, adapters), found in manager._candidates.items():
+        nearest: dict[tuple[int, int], Any] = {}
+        for each in ascending:
+            length = each.uniform_token_count
+            if length and each.num_tokens >= tokens and each.num_active_loras == adapters:
+                nearest.setdefault((length, each.num_ubatches), each)
+        found[:0] = [each for each in nearest.values() if each not in found]
 
 
 def take_any_length(speculator: Any, cudagraph_mode: Any) -> None:

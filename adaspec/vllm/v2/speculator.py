@@ -11,7 +11,12 @@ from torch import Tensor
 from adaspec.kernels.batch import Batch
 from adaspec.vllm.session.requests import Rows
 from adaspec.vllm.session.session import Session
-from adaspec.vllm.v2.graphs import capture_forwards, take_any_length, tell_longest_row
+from adaspec.vllm.v2.graphs import (
+    capture_forwards,
+    find_each_length,
+    take_any_length,
+    tell_longest_row,
+)
 from adaspec.vllm.v2.reading import Reading
 
 
@@ -61,8 +66,10 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             super().init_cudagraph_manager(cudagraph_mode)
             if not hasattr(base, "_generate_fused_drafts"):
                 return
-            if runner.adaptive_verification is not None:  # otherwise all drafts are of one length
+            if runner.adaptive_verification is not None:
                 take_any_length(self, cudagraph_mode)
+            else:  # all drafts are of one length
+                find_each_length(self.prefill_cudagraph_manager)
             capture_forwards(self, range(2, self.adaspec_session.most_forwards + 1))
 
         def sample_draft(
@@ -75,6 +82,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             draft_step: Tensor,
             draft_logits: Tensor | None,
             spec_step_idx: int = 0,
+            **_: Any,
         ) -> Tensor:
             """Draft greedily, and keep what the logits say of the token."""
             return self.adaspec_reading.read(hidden_states, draft_step, spec_step_idx)

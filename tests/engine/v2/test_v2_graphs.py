@@ -92,6 +92,39 @@ def test_a_head_runs_in_full_graphs_whatever_the_lengths_of_drafts(served, monke
     assert found == STEPS
 
 
+@pytest.mark.parametrize("is_head", [False, True])
+def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypatch, is_head):
+    """Which were captured for the longest draft alone: not for a step without any, either."""
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.platforms import current_platform
+    from vllm.v1.worker.gpu.cudagraph_utils import ModelCudaGraphManager
+    from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
+        SpeculatorCudaGraphManager,
+    )
+
+    from adaspec.vllm.v2.graphs import find_each_length
+
+    runner = served("eagle3", trims=False).runner
+    config = runner.vllm_config
+    longest = config.num_speculative_tokens
+    monkeypatch.setattr(config.scheduler_config, "max_num_seqs", 64)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), *range(576, 1025, 64)]
+    monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
+    monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
+    monkeypatch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
+    kind = SpeculatorCudaGraphManager if is_head else ModelCudaGraphManager
+    manager = kind(config, runner.device, CUDAGraphMode.FULL_AND_PIECEWISE, longest + 1)
+    find_each_length(manager)
+    manager._graphs_captured = True
+    lengths = runner.adaspec_session.host._lengths
+    assert lengths[0] == 0
+    assert lengths[-1] == longest
+    for length in lengths:
+        for rows in (1, 3, 8, 60):
+            dispatched = manager.dispatch(rows, rows * (1 + length), 1 + length, 0)
+            assert dispatched.cg_mode == CUDAGraphMode.FULL, (length, rows)
+
+
 USUAL = [*range(8, 256, 8), *range(256, 513, 16)]
 
 

@@ -14,8 +14,10 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.workarounds import STOP_S, let_engines_write
 
+CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
 
-def made(options, scheduler_cls=None, takes_v2=True):
+
+def made(options, scheduler_cls=None, takes_v2=True, worker_cls=CPU_WORKER):
     """The engine's config that comes of these options, where vLLM takes V2 or not."""
 
     def original(args):
@@ -26,6 +28,7 @@ def made(options, scheduler_cls=None, takes_v2=True):
             speculative_config=types.SimpleNamespace(**{OPTIONS_ATTRIBUTE: chosen}),
             use_v2_model_runner=takes_v2,
             scheduler_config=types.SimpleNamespace(scheduler_cls=scheduler_cls),
+            parallel_config=types.SimpleNamespace(worker_cls=worker_cls),
         )
 
     # The operator has named the sizes of graphs.
@@ -34,35 +37,30 @@ def made(options, scheduler_cls=None, takes_v2=True):
     before = set(vars(args))
     config = configuration.create_engine_config(original, args)
     assert set(vars(args)) == before
-    return config.scheduler_config.scheduler_cls
+    return config
 
 
 GUARDED = Options(runner="V1", costs=cost_document(load_cost(DEFAULT)))
 
 
-@pytest.mark.parametrize(
-    ("options", "takes_v2", "expected"),
-    [
-        (GUARDED, True, scheduler.PATH),
-        (structs.replace(GUARDED, guard=False), True, None),
-        (structs.replace(GUARDED, mode="record"), True, None),
-        (structs.replace(GUARDED, record_fraction=0.1), True, None),
-        (structs.replace(GUARDED, record_fraction=0.0), True, scheduler.PATH),
-        (Options(runner="V1"), True, None),
-        (Options(runner="V1", mode_file="x"), True, scheduler.PATH),
-        (Options(runner="V2"), True, scheduler.PATH),
-        (Options(runner="V2"), False, None),
-        (Options(runner="V2", mode_file="x"), False, scheduler.PATH),
-    ],
-)
-def test_the_scheduler_is_ours_where_it_has_something_to_say(options, takes_v2, expected, caplog):
-    assert made(options, takes_v2=takes_v2) == expected
-    assert not caplog.records
+@pytest.mark.parametrize("takes_v2", [True, False])
+def test_scheduler_and_workers_are_ours_and_the_engine_on_the_runner_that_vllm_takes(takes_v2):
+    config = made(Options(runner="V2"), takes_v2=takes_v2)
+    options = getattr(config.speculative_config, OPTIONS_ATTRIBUTE)
+    assert options.runner == ("V2" if takes_v2 else "V1")
+    assert config.scheduler_config.scheduler_cls == scheduler.PATH
+    assert config.parallel_config.worker_cls == "adaspec.vllm.worker.CPUWorker"
+
+
+def test_workers_of_the_operators_own_are_refused():
+    with pytest.raises(ServingError, match=r"--worker-cls their\.own"):
+        made(GUARDED, worker_cls="their.own")
 
 
 @pytest.mark.parametrize("options", [GUARDED, Options(runner="V2")])
 def test_another_scheduler_stays_and_has_neither_a_guard_nor_a_mode_file(options, caplog):
-    assert made(options, scheduler_cls="their.own") == "their.own"
+    config = made(options, scheduler_cls="their.own")
+    assert config.scheduler_config.scheduler_cls == "their.own"
     assert ("no guard" in caplog.text) == options.is_guarded
     with pytest.raises(ServingError, match="mode_file does not go with --scheduler-cls"):
         made(structs.replace(options, mode_file="x"), scheduler_cls="their.own")

@@ -10,6 +10,7 @@ from scripted_engine import report_of
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
+from adaspec.policy.budget import room_of_row
 from adaspec.policy.choice import NEURAL, NGRAM, PRICE
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
@@ -106,12 +107,31 @@ def test_what_failed_lowers_what_is_expected():
 
 def test_drafts_of_one_length_are_as_long_as_pays():
     host = host_of()
-    assert host.length() == CAP  # nothing is known yet
+    assert host.length(False) == CAP  # nothing is known yet
     for survival, expected in (([0.9, 0.8, 0, 0, 0, 0], 2), ([0.0] * 6, 0)):
         for _ in range(3000):
-            decided = noted(host, survival, 0, 8, trims=False)
-        assert decided.lengths.tolist() == [min(2, expected)] * 4
-        assert host.length() == expected
+            decided = noted(host, survival, 0, 16, trims=False, rows=8)
+        assert decided.lengths.tolist() == [min(2, expected)] * 8
+        assert host.length(False) == expected
+
+
+def test_the_one_length_of_all_drafts_follows_what_a_longer_step_takes():
+    lengths = []
+    for rows in (1, 32, 128):
+        host = host_of()
+        host.state.step["rate"] = 100.0 * rows
+        for _ in range(100):
+            noted(host, [0.9, 0.6, 0.35, 0.2, 0.1, 0.05], 0, 8, trims=False, rows=rows)
+        lengths.append(host.length(False))
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1] > 0
+
+
+def test_a_row_has_room_for_its_share_of_the_budget_several_times_over():
+    host = host_of()
+    for rows, budget, room in ((1, 4, 16), (32, 32, 8), (32, 50, 12), (128, 100, 8), (1, 0, 8)):
+        assert room_of_row(budget, rows, 16) == room
+    assert host.length(True) == CAP
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from adaspec.vllm.compatibility import check_functions
 from adaspec.vllm.patching import (
     ENGINE_ARGS,
     FORCED_VARIABLE,
-    RUNNER,
     RUNNER_V2,
     SERVE_COMMAND,
     V2_VARIABLE,
@@ -95,7 +94,7 @@ def test_nothing_is_patched_twice_and_what_is_not_there_not_at_all():
     plugin.patch(ENGINE_ARGS, module)
     assert module.EngineArgs.create_speculative_config is once
     plugin.patch(ENGINE_ARGS, types.SimpleNamespace())
-    plugin.patch(RUNNER, types.SimpleNamespace(GPUModelRunner=None))
+    plugin.patch(SERVE_COMMAND, types.SimpleNamespace(ServeSubcommand=None))
 
 
 def test_a_patch_that_fails_leaves_the_module_as_vllm_made_it(module, caplog, monkeypatch):
@@ -151,8 +150,10 @@ def test_whatever_is_patched_is_looked_at():
     ("functions", "says"),
     [
         ({"json:dumps": ("obj", "indent"), "json:JSONEncoder.encode": ()}, None),
-        ({"json:dumps": ("obj", "gap")}, "json.dumps lacks the parameter gap"),
+        ({"json:dumps": ("obj", "gap")}, "json.dumps lacks gap"),
         ({"json.gone:dumps": ()}, "json.gone.dumps is missing"),
+        ({"json:JSONEncoder": ("item_separator", "default", "indent")}, None),
+        ({"json:JSONEncoder": ("indent", "gap")}, "json.JSONEncoder lacks gap"),
     ],
 )
 def test_what_is_otherwise_is_named_as_the_server_starts(monkeypatch, functions, says):

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from adaspec.policy.guard import HOLD, PLAN
-from adaspec.vllm.options import MODES
+from adaspec.policy.guard import HOLD, KEEP, PLAN, PROBE
+from adaspec.predict.model import LONGEST_NEURAL
+from adaspec.vllm.options import MODES, Options
 from adaspec.vllm.scheduler import LENGTH, WORDS, ModeFile, Told, follow, following
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, GuardReport, TimedSteps, state_of
 
@@ -21,7 +22,10 @@ class Scheduler:
     max_num_scheduled_tokens = 8192
 
     def __init__(self, rows=4):
-        self.requests = {f"r{at}": SimpleNamespace(num_computed_tokens=100) for at in range(rows)}
+        self.requests = {
+            f"r{at}": SimpleNamespace(num_computed_tokens=100, cache_salt=None)
+            for at in range(rows)
+        }
         self.unfinished = True
 
     def schedule(self, drafted=0, prompt=0):
@@ -31,6 +35,7 @@ class Scheduler:
         step = SimpleNamespace(
             num_scheduled_tokens=tokens,
             total_num_scheduled_tokens=sum(tokens.values()),
+            scheduled_new_reqs=[],
             scheduled_spec_decode_tokens={name: [7] * drafted for name in tokens if drafted},
             num_spec_tokens_to_schedule=5,
         )
@@ -176,7 +181,9 @@ def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have
 def scheduled():
     """Schedules a step of so many requests on V2 by the guard's state; how long its drafts are."""
     scheduler = following(Scheduler)()
-    scheduler.adaspec_sets_length = True
+    scheduler.num_spec_tokens, scheduler.num_lookahead_tokens = LONGEST, LONGEST
+    scheduler.adaspec_make_room(Options())
+    assert scheduler.num_lookahead_tokens == LONGEST_NEURAL
 
     def schedule(running, word=PLAN, told=None):
         if told is not None:
@@ -198,8 +205,8 @@ def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_sa
     assert scheduled(5000) == 0
     assert scheduled(4, told=6) == 6
     assert scheduled(4) == 6
+    assert {scheduled(4, word) for word in (PROBE, KEEP, HOLD)} == {0}
     assert scheduled(256, told=30) == 15
-    assert scheduled(4, HOLD) == 0
 
 
 @pytest.fixture
