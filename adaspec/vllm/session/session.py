@@ -130,7 +130,7 @@ class Session:
         """Whether the drafter has to run, if only so that its KV has no holes."""
         if self.mode == "off" or self.breaker.off or self.guard_state == PROBE:
             return False
-        if self._reads_prompts and self.unread is not None:
+        if self._reads_prompts and self.unread is not None and self.most_forwards:
             return True  # others may be served from these blocks
         return self.guard_state != HOLD and bool(self.requests.facts["holds_neural"].any())
 
