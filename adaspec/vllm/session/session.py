@@ -274,7 +274,7 @@ class Session:
             return None
         self._drafted = _Drafted(pending, report, runs)
         pending.decision_s += perf_counter() - began_s
-        keep_alive = int(runs == 0 and self.needs_keep_alive)
+        keep_alive = int(runs == 0 and self.drafter_ran)
         self._untold.append(partial(self._close, runs, keep_alive))
         return drafts
 

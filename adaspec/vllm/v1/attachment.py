@@ -112,11 +112,11 @@ class Hooks:
             forwards = session.begin(
                 rows, lambda holds: self._texts.batch(rows.slots, holds, outcome)
             )
-        turn = runner.drafter.adaspec = Turn(session, count, forwards)
+        runner.drafter.adaspec = Turn(session, count, forwards)
         try:
             return self._propose(scheduler_output, sampled_token_ids, *args, **kwargs)
         finally:
-            runner.drafter.adaspec, session.drafter_ran = None, turn.ran
+            runner.drafter.adaspec = None
             session.tell()
 
     def _rows(

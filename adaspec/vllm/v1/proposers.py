@@ -19,11 +19,13 @@ class Turn:
     def __init__(self, session: Session, rows: int, forwards: int) -> None:
         """`forwards` as `Session.begin` says it, of so many rows."""
         self.forwards = forwards
-        self.ran = False
-        """Whether the drafter has run."""
         self.needs_keep_alive = session.needs_keep_alive
         self._session, self._rows = session, rows
         self._evidence: list[Tensor] = []
+
+    def note_run(self) -> None:
+        """The drafter runs in this step."""
+        self._session.drafter_ran = True
 
     def take(self, evidence: Tensor) -> None:
         """Take in the (rows, 4) evidence of a forward, as `read_logits` says it."""
@@ -88,7 +90,7 @@ class HeadMixin:
         if not self._possible(kwargs) or not (turn.forwards or turn.needs_keep_alive):
             return turn.proposed()
         cap = self.num_speculative_tokens  # type: ignore[has-type]
-        turn.ran = True
+        turn.note_run()
         kwargs["num_speculative_tokens"] = turn.forwards
         kwargs["target_positions"] = self._within_limit(kwargs["target_positions"], turn.forwards)
         try:

@@ -72,7 +72,10 @@ class Drafter(HeadMixin, Proposer):
     def __init__(self):
         self.calls = []
         self.adaspec = types.SimpleNamespace(
-            forwards=3, needs_keep_alive=True, proposed=lambda: "proposed"
+            forwards=3,
+            needs_keep_alive=True,
+            note_run=lambda: None,
+            proposed=lambda: "proposed",
         )
 
 
