@@ -1,16 +1,10 @@
 """What operators and requests may ask of adaspec, and what is said of anything else."""
 
-import pickle
-import subprocess
-import sys
 import types
 
 import pytest
-from msgspec import structs
 from refusals import refusal
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
 from adaspec.vllm.client_arguments import is_served
@@ -57,19 +51,6 @@ def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says)
     said = refusal(ServingError, read_options, {"method": "adaspec", **config})
     assert says in said
     assert len(said) < 800
-
-
-def test_a_worker_that_unpickles_options_imports_nothing_heavy():
-    """Its own start would fail over a compiler."""
-    options = read_options({"method": "adaspec"})
-    options = structs.replace(options, costs=structs.asdict(load_cost(DEFAULT)))
-    assert options.is_guarded
-    code = (
-        "import pickle, sys; pickle.loads(sys.stdin.buffer.read());"
-        "heavy = {'numpy', 'numba', 'llvmlite'} & set(sys.modules);"
-        "sys.exit(str(heavy) if heavy else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(options), check=True)
 
 
 def test_a_fraction_of_the_requests_that_do_not_say_off_is_served():
