@@ -123,20 +123,6 @@ def started(caplog, fails=False, backend="mp", **options):
     return executor
 
 
-def test_the_first_ranks_costs_go_to_all_ranks_and_to_the_scheduler(caplog):
-    executor = started(caplog, measures=True)
-    [document] = executor.taken
-    assert executor.options.costs == document
-    cost = cost_from_document(document, "taken")
-    assert cost.name == "measured at start"
-    assert cost.hardware == "a machine"
-    assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
-    assert (cost.decide_s, cost.decide_per_row_s) == (H100.decide_s, H100.decide_per_row_s)
-    assert 0 < cost.draft_prompt_s < 2e-6
-    assert "costs measured at start in" in caplog.text
-    assert "6.6" in caplog.text and "ms a step" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [
