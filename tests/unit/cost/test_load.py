@@ -64,7 +64,6 @@ def test_a_name_is_a_builtin_model_or_answered_with_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"context_ms": 6}, "unknown key 'context_ms'; did you mean 'context_s'?"),
         ({"schema": 2, "sync": {}}, "measure it again with 'adaspec profile'"),
         ({"kind": "policy"}, "kind is 'policy', not 'cost'"),
         ({"context_s": -1e-3}, "context_s is -0.001: expected seconds from 0 to 100"),

@@ -16,6 +16,7 @@ DAMAGES = {
     "one entry for another": lambda a: np.concatenate([a[:-1], a[-2:-1]]),
     "one more dimension": lambda a: a[None],
     "negative": lambda a: -a,
+    "negative at its end": lambda a: np.append(a.flat[:-1], -a.flat[-1:]).reshape(a.shape),
     "larger": lambda a: a + a.dtype.type(1),
     "zero": lambda a: a * a.dtype.type(0),
     "huge": lambda a: a * a.dtype.type(100),
@@ -33,7 +34,15 @@ SOUND = {
     "counts": {"turned round", "larger", "zero", "huge", "one entry for another"},
     "depths": {"turned round", "larger", "zero", "huge", "one entry for another"},
     "base": {"zero", "one entry for another"},
-    "salt": {"turned round", "one entry twice", "negative", "larger", "zero", "huge"},
+    "salt": {
+        "turned round",
+        "one entry twice",
+        "negative at its end",
+        "negative",
+        "larger",
+        "zero",
+        "huge",
+    },
 }
 """What of a table or a curve may have been meant; any weight of a network may."""
 

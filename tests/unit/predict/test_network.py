@@ -47,17 +47,6 @@ def test_a_network_predicts_by_its_definition(width, rows):
     )
 
 
-def test_a_row_is_predicted_alike_wherever_it_stands_and_whatever_is_beside_it():
-    random = np.random.default_rng(4)
-    network, x = random_network("before", 4), rows_of(random, 50)
-    together = predict(network, x)
-    for row in range(50):
-        alone = predict(network, x[row : row + 1])[0]
-        np.testing.assert_allclose(alone, together[row], rtol=2e-7)
-    order = random.permutation(50)
-    np.testing.assert_allclose(predict(network, x[order]), together[order], rtol=2e-7)
-
-
 def test_a_network_too_large_to_be_computed_is_refused():
     large = random_network("before", 11, 600).arrays()
     with pytest.raises(PolicyError, match="600 hidden units: at most 4096 and 1 to 512 can be"):

@@ -47,8 +47,6 @@ def test_a_trace_of_before_is_read_unless_its_ids_are_scrambled(dense):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"draftr": "x"}, "unknown key 'draftr'; did you mean 'drafter'?"),
-        ({"draft_cap": 129}, "draft_cap is 129: expected int <= 128"),
         ({"neural_cap": None}, "draft_cap is given but neural_cap is null"),
         ({"draft_cap": None}, "confidences are given but draft_cap is null"),
         ({"confidences": ["logprobs"]}, "confidences is ('logprobs',): expected some of logprob"),
