@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 from engine import Engine
 from interpreter import DEVICE, torch
 from random_models import random_model
@@ -38,7 +38,6 @@ from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
 
 pytestmark = pytest.mark.slow
-TRACES = Path(__file__).resolve().parents[3] / "eval" / "traces" / "reference-pair"
 Drafts = tuple[torch.Tensor, torch.Tensor]
 """(rows, forwards) tokens and (forwards, rows, 3) confidences."""
 CLOSE = 1e-5
@@ -261,9 +260,9 @@ def recorded_state(
 
 
 def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
-    if not TRACES.is_dir():
-        pytest.skip(f"no recorded traces at {TRACES}")
-    requests = [each for each in TraceReader(TRACES).requests() if len(each.output_tokens) > 1]
+    need("eval")
+    traces = CHECKOUT / "eval" / "traces" / "reference-pair"
+    requests = [each for each in TraceReader(traces).requests() if len(each.output_tokens) > 1]
     some = [requests[at] for at in np.random.default_rng(8).permutation(len(requests))[:6]]
     rng = np.random.default_rng(4)
     pair = Pair(load_policy("reference-pair-cpu").model, 6, 12)

@@ -49,3 +49,13 @@ def test_every_function_of_a_rows_path_has_a_twin() -> None:
             name = path.partition(".")[2]
             if name not in NOT_OF_A_STEP and name not in INSIDE:
                 assert path in TWINS, f"no kernel says that it means {path}"
+
+
+def test_twins_exist_and_take_the_same_arguments_in_the_same_order() -> None:
+    for path, device in TWINS.items():
+        module, _, name = path.rpartition(".")
+        host = getattr(importlib.import_module(f"adaspec.{module}"), name)
+        ours = list(inspect.signature(getattr(host, "py_func", host)).parameters)
+        theirs = list(inspect.signature(device).parameters)
+        common = [each for each in ours if each in theirs]
+        assert [each for each in theirs if each in ours] == common, path
