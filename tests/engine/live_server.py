@@ -1,6 +1,5 @@
 """vLLM's own multi-process server, which finds adaspec by its entry point alone."""
 
-import importlib.metadata
 import json
 import os
 import sys
@@ -21,35 +20,25 @@ PATIENCE_S = 600
 """A bound for what hangs."""
 
 
-def environment_with_entry_point(folder):
-    """Environment variables under which adaspec's entry point is found, installed or not."""
+def own_environment():
+    """Environment variables of a process that finds adaspec by its entry point."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     environment["VLLM_LOGGING_LEVEL"] = "INFO"
     # An engine of this process on V1 leaves word of it, which is not for others.
     if environment.pop(FORCED_VARIABLE, None) and environment.get(V2_VARIABLE) == "0":
         del environment[V2_VARIABLE]
-    points = importlib.metadata.entry_points(group="vllm.general_plugins")
-    is_installed = any(point.name == "adaspec" for point in points)
-    if not is_installed:
-        info = folder / "adaspec-0.dist-info"
-        info.mkdir(parents=True, exist_ok=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: adaspec\nVersion: 0\n")
-        (info / "entry_points.txt").write_text(
-            "[vllm.general_plugins]\nadaspec = adaspec.vllm.plugin:register\n"
-        )
-    return {**environment, "PYTHONPATH": path_with(*([] if is_installed else [folder]))}
+    return {**environment, "PYTHONPATH": path_with()}
 
 
 class Server(vllm_server.Server):
     """A server of the tiny target; as a context it has started, and is ended."""
 
-    def __init__(self, models, folder, speculative_config, environment=None, **more):
+    def __init__(self, models, folder, speculative_config, **more):
         engine = {"dtype": "float32", "max_model_len": 384, "max_num_seqs": 8}
         engine |= {"enforce_eager": True, "gpu_memory_utilization": 0.4, **more}
         if speculative_config:  # as in live_engine.Engine
             speculative_config = {"guard": False, **speculative_config}
-        environment = environment or environment_with_entry_point(folder)
-        with patch.dict(os.environ, environment, clear=True), chdir(folder):
+        with patch.dict(os.environ, own_environment(), clear=True), chdir(folder):
             target, log = str(models / "target"), folder / "server.log"
             super().__init__(target, engine, speculative_config, log)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from checkout import CHECKOUT
 from live_engine import ENGINE
-from live_server import PATIENCE_S, environment_with_entry_point
+from live_server import PATIENCE_S, own_environment
 
 from adaspec.trace.reader import TraceReader
 
@@ -42,7 +42,7 @@ def begin(models, folder):
         words = ["--model", models / "target", "--draft", models / "eagle3", "--k", 3, "--json"]
         words += ["--prompts", folder / f"{name}.jsonl", "-o", folder / name]
         words += ["--max-tokens", tokens, "--engine", json.dumps(ENGINE | arguments)]
-        environment = environment_with_entry_point(folder / "entry")
+        environment = own_environment()
         # Only in this process is V2 what the code makes of it.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if code else "1"
         return subprocess.Popen(

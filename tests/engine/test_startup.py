@@ -5,8 +5,6 @@ import shutil
 
 import pytest
 import refusals
-from checkout import CHECKOUT
-from policy_fakes import contents, laid, resigned
 
 from adaspec.errors import AdaspecError
 from adaspec.vllm.doctor import examine
@@ -81,23 +79,6 @@ def test_what_cannot_be_served_together_is_refused(models, monkeypatch):
         assert "VLLM_USE_V2_MODEL_RUNNER" in refusal(models, HEAD)
     monkeypatch.setattr("adaspec.vllm.configuration.installed_version", lambda: "0.99.1")
     assert "vLLM 0.99.1 is not supported" in refusal(models, HEAD)
-
-
-def changed(folder, **manifest):
-    """A copy of a shipped policy whose manifest says otherwise, sound by its checksums."""
-    files = contents(CHECKOUT / "policies" / "llama-3.1-8b-instruct-h100")
-    record = json.loads(files["manifest.json"]) | {"vocabulary_hash": None} | manifest
-    return str(laid(folder, resigned({**files, "manifest.json": json.dumps(record).encode()})))
-
-
-def test_a_policy_that_is_not_for_this_server_or_not_whole_is_refused(models, tmp_path):
-    other = changed(tmp_path / "other", vocabulary_hash=f"128256-{'a' * 16}")
-    assert "another vocabulary: 128,256 tokens" in refusal(models, {**HEAD, "policy": other})
-    policy = {**HEAD, "policy": changed(tmp_path / "ours")}
-    line = refusal(models, {**policy, "num_speculative_tokens": 64})
-    assert "num_speculative_tokens=64 is beyond the cap" in line
-    (tmp_path / "ours" / "tables.npz").unlink()
-    assert "tables.npz" in refusal(models, policy)
 
 
 def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp_path):

@@ -10,6 +10,7 @@ from msgspec import structs
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 
 from random_models import random_model
+from random_models import random_policy as random_policy
 
 from adaspec.policy.choice import PRICE, SETTINGS
 from adaspec.predict.tables import no_tables
@@ -42,14 +43,6 @@ def serve_by(runner, policy, **changes):
         warm_up(made)
     runner.adaspec_session = made
     return made
-
-
-def random_policy(seed, evidence, cap=CAP):
-    """A policy that knows nothing and expects something different everywhere."""
-    from adaspec.policy.learned import LearnedPolicy
-
-    model = random_model(seed, no_tables(), evidence=evidence)
-    return LearnedPolicy("random", model, cap, NEURAL_CAP)
 
 
 def without_numbers(policy):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from adaspec.draft.index import NgramIndex
 from adaspec.draft.match import Matches
 from adaspec.draft.positions import look_ups
+from adaspec.draft.ring import ring_of
 
 MOST_TOKENS, MAX_MATCH = 140, 32
 FACTS = ("length", "start", "votes", "occurrences", "available")
@@ -142,9 +145,9 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
 
 
 @settings(max_examples=40, deadline=None)
-@given(contexts(), st.data())
+@given(contexts(), st.lists(contexts(), max_size=9), st.data())
 def test_offline_rows_are_what_the_running_index_says(
-    context: Context, data: st.DataObject
+    context: Context, answers: list[Context], data: st.DataObject
 ) -> None:
     split = data.draw(st.integers(0, len(context)))
     positions = range(len(context) - split)
@@ -152,12 +155,14 @@ def test_offline_rows_are_what_the_running_index_says(
     for position in positions:
         for step in range(data.draw(st.integers(0, 4))):
             drafted[position, step] = data.draw(st.sampled_from(context))
+    ring = ring_of([*answers, context[split:]]) if answers else None
 
-    found = Matches(*look_ups(np.array(context, np.int32), split, drafted))
+    found = look_ups(np.array(context, np.int32), split, drafted, ring)
 
     for position in positions:
-        known = context[: split + position]
-        for step in range(5):
-            tail = tuple(drafted[position, :step].tolist())
-            expected = (0, -1, 0, 0, 0) if -1 in tail else look_up(known + tail)
-            assert facts_of(found, position, step) == expected
+        index = NgramIndex(ring)
+        slot = index.open(context[: split + position])
+        own = dataclasses.astuple(index.survey([slot], 1, 1)[0])
+        np.testing.assert_array_equal(found[:, position, 0], np.concatenate(own))
+        behind, _ = index.splice_matches([slot], drafted[position : position + 1], [4])
+        np.testing.assert_array_equal(found[:, position, 1:], behind[:, :, 0].T)

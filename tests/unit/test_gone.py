@@ -21,57 +21,33 @@ def policy_key(word):
     PolicyManifest.from_json(json.dumps({**record, word: {}}), "manifest.json")
 
 
-def serving_key(word):
-    read_options({"method": "adaspec", word: 1})
-
-
-def oracle(word):
-    parse_contender(f"oracle:{word}")
-
-
 def kind_of_trace(word):
     record = json.loads(Manifest().to_json())
     Manifest.from_record({**record, "schema": 3, "kind": word}, "manifest.json")
 
 
-def format_to_import(word):
-    import_trace(word, ["answers.jsonl"], "traces")
+SPECS = "ema hybrid-agree hybrid-until fixed:neural-until fixed:ngram-vllm fixed:memory"
+SPECS += " hybrid-memory"
+KEYS = "log_decisions_per_s max_context_tokens max_drafted_tokens target sampling memory_bytes"
+PLACES = {
+    lambda word: read_options({"method": "adaspec", word: 1}): f"{KEYS} memory_dir",
+    lambda word: read_options({"method": "adaspec", "mode": word}): "shadow",
+    lambda word: is_off({word: 1}): "adaspec_cap adaspec_source",
+    lambda word: parse_contender(f"{word}:3"): SPECS,
+    lambda word: parse_contender(f"oracle:{word}"): "combine-memory plan-splice-memory",
+    lambda word: import_trace(word, ["answers.jsonl"], "traces"): "vllm-responses",
+    parse_contender: f"{SPECS} static:memory",
+    policy_key: "static_tuned async_static_tuned",
+    kind_of_trace: "logged",
+}
+"""Where a word of before may be given, and the words."""
 
 
-def mode(word):
-    read_options({"method": "adaspec", "mode": word})
-
-
-def argument(word):
-    is_off({word: 1})
-
-
-SPECS = ("ema", "hybrid-agree", "hybrid-until", "fixed:neural-until", "fixed:ngram-vllm")
-SPECS += ("fixed:memory", "hybrid-memory")
-WENT = [
-    *((serving_key, word) for word in ("log_decisions_per_s", "max_context_tokens")),
-    *((serving_key, word) for word in ("max_drafted_tokens", "target", "sampling")),
-    *((serving_key, word) for word in ("memory_bytes", "memory_dir")),
-    (mode, "shadow"),
-    *((argument, word) for word in ("adaspec_cap", "adaspec_source")),
-    *((parse_contender, word) for word in (*SPECS, "static:memory")),
-    *((oracle, word) for word in ("combine-memory", "plan-splice-memory")),
-    *((policy_key, word) for word in ("static_tuned", "async_static_tuned")),
-    (kind_of_trace, "logged"),
-    (format_to_import, "vllm-responses"),
-]
-"""Where a word of before may be given, and the word."""
-
-
-@pytest.mark.parametrize(("place", "word"), WENT)
+@pytest.mark.parametrize(
+    ("place", "word"), [(place, word) for place, words in PLACES.items() for word in words.split()]
+)
 def test_a_word_of_before_is_refused_with_what_to_use(place, word):
     assert f": it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_a_spec_of_before_is_refused_with_its_values_too(spec):
-    said = refusal(AdaspecError, parse_contender, f"{spec}:3")
-    assert said == f"policy spec '{spec}:3': it went in 0.2; {GONE[spec]}"
 
 
 GIVEN = {

@@ -101,8 +101,9 @@ LIGHT = {
     "import adaspec; before = set(sys.modules); names = set(dir(adaspec));"
     "assert set(adaspec.__all__) <= names and set(sys.modules) == before": HEAVY,
     "from adaspec.cli.main import run; run(['--help']); run(['--version'])": HEAVY,
-    # Every process with vLLM in it loads this, and a worker's start fails over a compiler.
+    # Every process with vLLM in it loads these, and a worker's start fails over a compiler.
     "from adaspec.vllm.plugin import register; register()": HEAVY,
+    "from adaspec.vllm.options import Options": {"numpy", "numba", "llvmlite"},
     "import adaspec.policy.artifact": HEAVY - {"numpy", "adaspec.policy"},
     "import adaspec.evaluate.report": {"plotly", "jinja2", "pyarrow"},
 }

@@ -2,7 +2,6 @@
 
 import math
 import os
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
@@ -10,7 +9,7 @@ from msgspec import Meta, Struct
 from refusals import refusal
 
 from adaspec.errors import AdaspecError, TraceError
-from adaspec.records import Text, check, convert, fits, is_json, parse_json, read_file, upgraded
+from adaspec.records import Text, convert, is_json, parse_json, read_file, upgraded
 
 Share = Annotated[float, Meta(ge=0, le=1, description="a share from 0 to 1")]
 
@@ -64,19 +63,6 @@ def test_a_record_says_what_it_is_and_lacks_nothing():
         convert({"kind": "dense"}, Sample, "file", TraceError)
     with pytest.raises(TraceError, match=r"file: is \[1\], not an object"):
         convert([1], Sample, "file", TraceError)
-
-
-def test_a_field_given_in_code_is_checked_by_its_type():
-    @dataclass
-    class Options:
-        share: float = 0.5
-
-    Options.__annotations__["share"] = Share
-    check(Options(), "options", TraceError)
-    said = refusal(TraceError, check, Options(1.5), "options", TraceError)
-    assert said == "options: share is 1.5: expected a share from 0 to 1"
-    assert fits(1, Share)
-    assert not fits("1", Share)
 
 
 @pytest.mark.parametrize(

@@ -25,17 +25,6 @@ def test_json_is_readable_null_where_nothing_was_computed_and_steers_no_terminal
     assert json.loads(out) == computed | {"ci95": [None] * 3, "größe": [None]} | steering
 
 
-def test_a_bar_is_drawn_where_somebody_watches():
-    for terminal in (False, True):
-        console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-        with pytest.raises(KeyError), ProgressBar(console) as bar:
-            bar("replaying", 1, 2)
-            bar("intervals", 0, 40)
-            raise KeyError
-        for word in ("replaying", "intervals"):
-            assert (word in console.file.getvalue()) is terminal
-
-
 def test_where_there_is_no_terminal_progress_is_a_line_every_half_minute():
     now_s = iter([0.0, 0.0, 1.0, 29.0, 31.0, 40.0, 95.0])
     console = Console(file=io.StringIO(), force_terminal=False)

@@ -1,10 +1,10 @@
 """What a step takes, as its cost model says."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 from msgspec import structs
 
 from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B_PAPER
@@ -12,7 +12,6 @@ from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.model import StepShape
 
 COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
-REPORT = Path(__file__).parents[3] / "eval" / "reports" / "gpu-h100" / "report.json"
 
 
 def test_the_papers_costs_are_a_line():
@@ -29,9 +28,9 @@ def test_the_papers_costs_are_a_line():
 
 
 def test_the_builtin_table_is_fitted_to_the_steps_that_a_gpu_took():
-    if not REPORT.exists():
-        pytest.skip("eval/ is not here: a source distribution leaves it out")
-    timed = json.loads(REPORT.read_text())["costs"]["v2"]["steps"]
+    need("eval")
+    report = CHECKOUT / "eval" / "reports" / "gpu-h100" / "report.json"
+    timed = json.loads(report.read_text())["costs"]["v2"]["steps"]
     keys = ("batch", "tokens", "context_tokens", "forwards", "step_s")
     steps = [MeasuredStep(*(row[key] for key in keys)) for row in timed]
     builtin = BUILTIN["h100-llama-3.1-8b"]

@@ -1,7 +1,5 @@
 """The ring of ended answers, against a plain search through the last tokens of all of them."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +7,7 @@ from hypothesis import strategies as st
 from reference import ring_match
 
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import IN_RING, START
-from adaspec.draft.positions import look_ups
+from adaspec.draft.match import IN_RING
 from adaspec.draft.ring import Ring, read_ring, ring_of, write_ring
 from adaspec.errors import DraftError
 
@@ -41,31 +38,6 @@ def test_the_ring_is_searched_as_a_scan_of_its_last_tokens_would(answers, text, 
     own, (match, votes, occurrences) = found(None, text)[1], ring_match(stored, text)
     facts = (match.length, match.copy[:1], votes, occurrences, len(match.copy))
     assert found(ring, text) == ((True, facts) if match.length > own[0] else (False, own))
-
-
-def test_matches_of_recorded_positions_are_those_of_running_requests() -> None:
-    rng = np.random.default_rng(0)
-    text = rng.integers(0, 5, 49).astype(np.int32)
-    ring = ring_of([*rng.integers(0, 5, (20, 50)), text[9:39]])
-    drafted = rng.integers(-1, 5, (40, 3))
-    drafted[:9, 0] = text[9:18]
-    drafted[np.minimum.accumulate(drafted, axis=1) < 0] = -1
-    found = look_ups(text, 9, drafted, ring)
-    for position in range(40):
-        index = NgramIndex(ring)
-        slot = index.open(text[: 9 + position])
-        matches = dataclasses.astuple(index.survey([slot], 1, 1)[0])
-        np.testing.assert_array_equal(found[:, position, 0], np.concatenate(matches))
-        facts, _ = index.splice_matches([slot], drafted[position : position + 1], [3])
-        np.testing.assert_array_equal(found[:, position, 1:], facts[:, :, 0].T)
-    assert (found[START, :, 0] >= IN_RING).any() and (found[START, :, 1:] >= IN_RING).any()
-
-
-def test_a_request_that_is_kept_apart_finds_nothing_in_the_ring() -> None:
-    index = NgramIndex(ring_of([[1, 2, 3, 4]]))
-    text = [1, 2, 3]
-    matches = index.survey([index.open(text), index.open(text, in_ring=False)], 1, 1)[0]
-    assert matches.length.tolist() == [1, 0]
 
 
 def test_an_answer_is_kept_as_far_as_it_is_known_and_fits() -> None:

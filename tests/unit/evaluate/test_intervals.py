@@ -1,101 +1,49 @@
 """Whether intervals keep their promise, on populations whose truth is known."""
 
+import json
 import math
 
 import numpy as np
 import pytest
-from synthetic import Workload, synthesize
+from checkout import CHECKOUT, need, run_python
+from synthetic import Workload, synthesize, write_synthetic
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.evaluate import intervals
-from adaspec.evaluate.cell_result import CellResult, measure
 from adaspec.evaluate.intervals import interval, replicate_speeds, variance_ratio
 from adaspec.evaluate.options import Options, silent
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.orders import draw_order, draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 
-REPETITIONS = 200
-POPULATION = 4000
-CONCURRENCY = 8
 SHORT = Workload("short", (20, 50), (16, 48), 0.5, 12.0, 0.3, 0.8, 0.3)
-SPECS = ("none", "fixed:neural:3", "hybrid-splice:3:12:3:2:5")
-CONTENDERS = [parse_contender(spec) for spec in SPECS]
-RATIOS = {"speedup": (2, 0), "lift": (2, 1)}
-"""Of the second of a pair over the first, by their places in SPECS."""
-
-
-@pytest.fixture(scope="module")
-def population():
-    return list(synthesize(0, (SHORT,), POPULATION))
-
-
-@pytest.fixture(scope="module")
-def truth(population):
-    """Throughputs over the whole population: the mean over many orders."""
-    player = Player(build_recording(population, 8), H100_LLAMA_3_1_8B, 48)
-    rng = np.random.default_rng(1)
-    pool = np.arange(POPULATION, dtype=np.int32)
-    orders = [draw_order([pool], CONCURRENCY, rng) for _ in range(1000)]
-    return [
-        np.mean([player.play(contender, order, CONCURRENCY).tokens_per_s for order in orders])
-        for contender in CONTENDERS
-    ]
-
-
-def cell_of(requests, seed):
-    """What `eval` measures and replicates on these requests, by spec."""
-    options = Options(concurrency=(CONCURRENCY,), seed=seed, jobs=1)
-    player = Player(build_recording(requests, 8), H100_LLAMA_3_1_8B, 48)
-    orders = draw_orders(player.recording, None, CONCURRENCY, seed, options.orders)
-    cell = (None, CONCURRENCY)
-    replicates = replicate_speeds(player, {cell: CONTENDERS}, options, silent)[cell]
-    return CellResult(
-        winners={},
-        contenders={each.name: each for each in CONTENDERS},
-        measures={
-            each.name: measure([player.play(each, order, CONCURRENCY) for order in orders])
-            for each in CONTENDERS
-        },
-        replicates={each.name: replicates[:, at] for at, each in enumerate(CONTENDERS)},
-        variance_ratio=variance_ratio([len(requests)], CONCURRENCY, options.orders),
-    )
+SPECS = ("none", "fixed:neural:3", "hybrid-splice:3:12:3:2:5", "fixed:ngram:5:2", "oracle:combine")
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [80, 400], ids=["all-enter", "some-enter"])
-def test_95_percent_intervals_cover_the_truth_in_90_to_99_percent_of_samples(
-    population, truth, size
-):
+def test_95_percent_intervals_cover_the_truth_in_90_to_99_percent_of_samples(tmp_path, size):
     """160 requests enter an order: each of 80 twice, and 160 of 400."""
-    covered = dict.fromkeys(RATIOS, 0)
-    for repetition in range(REPETITIONS):
-        rng = np.random.default_rng([7, repetition])
-        chosen = rng.choice(POPULATION, size, replace=False)
-        cell = cell_of([population[at] for at in chosen], repetition)
-        for name, (mine, other) in RATIOS.items():
-            low, high = cell.ratio(SPECS[mine], SPECS[other])[1]
-            covered[name] += low <= truth[mine] / truth[other] <= high
-    for name, count in covered.items():
-        assert 0.90 <= count / REPETITIONS <= 0.99, (name, count)
+    need("eval")
+    write_synthetic(tmp_path / "trace", 0, (SHORT,), requests_per_workload=4000)
+    words = ["--requests", size, "--concurrency", 8, "-o", tmp_path]
+    run_python(CHECKOUT / "eval" / "interval_coverage.py", tmp_path / "trace", *words)
+    for row in json.loads((tmp_path / "report.json").read_text())["rows"]:
+        assert 0.90 <= row["held"] <= 0.99, row
 
 
 @pytest.mark.parametrize("prefill", [False, True], ids=["decoding", "prefill"])
-def test_one_at_a_time_replicates_are_those_of_replaying_every_order(
-    population, monkeypatch, prefill
-):
-    recording = build_recording(population[:30], 8)
+def test_one_at_a_time_replicates_are_those_of_replaying_every_order(monkeypatch, prefill):
+    recording = build_recording(list(synthesize(0, (SHORT,), 30)), 8)
     if prefill:
         recording = recording.with_prefill()
     player = Player(recording, H100_LLAMA_3_1_8B, 48)
-    specs = (*SPECS, "fixed:ngram:5:2", "oracle:combine")
-    named = {(None, 1): [parse_contender(spec) for spec in (*specs, "oracle:plan", "budget:4")]}
+    named = {(None, 1): [parse_contender(spec) for spec in (*SPECS, "oracle:plan", "budget:4")]}
     options = Options(concurrency=(1,), resamples=6, jobs=1)
     summed = replicate_speeds(player, named, options, silent)[None, 1]
     monkeypatch.setattr(intervals, "seconds_alone", lambda *_: [None] * len(named[None, 1]))
     replayed = replicate_speeds(player, named, options, silent)[None, 1]
-    np.testing.assert_allclose(summed[:, : len(specs)], replayed[:, : len(specs)], rtol=1e-9)
+    np.testing.assert_allclose(summed[:, : len(SPECS)], replayed[:, : len(SPECS)], rtol=1e-9)
     # What adapts to what came before differs a little.
     np.testing.assert_allclose(summed, replayed, rtol=0.02)
     assert np.ptp(replayed, axis=0).min() > 0

@@ -11,9 +11,7 @@ from functools import cache
 import pytest
 from rich.console import Console
 
-from adaspec.errors import EvaluationError
-from adaspec.evaluate.report import KIND, EvaluationReport
-from adaspec.files import check_folder
+from adaspec.evaluate.report import EvaluationReport
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy
 
@@ -152,23 +150,6 @@ def test_every_workload_has_a_figure_and_its_tables_on_the_page(report_of_names)
     labels = re.findall('aria-label="([^"]*)"', shown)
     for place in ("all workloads, mixed", "edits", "talk"):
         assert sum(f" on {place}" in label for label in labels) == 3
-
-
-def test_a_folder_holds_the_data_and_the_page(report_of_names, tmp_path):
-    folder = tmp_path / "new" / "report"
-    report = EvaluationReport(report_of_names())
-    report.write(folder)
-    assert {each.name for each in folder.iterdir()} == {"report.json", "report.html"}
-    assert (folder / "report.json").read_text() == report.to_json()
-    assert [each.name for each in folder.parent.iterdir()] == ["report"]
-    written = {each.name: each.read_bytes() for each in folder.iterdir()}
-    with pytest.raises(EvaluationError, match="--force"):
-        check_folder(folder, KIND)
-    report.write(folder, force=True)
-    assert {each.name: each.read_bytes() for each in folder.iterdir()} == written
-    (folder / "chapter1.tex").write_text("years of work")
-    with pytest.raises(EvaluationError, match="also holds 'chapter1"):
-        check_folder(folder, KIND, force=True)
 
 
 CHROMIUM = next(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 from engine import Engine
 from interpreter import DEVICE, torch
 from random_models import random_model
@@ -14,30 +14,11 @@ from random_recordings import random_requests, recording_of
 
 from adaspec.draft.match import IN_RING, MATCH_FIELDS
 from adaspec.draft.ring import Ring
+from adaspec.kernels import layout
 from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice, Step
-from adaspec.kernels.layout import (
-    AVAILABLE,
-    EXPECTED_AT,
-    MATCH,
-    MATCH_FACTS,
-    NEURAL_AT,
-    NGRAM_AT,
-    SPLICE_AT,
-    SPLICE_LANES,
-    SPLICE_MATCHES,
-)
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.kernels.tables import TableBuffers
-from adaspec.policy.choice import (
-    ROW,
-    SPLICE,
-    Curves,
-    correct,
-    fill_curves,
-    new_curves,
-    shapes_of,
-    weigh_splices,
-)
+from adaspec.policy import choice
 from adaspec.policy.learned import load_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
@@ -57,7 +38,6 @@ from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
 
 pytestmark = pytest.mark.slow
-TRACES = Path(__file__).resolve().parents[3] / "eval" / "traces" / "reference-pair"
 Drafts = tuple[torch.Tensor, torch.Tensor]
 """(rows, forwards) tokens and (forwards, rows, 3) confidences."""
 CLOSE = 1e-5
@@ -97,14 +77,14 @@ class Pair:
         theirs = self.fused.begin(batch, settings.to(DEVICE))
         for name in ("context_tokens", "decides", "holds", "emitted"):
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
-        available = self._facts(MATCH.value + AVAILABLE.value, 1)
+        available = self._facts(layout.MATCH.value + layout.AVAILABLE.value, 1)
         self._same("available", available, self.host.rows.match.available[:, None])
         self._compare_curves(ours)
         tokens, confidences = drafts
         self.host.revise(ours, tokens, confidences)
         self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
         for depth in range(len(confidences)):
-            place = SPLICE_MATCHES.value + depth * MATCH_FACTS.value
+            place = layout.SPLICE_MATCHES.value + depth * layout.MATCH_FACTS.value
             behind, match = self._facts(place, MATCH_FIELDS), self.host.shown.match
             facts = (getattr(match, each.name)[:, depth] for each in dataclasses.fields(match))
             self._same("match behind", behind, np.stack(list(facts), axis=1))
@@ -132,29 +112,31 @@ class Pair:
     def _curves(self, first: int, columns: int) -> torch.Tensor:
         return self.fused.rows.curves[: self.count, first : first + columns]
 
-    def _host_curves(self, row: int, step: Step) -> Curves:
+    def _host_curves(self, row: int, step: Step) -> choice.Curves:
         """A row's curves as they are before they are corrected."""
-        of, curves = np.zeros(1, ROW), new_curves()
+        of, curves = np.zeros(1, choice.ROW), choice.new_curves()
         of["holds_neural"] = step.holds[row].item()
         forwards = step.forwards
         known = forwards if self.host.reads_drafts else 0
-        said, shapes = self.host.predictions[row], shapes_of(self._model)
-        fill_curves(of[0], said, shapes, forwards, known, self.cap, curves)
+        said, shapes = self.host.predictions[row], choice.shapes_of(self._model)
+        choice.fill_curves(of[0], said, shapes, forwards, known, self.cap, curves)
         return curves
 
     def _compare_curves(self, step: Step) -> None:
-        lanes, depth = SPLICE_LANES.value, step.forwards
+        lanes, depth = layout.SPLICE_LANES.value, step.forwards
         rows = [self._host_curves(row, step) for row in range(self.count)]
         neural, ngram, splice = (
             np.stack([getattr(each, name) for each in rows])
             for name in ("neural", "ngram", "splice")
         )
-        self._close("neural", self._curves(NEURAL_AT.value + 1, LONGEST_NEURAL), neural[:, 1:])
-        self._close("n-gram", self._curves(NGRAM_AT.value + 1, LONGEST_NGRAM), ngram[:, 1:])
+        self._close(
+            "neural", self._curves(layout.NEURAL_AT.value + 1, LONGEST_NEURAL), neural[:, 1:]
+        )
+        self._close("n-gram", self._curves(layout.NGRAM_AT.value + 1, LONGEST_NGRAM), ngram[:, 1:])
         expected = self.host.predictions["splice_gain"][:, None]
-        self._close("expected of a splice", self._curves(EXPECTED_AT.value, 1), expected)
+        self._close("expected of a splice", self._curves(layout.EXPECTED_AT.value, 1), expected)
         if self.host.reads_drafts:
-            found = self._curves(SPLICE_AT.value + lanes, depth * lanes)
+            found = self._curves(layout.SPLICE_AT.value + lanes, depth * lanes)
             found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
             self._close("splice", found, splice[:, 1 : depth + 1, 1:])
 
@@ -180,13 +162,13 @@ class Pair:
         That is 0 where they are not worth the price.
         """
         settings, curves = step.settings.numpy(), self._host_curves(row, step)
-        correct(curves, settings)
+        choice.correct(curves, settings)
         if neural == 0:
             most = min(self.host.rows.match.available[row], self.cap)
             gains = curves.ngram[1 : most + 1] - price
             return float(gains[np.cumprod(gains >= 0) > 0].sum())
-        gain = float(self.host.predictions["splice_gain"][row]) * settings[SPLICE]
-        weigh_splices(curves, gain, step.forwards if self.host.reads_drafts else 0, price)
+        gain = float(self.host.predictions["splice_gain"][row]) * settings[choice.SPLICE]
+        choice.weigh_splices(curves, gain, step.forwards if self.host.reads_drafts else 0, price)
         own = (curves.neural[1 : neural + 1] - price).sum()
         return max(float(own + (curves.splice_value[neural] if neural < self.cap else 0.0)), 0.0)
 
@@ -278,9 +260,9 @@ def recorded_state(
 
 
 def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
-    if not TRACES.is_dir():
-        pytest.skip(f"no recorded traces at {TRACES}")
-    requests = [each for each in TraceReader(TRACES).requests() if len(each.output_tokens) > 1]
+    need("eval")
+    traces = CHECKOUT / "eval" / "traces" / "reference-pair"
+    requests = [each for each in TraceReader(traces).requests() if len(each.output_tokens) > 1]
     some = [requests[at] for at in np.random.default_rng(8).permutation(len(requests))[:6]]
     rng = np.random.default_rng(4)
     pair = Pair(load_policy("reference-pair-cpu").model, 6, 12)

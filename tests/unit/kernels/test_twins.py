@@ -12,8 +12,6 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from adaspec import kernels
-from adaspec.draft import match
-from adaspec.kernels import layout
 from adaspec.kernels.twins import TWINS
 from adaspec.policy import choice
 from adaspec.predict import features, network, prediction, survival, tables
@@ -61,19 +59,3 @@ def test_twins_exist_and_take_the_same_arguments_in_the_same_order() -> None:
         theirs = list(inspect.signature(device).parameters)
         common = [each for each in ours if each in theirs]
         assert [each for each in theirs if each in ours] == common, path
-
-
-def test_fields_and_constants_are_those_of_the_host() -> None:
-    for module, names in (
-        (match, ("LENGTH", "START", "VOTES", "OCCURRENCES", "AVAILABLE")),
-        (choice, ("PRICE", "NGRAM", "NEURAL", "SPLICE", "SPLICE_WEIGHT", "SPLICE_TOKENS")),
-    ):
-        for name in names:
-            assert getattr(layout, name).value == getattr(module, name), name
-    read = (features.BEFORE_FEATURES, features.EVIDENCE_FEATURES, features.SPLICE_FEATURES)
-    assert max(map(len, read)) <= layout.FEATURE_LANES.value
-    for name in ("begin", "revise", "curves"):
-        kernel = importlib.import_module(f"adaspec.kernels.{name}")
-        for column, value in vars(kernel).items():
-            if column.isupper() and hasattr(features, column) and column != "POSITION":
-                assert value.value == getattr(features, column), (name, column)

@@ -75,8 +75,6 @@ def random_model(seed: int, tables: Tables = NO_TABLES, *, evidence: bool) -> Mo
     )
 
 
-def random_policy(
-    rng: np.random.Generator, tables: Tables, *, evidence: bool, cap: int, neural_cap: int
-) -> LearnedPolicy:
-    model = random_model(int(rng.integers(1 << 30)), tables, evidence=evidence)
+def random_policy(seed: int, evidence: bool, cap: int = 12, neural_cap: int = 4) -> LearnedPolicy:
+    model = random_model(seed, evidence=evidence)
     return LearnedPolicy("random", model, cap, neural_cap)

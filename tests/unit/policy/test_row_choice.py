@@ -10,28 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_models import random_model
 
-from adaspec.policy.choice import (
-    NEURAL,
-    NGRAM,
-    PRICE,
-    ROW,
-    SPLICE,
-    Curves,
-    best_draft,
-    correct,
-    draft_rows,
-    extend,
-    fill_curves,
-    new_curves,
-    no_settings,
-    shapes_of,
-)
+from adaspec.policy import choice
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.predict.prediction import PREDICTION
 
 CAP = 6
 MODEL = random_model(0, evidence=True)
-SHAPES = shapes_of(MODEL)
+SHAPES = choice.shapes_of(MODEL)
 SEEDS = st.integers(0, 1 << 32)
 
 
@@ -41,9 +26,9 @@ def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
     return curve
 
 
-def random_curves(rng: np.random.Generator) -> tuple[Any, Curves]:
+def random_curves(rng: np.random.Generator) -> tuple[Any, choice.Curves]:
     """A row, and curves of every shape, as predictions and matches leave them."""
-    row, curves = np.zeros(1, ROW), new_curves()
+    row, curves = np.zeros(1, choice.ROW), choice.new_curves()
     row["available"] = rng.integers(0, CAP + 2)
     curves.neural[:] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
     curves.ngram[:] = falling(rng, int(row["available"][0]), LONGEST_NGRAM)
@@ -53,7 +38,7 @@ def random_curves(rng: np.random.Generator) -> tuple[Any, Curves]:
     return row[0], curves
 
 
-def survival(curves: Curves, neural: int, copied: int) -> np.ndarray:
+def survival(curves: choice.Curves, neural: int, copied: int) -> np.ndarray:
     """Of each token of a draft, P(it and all before it are accepted)."""
     if not neural:
         return curves.ngram[1 : copied + 1]
@@ -61,7 +46,7 @@ def survival(curves: Curves, neural: int, copied: int) -> np.ndarray:
     return np.concatenate([curves.neural[1 : neural + 1], spliced])
 
 
-def drafts(row: Any, curves: Curves, forwards: int) -> list[tuple[int, int]]:
+def drafts(row: Any, curves: choice.Curves, forwards: int) -> list[tuple[int, int]]:
     """Every draft of a row: neural tokens and copied ones."""
     found = [(0, copied) for copied in range(min(int(row["available"]), CAP) + 1)]
     for neural in range(1, min(forwards, CAP) + 1):
@@ -80,12 +65,12 @@ def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_sour
     def best_of(some):
         return max(float((survival(curves, *draft) - price).sum()) for draft in some)
 
-    best_draft(row, curves, 0.0, forwards, LONGEST_NEURAL, price, CAP)
+    choice.best_draft(row, curves, 0.0, forwards, LONGEST_NEURAL, price, CAP)
     before = int(row["neural"]), int(row["copied"])
     assert best_of([before]) == pytest.approx(best_of(drafts(row, curves, forwards)), abs=1e-12)
     by_forwards = [best_of(drafts(row, curves, max(forwards + more, 0))) for more in (-1, 0, 1)]
     np.testing.assert_allclose(row["gain"], np.diff(by_forwards), atol=1e-12)
-    extend(row, curves, CAP)
+    choice.extend(row, curves, CAP)
     neural, copied = int(row["neural"]), int(row["copied"])
     assert neural == before[0]
     assert before[1] <= copied <= CAP - neural
@@ -104,11 +89,13 @@ def random_prediction(rng: np.random.Generator) -> Any:
     return said[0]
 
 
-def filled(said: Any, forwards: int, holds: bool = True, known: int = LONGEST_NEURAL) -> Curves:
-    row, curves = np.zeros(1, ROW), new_curves()
+def filled(
+    said: Any, forwards: int, holds: bool = True, known: int = LONGEST_NEURAL
+) -> choice.Curves:
+    row, curves = np.zeros(1, choice.ROW), choice.new_curves()
     row["holds_neural"] = holds
     curves.splice[:] = 9.0  # what a step before has left
-    fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
+    choice.fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
     return curves
 
 
@@ -146,10 +133,10 @@ def test_a_drafted_token_says_how_likely_it_is_and_what_lies_behind_moves_in_pro
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.lists(st.floats(0.3, 1.15), min_size=3, max_size=3))
 def test_curves_are_corrected_in_proportion_and_no_further_than_to_certainty(seed, factors):
-    said, chosen = random_prediction(np.random.default_rng(seed)), no_settings()
-    chosen[[NGRAM, NEURAL, SPLICE]] = factors
+    said, chosen = random_prediction(np.random.default_rng(seed)), choice.no_settings()
+    chosen[[choice.NGRAM, choice.NEURAL, choice.SPLICE]] = factors
     before, after = filled(said, 3), filled(said, 3)
-    correct(after, chosen)
+    choice.correct(after, chosen)
     for source, factor in zip(("ngram", "neural", "splice"), factors, strict=True):
         was = getattr(before, source).reshape(-1, getattr(before, source).shape[-1])
         curves = getattr(after, source).reshape(was.shape)
@@ -164,13 +151,13 @@ def test_curves_are_corrected_in_proportion_and_no_further_than_to_certainty(see
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 3), st.booleans(), st.floats(0.0, 1.2))
 def test_a_draft_carries_the_survival_of_each_token(seed, forwards, reads_drafts, price):
-    rng, chosen = np.random.default_rng(seed), no_settings()
-    chosen[PRICE] = price
+    rng, chosen = np.random.default_rng(seed), choice.no_settings()
+    chosen[choice.PRICE] = price
     predictions = np.array([random_prediction(rng) for _ in range(4)])
-    rows, table = np.zeros(4, ROW), np.zeros((4, LONGEST_NGRAM))
+    rows, table = np.zeros(4, choice.ROW), np.zeros((4, LONGEST_NGRAM))
     rows["prediction"], rows["holds_neural"] = rng.permutation(4), rng.random(4) < 0.7
     rows["available"] = rng.integers(0, 9, 4)
-    draft_rows(rows, predictions, SHAPES, chosen, forwards, CAP, table, reads_drafts)
+    choice.draft_rows(rows, predictions, SHAPES, chosen, forwards, CAP, table, reads_drafts)
     for at, row in enumerate(rows):
         known = forwards if reads_drafts else 0
         said, holds = predictions[row["prediction"]], bool(row["holds_neural"])

@@ -53,7 +53,7 @@ TINY = (
 
 
 def synthesize(
-    seed: int,
+    seed: int = 0,
     workloads: Sequence[Workload] = TINY,
     requests_per_workload: int = 60,
     neural_cap: int = NEURAL_CAP,
@@ -66,11 +66,7 @@ def synthesize(
 
 
 def write_synthetic(
-    path: Path,
-    seed: int = 0,
-    workloads: Sequence[Workload] = TINY,
-    requests_per_workload: int = 60,
-    neural_cap: int = NEURAL_CAP,
+    path: Path, *asked: object, neural_cap: int = NEURAL_CAP, **named: object
 ) -> None:
     """Write the requests of `synthesize` as a trace."""
     manifest = Manifest(
@@ -80,10 +76,8 @@ def write_synthetic(
         draft_cap=neural_cap,
         confidences=CONFIDENCES,
         sampling={"temperature": 0},
-        source=f"synthesize: seed {seed}",
     )
-    requests = synthesize(seed, workloads, requests_per_workload, neural_cap)
-    write_trace(path, requests, manifest=manifest)
+    write_trace(path, synthesize(*asked, neural_cap=neural_cap, **named), manifest=manifest)
 
 
 def without_drafts(request: Request) -> Request:

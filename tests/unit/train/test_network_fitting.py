@@ -55,16 +55,9 @@ def test_a_network_says_what_the_trees_say_of_unseen_features_and_of_rare_ones_a
     assert predict(network, apart)[:, 0].mean() == pytest.approx(rare, abs=0.05)
 
 
-def test_the_same_seed_gives_the_same_network_and_never_looks_where_no_tree_splits():
+def test_a_network_never_looks_where_no_tree_splits():
     x = rows(500, 0)
-    boosters = grown(x)
-    one, again, other = (
-        distilled("before", boosters, x, Settings(width=8, steps=50, seed=seed))
-        for seed in (3, 3, 4)
-    )
-    stored, again = one.arrays(), again.arrays()
-    assert all(np.array_equal(stored[name], again[name]) for name in stored)
-    assert not np.array_equal(one.weight_1, other.weight_1)
+    one = distilled("before", grown(x), x, Settings(width=8, steps=50))
     shown = x.copy()
     shown[:, 5] = np.nan
     said = predict(one, x)

@@ -122,7 +122,7 @@ def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tm
     assert product.manifest.engine == product.report["engine"] == "async"
 
 
-def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
+def test_eval_leaves_out_what_the_policy_was_trained_on_or_marks_its_rows(trace, trained):
     assert is_compiled(parse_contender(str(trained.folder)))
     report = evaluate_policies(trace, trained.folder, **asdict(OPTIONS))
     trained_on, held_out = (
@@ -136,17 +136,11 @@ def test_eval_leaves_out_what_the_policy_was_trained_on(trace, trained):
     seen = frozenset(content_hash(each) for each in requests if each.workload == "edits")
     with pytest.raises(AdaspecError, match=r"workload 'edits'.*--include-training"):
         select([trace], Wanted(seen=seen))
-    assert not any("seen_in_training" in row["detail"] for row in report.rows)
     assert len(report.headline) == 6
-
-
-def test_rows_of_requests_seen_in_training_are_marked(trace, trained):
-    policy = load_policy(trained.folder)
-    selection = select([trace], Wanted(workload="talk"))
-    options = replace(OPTIONS, concurrency=(2,), resamples=0)
-    report = evaluate(selection, [policy], H100_LLAMA_3_1_8B, options)
-    for row in report["rows"]:
-        assert row["detail"].get("seen_in_training", False) == (row["policy"] == "mine")
+    policy, talk = load_policy(trained.folder), select([trace], Wanted(workload="talk"))
+    everyone = evaluate(talk, [policy], H100_LLAMA_3_1_8B, replace(OPTIONS, concurrency=(2,)))
+    for rows, marked in ((report.rows, set()), (everyone["rows"], {"mine"})):
+        assert {row["policy"] for row in rows if "seen_in_training" in row["detail"]} == marked
 
 
 @pytest.mark.parametrize("lead", [0.05, -0.02])

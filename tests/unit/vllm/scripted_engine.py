@@ -6,7 +6,7 @@ import types
 import numpy as np
 import torch
 from heard import Heard
-from random_models import NO_TABLES, random_policy
+from random_models import random_policy
 from random_recordings import NEURAL_CAP
 from reference import Request, common
 
@@ -30,8 +30,8 @@ CAP = 12
 def policy_of(name, seed=3):
     """A static rule, or one that is `learned`, from nothing."""
     if name == "learned":
-        rng = np.random.default_rng(seed)
-        return random_policy(rng, NO_TABLES, evidence=True, cap=CAP, neural_cap=NEURAL_CAP)
+        drawn = int(np.random.default_rng(seed).integers(1 << 30))
+        return random_policy(drawn, True, CAP, NEURAL_CAP)
     return parse_policy(name)
 
 

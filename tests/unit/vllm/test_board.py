@@ -2,13 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
+from checkout import CHECKOUT, need
 
 from adaspec.vllm.metrics import METRICS, POLICY_LABELS, PREFIX
 
-PATH = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "adaspec.json"
 SERIES = {f"{PREFIX}policy_info": POLICY_LABELS}
 """Every series that /metrics shows, with its labels."""
 for metric in METRICS:
@@ -19,9 +18,8 @@ for metric in METRICS:
 
 @pytest.fixture(scope="module")
 def board():
-    if not PATH.exists():
-        pytest.skip("docs/ is not here: a source distribution leaves it out")
-    return json.loads(PATH.read_text(encoding="utf-8"))
+    need("docs")
+    return json.loads((CHECKOUT / "docs" / "grafana" / "adaspec.json").read_text(encoding="utf-8"))
 
 
 def expressions(board):

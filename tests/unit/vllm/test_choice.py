@@ -77,6 +77,8 @@ def test_a_shipped_policy_of_another_kind_of_head_is_no_default(method, policy, 
     chosen = choose(Options(), target("meta-llama/Llama-3.1-8B-Instruct", None), method)
     assert chosen.policy == policy
     assert says in chosen.policy_why
+    with pytest.raises(ServingError, match="num_speculative_tokens=64 is beyond the cap of policy"):
+        choose(Options(num_speculative_tokens=64), target(), method)
 
 
 def test_who_chose_the_policy_is_said_and_costs_are_measured_where_it_weighs_them():

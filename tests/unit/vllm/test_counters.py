@@ -7,27 +7,18 @@ import pytest
 from checkout import run_python
 
 from adaspec.vllm import metrics
-from adaspec.vllm.metrics import (
-    FIGURES,
-    FOLDER_VARIABLE,
-    LENGTHS,
-    METRICS,
-    PREFIX,
-    Counters,
-    announce_folder,
-)
 
 client = pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
 multiprocess = pytest.importorskip("prometheus_client.multiprocess")
 
 
 def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(monkeypatch):
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    folder = announce_folder()
+    monkeypatch.delenv(metrics.FOLDER_VARIABLE, raising=False)
+    folder = metrics.announce_folder()
     code = "from adaspec.vllm.metrics import announce_folder; print(announce_folder(), end='')"
     assert run_python("-c", code).stdout != str(folder)
     with multiprocessing.get_context("spawn").Pool(1) as workers:
-        assert workers.apply_async(announce_folder).get(timeout=60) == folder
+        assert workers.apply_async(metrics.announce_folder).get(timeout=60) == folder
     metrics._remove(str(folder), os.getpid() + 1)
     assert folder.is_dir()
     metrics._remove(str(folder), os.getpid())
@@ -35,19 +26,19 @@ def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(mo
 
 
 def test_every_figure_is_shown_as_the_sum_of_all_engines(tmp_path):
-    assert len(set(FIGURES)) == len(FIGURES)
+    assert len(set(metrics.FIGURES)) == len(metrics.FIGURES)
     for policy in ("a", "a", "b"):
-        made = Counters(tmp_path, {"policy": policy})
-        for number, figure in enumerate(FIGURES, 1):
+        made = metrics.Counters(tmp_path, {"policy": policy})
+        for number, figure in enumerate(metrics.FIGURES, 1):
             made.put(figure, 10.0**6 + number)
         for length, count in ((3, 4), (100, 1)):
-            made.observe("draft_len", LENGTHS, length, count)
+            made.observe("draft_len", metrics.LENGTHS, length, count)
     registry = client.CollectorRegistry()
     multiprocess.MultiProcessCollector(registry, str(tmp_path))
     value, text = registry.get_sample_value, client.generate_latest(registry).decode()
-    for metric in METRICS:
+    for metric in metrics.METRICS:
         kind = metric.kind.removesuffix("_sum")
-        name = f"{PREFIX}{metric.name}{'_total' if kind == 'counter' else ''}"
+        name = f"{metrics.PREFIX}{metric.name}{'_total' if kind == 'counter' else ''}"
         assert f"# HELP {name} {metric.help}\n# TYPE {name} {kind}\n" in text
         below = 0.0
         for figure, (sample, labels) in metric.samples.items():
@@ -55,6 +46,6 @@ def test_every_figure_is_shown_as_the_sum_of_all_engines(tmp_path):
             if sample.endswith("_bucket"):  # buckets are shown as running sums
                 expected = below = below + expected
                 labels = {"le": labels["le"].replace("inf", "+Inf")}
-            assert value(PREFIX + sample, labels) == expected
+            assert value(metrics.PREFIX + sample, labels) == expected
     assert made["draft_len/3"] - made["draft_len/2"] == 4 + 1
     assert value("adaspec:policy_info", {"policy": "a", "drafter": ""}) == 2

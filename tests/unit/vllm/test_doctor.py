@@ -9,7 +9,7 @@ import pytest
 
 from adaspec.cli.main import run
 from adaspec.errors import ServingError
-from adaspec.vllm import compatibility, doctor
+from adaspec.vllm import doctor
 
 GIVEN = ["--model", "M", "--draft", "HEAD"]
 PYTHON = sys.executable
@@ -93,26 +93,6 @@ def test_a_policy_that_cannot_be_read_is_named(monkeypatch, capsys):
         assert says in finding.found
     assert looked_at(capsys, policy="fixed:neural:3")["policy"].ok
     assert "general" in looked_at(capsys)["policy"].found
-
-
-def test_the_runner_is_named_with_the_reason(monkeypatch):
-    pytest.importorskip("torch", reason="torch is not installed")
-    lacks = []
-    monkeypatch.setattr(compatibility, "signature_problems", lambda *_: iter(lacks))
-    monkeypatch.setattr("adaspec.vllm.configuration.on_cpu", lambda: False)
-    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
-    assert doctor._runner()[1].startswith("V2, asynchronous")
-    lacks.append("propose is missing")
-    ok, found, advice = doctor._runner()
-    assert not ok
-    assert "propose is missing" in found
-    assert "VLLM_USE_V2_MODEL_RUNNER=0" in advice
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    lacks.clear()
-    assert doctor._runner()[1] == "V1, synchronous: VLLM_USE_V2_MODEL_RUNNER=0"
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "no")
-    with pytest.raises(ServingError):
-        doctor._runner()
 
 
 def test_plugins_that_leave_adaspec_out_are_named(monkeypatch):

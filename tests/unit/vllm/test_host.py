@@ -11,7 +11,7 @@ from scripted_engine import report_of
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
 from adaspec.policy.budget import room_of_row
-from adaspec.policy.choice import NEURAL, NGRAM, PRICE
+from adaspec.policy.choice import PRICE
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.events import DraftedStep, VerifiedStep
@@ -90,19 +90,6 @@ def test_a_budget_that_is_less_than_wanted_sets_no_price():
         found[limited] = decided_by(host)
     assert found[True].settings[PRICE] == 0.0
     assert found[False].settings[PRICE] == pytest.approx(0.95)
-
-
-def test_what_failed_lowers_what_is_expected():
-    host = host_of()
-    known = np.ones(1, np.bool_)
-    first = decided_by(host, 1).settings
-    for _ in range(40):
-        decided = noted(host, [0.9, 0.8, 0.7, 0, 0, 0], 0, 3, rows=1)
-        three, none, one = (np.full(1, count, np.int32) for count in (3, 0, 1))
-        host.learn(VerifiedStep(decided, known, three, none, none, one))
-    after = decided_by(host, 1).settings
-    assert after[NGRAM] < 0.3 < first[NGRAM]
-    assert after[NEURAL] == first[NEURAL]
 
 
 def test_drafts_of_one_length_are_as_long_as_pays():

@@ -2,6 +2,7 @@
 
 import logging
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from adaspec.cost.load import cost_document, cost_from_document, load_cost, save
 from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
 from adaspec.vllm import measuring, plugin
-from adaspec.vllm.dummy_steps import Steps, steps_of, take_costs, time_steps
+from adaspec.vllm.dummy_steps import Steps, steps_of, time_steps
 from adaspec.vllm.measuring import kinds_of, measure
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
@@ -86,69 +87,26 @@ def test_it_is_over_in_time_with_what_was_measured_until_then():
         Engine(visit_s=3.0).measured()
 
 
-class Executor:
-    """An executor of two ranks, of which the second is slower."""
-
-    def __init__(self, options, fails=False, backend="mp"):
-        self.parallel_config = SimpleNamespace(distributed_executor_backend=backend)
-        speculative = SimpleNamespace(**{OPTIONS_ATTRIBUTE: options})
-        self.vllm_config = SimpleNamespace(speculative_config=speculative)
-        slower = cost_from_document(cost_document(H100) | {"forward_s": 0.1}, "slower")
-        self.ranks = [Engine(seed=1), Engine(seed=2, truth=slower)]
-        self.fails, self.warmed, self.taken = fails, False, []
-
-    def collective_rpc(self, called, args=()):
-        assert self.warmed
-        if self.fails:
-            raise RuntimeError("out of\nmemory")
-        if called is take_costs:
-            self.taken += args
-            return [None, None]
-        return [rank.ask(called, args)[0] for rank in self.ranks]
-
-    def compile_or_warm_up_model(self):
-        self.warmed = True
-
-    @property
-    def options(self):
-        return getattr(self.vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
-
-
-def started(caplog, fails=False, backend="mp", **options):
-    base = cost_document(H100)
-    executor = Executor(Options(costs=base, hardware="a machine", **options), fails, backend)
-    with caplog.at_level(logging.INFO, "vllm.adaspec"):
-        plugin._warm_up(Executor.compile_or_warm_up_model, executor)
-    assert executor.warmed
-    return executor
-
-
-def test_the_first_ranks_costs_go_to_all_ranks_and_to_the_scheduler(caplog):
-    executor = started(caplog, measures=True)
-    [document] = executor.taken
-    assert executor.options.costs == document
-    cost = cost_from_document(document, "taken")
-    assert cost.name == "measured at start"
-    assert cost.hardware == "a machine"
-    assert cost.forward_s == pytest.approx(H100.forward_s, rel=0.05)
-    assert (cost.decide_s, cost.decide_per_row_s) == (H100.decide_s, H100.decide_per_row_s)
-    assert 0 < cost.draft_prompt_s < 2e-6
-    assert "costs measured at start in" in caplog.text
-    assert "6.6" in caplog.text and "ms a step" in caplog.text
-
-
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("measures", "backend", "said"),
     [
-        ({"measures": False}, None),
-        ({"fails": True}, "RuntimeError: out of memory"),
-        ({"backend": "external_launcher"}, "rank"),
+        (False, "mp", None),
+        (True, "mp", "RuntimeError: out of memory"),
+        (True, "external_launcher", "rank"),
     ],
 )
-def test_costs_that_were_named_or_cannot_be_measured_are_those_of_before(caplog, how, said):
-    executor = started(caplog, **{"measures": True} | how)
-    assert executor.options.costs == cost_document(H100)
-    assert executor.taken == [] and executor.ranks[0].timed == []
+def test_costs_that_were_named_or_cannot_be_measured_are_those_of_before(
+    caplog, measures, backend, said
+):
+    base, executor, warm_up = cost_document(H100), Mock(), Mock()
+    speculative = SimpleNamespace(**{OPTIONS_ATTRIBUTE: Options(costs=base, measures=measures)})
+    executor.vllm_config.speculative_config = speculative
+    executor.parallel_config.distributed_executor_backend = backend
+    executor.collective_rpc.side_effect = RuntimeError("out of\nmemory")
+    plugin._warm_up(warm_up, executor)
+    assert warm_up.called
+    assert executor.collective_rpc.called == (measures and backend == "mp")
+    assert getattr(speculative, OPTIONS_ATTRIBUTE).costs == base
     warnings = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warnings) == (said is not None)
     for warning in warnings:

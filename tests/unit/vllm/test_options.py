@@ -1,16 +1,10 @@
 """What operators and requests may ask of adaspec, and what is said of anything else."""
 
-import pickle
-import subprocess
-import sys
 import types
 
 import pytest
-from msgspec import structs
 from refusals import refusal
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
 from adaspec.vllm.client_arguments import is_served
@@ -30,18 +24,11 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
     ("config", "says"),
     [
         ({"mode": "sreve"}, "did you mean 'serve'"),
-        ({"num_speculative_tokens": 129}, "expected int <= 128"),
-        (
-            {"draft_method": "egale"},
-            "did you mean 'eagle'? (known: eagle, eagle3, mtp, draft_model",
-        ),
         ({"draft_method": "eagle"}, "a model as well"),
         ({"parallel_drafting": 1}, "unknown key 'parallel_drafting'"),
         ({"modle": 1, "polciy": 1}, "did you mean 'model'?; unknown key 'polciy'; did you"),
         ({"Trace-Dir": "x"}, "did you mean 'trace_dir'"),
         ({"": 1}, "unknown key '' (known: "),
-        ({"trace_dir": "a\0b"}, "one line"),
-        ({"record_fraction": float("nan")}, "0 to 1"),
         ({"mode": "record"}, "trace_dir"),
         ({"record_fraction": 0.1}, "trace_dir"),
         ({"trace_dir": "x"}, "trace_dir is 'x': give record_fraction as well"),
@@ -57,19 +44,6 @@ def test_what_is_wrong_or_does_not_go_together_is_said_in_one_line(config, says)
     said = refusal(ServingError, read_options, {"method": "adaspec", **config})
     assert says in said
     assert len(said) < 800
-
-
-def test_a_worker_that_unpickles_options_imports_nothing_heavy():
-    """Its own start would fail over a compiler."""
-    options = read_options({"method": "adaspec"})
-    options = structs.replace(options, costs=structs.asdict(load_cost(DEFAULT)))
-    assert options.is_guarded
-    code = (
-        "import pickle, sys; pickle.loads(sys.stdin.buffer.read());"
-        "heavy = {'numpy', 'numba', 'llvmlite'} & set(sys.modules);"
-        "sys.exit(str(heavy) if heavy else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(options), check=True)
 
 
 def test_a_fraction_of_the_requests_that_do_not_say_off_is_served():

@@ -11,15 +11,8 @@ import pytest
 from refusals import refusal
 
 from adaspec.errors import ServingError
-from adaspec.vllm import compatibility, plugin
+from adaspec.vllm import compatibility, patching, plugin
 from adaspec.vllm.compatibility import check_functions
-from adaspec.vllm.patching import (
-    ENGINE_ARGS,
-    FORCED_VARIABLE,
-    RUNNER_V2,
-    SERVE_COMMAND,
-    V2_VARIABLE,
-)
 
 
 @pytest.fixture
@@ -55,7 +48,7 @@ def patched(config):
             return "vLLM's own"
 
     module = types.SimpleNamespace(EngineArgs=EngineArgs)
-    plugin.patch(ENGINE_ARGS, module)
+    plugin.patch(patching.ENGINE_ARGS, module)
     return module
 
 
@@ -72,14 +65,14 @@ def test_an_adaspec_that_is_broken_is_loud_where_it_is_asked_for_alone(config, m
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({V2_VARIABLE: "0", FORCED_VARIABLE: "1"}, {}),
-        ({V2_VARIABLE: "0"}, {V2_VARIABLE: "0"}),  # the user's own
-        ({V2_VARIABLE: "1"}, {V2_VARIABLE: "1"}),
+        ({patching.V2_VARIABLE: "0", patching.FORCED_VARIABLE: "1"}, {}),
+        ({patching.V2_VARIABLE: "0"}, {patching.V2_VARIABLE: "0"}),  # the user's own
+        ({patching.V2_VARIABLE: "1"}, {patching.V2_VARIABLE: "1"}),
         ({}, {}),
     ],
 )
 def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, monkeypatch):
-    names = (V2_VARIABLE, FORCED_VARIABLE)
+    names = (patching.V2_VARIABLE, patching.FORCED_VARIABLE)
     for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in before.items():
@@ -91,10 +84,10 @@ def test_an_engine_after_ours_chooses_its_model_runner_itself(before, after, mon
 def test_nothing_is_patched_twice_and_what_is_not_there_not_at_all():
     module = patched(None)
     once = module.EngineArgs.create_speculative_config
-    plugin.patch(ENGINE_ARGS, module)
+    plugin.patch(patching.ENGINE_ARGS, module)
     assert module.EngineArgs.create_speculative_config is once
-    plugin.patch(ENGINE_ARGS, types.SimpleNamespace())
-    plugin.patch(SERVE_COMMAND, types.SimpleNamespace(ServeSubcommand=None))
+    plugin.patch(patching.ENGINE_ARGS, types.SimpleNamespace())
+    plugin.patch(patching.SERVE_COMMAND, types.SimpleNamespace(ServeSubcommand=None))
 
 
 def test_a_patch_that_fails_leaves_the_module_as_vllm_made_it(module, caplog, monkeypatch):
@@ -115,7 +108,7 @@ def test_vllm_serve_ends_in_one_line_where_adaspec_refuses(capsys, tmp_path, mon
             if args.model == "late":
                 raise ServingError("refused later")
 
-    plugin.patch(SERVE_COMMAND, types.SimpleNamespace(ServeSubcommand=ServeSubcommand))
+    plugin.patch(patching.SERVE_COMMAND, types.SimpleNamespace(ServeSubcommand=ServeSubcommand))
     monkeypatch.chdir(tmp_path)
 
     def line(model="M", **config):
@@ -141,7 +134,7 @@ def test_whatever_is_patched_is_looked_at():
         *compatibility.FUNCTIONS_OF_SERVERS,
     }
     patched = {f"{module}:{name}" for module, names in plugin.PATCHES.items() for name in names}
-    manager = f"{RUNNER_V2}:maybe_create_adaptive_verification_manager"
+    manager = f"{patching.RUNNER_V2}:maybe_create_adaptive_verification_manager"
     assert manager in patched  # it is looked at where it is defined
     assert patched - looked_at == {manager}
 

@@ -5,7 +5,10 @@ the mode that a file names while the engine serves.
 import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from adaspec.policy.guard import HOLD, KEEP, PLAN, PROBE
 from adaspec.predict.model import LONGEST_NEURAL
@@ -80,8 +83,7 @@ def output_of(*counts):
     return SimpleNamespace(delivered=[[1] * count for count in counts])
 
 
-@pytest.fixture
-def made():
+def guarded():
     """A guarded scheduler, its guard, and what its clock says."""
     scheduler, guard = following(Scheduler)(), Hearing()
     clock = SimpleNamespace(now_s=0.0, serves=True)
@@ -91,44 +93,36 @@ def made():
     return scheduler, guard, clock
 
 
-def test_a_step_takes_from_the_output_before_its_own_to_its_own(made):
-    scheduler, guard, clock = made
-    for _ in range(3):
-        step = scheduler.schedule(drafted=2)
-        clock.now_s += 2.0
-        assert list(scheduler.update_from_output(step, output_of(1, 3, 2, 1))) == [0]
-        clock.now_s += 0.5  # what the host does between steps
-    assert guard.noted == [(1, 2.0, 7, 4), (2, 2.5, 7, 4), (3, 2.5, 7, 4)]
-    assert guard.decided == [(4, 400, 0)] * 3
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 3), st.integers(0, 3))
+def test_a_step_takes_from_the_output_before_its_own_to_its_own(seed, most_in_flight, drafted):
+    """A pause is nobody's time; nothing is delivered of who has ended, or behind a stop."""
+    scheduler, guard, clock = guarded()
+    rng, in_flight, expected, last_s = np.random.default_rng(seed), [], [], None
+    for number in range(1, 41):
+        if last_s is None:
+            clock.now_s += 1000.0
+        scheduler.unfinished = True
+        in_flight.append((number, scheduler.schedule(drafted), clock.now_s))
+        while len(in_flight) == most_in_flight or (in_flight and rng.random() < 0.2):
+            clock.now_s += int(rng.integers(1, 9))
+            ended, step, scheduled_s = in_flight.pop(0)
+            counts = rng.integers(0, 4, rng.integers(1, 5)).tolist()
+            scheduler.unfinished = bool(in_flight) or rng.random() < 0.8
+            assert list(scheduler.update_from_output(step, output_of(*counts))) == [0]
+            took_s = clock.now_s - (scheduled_s if last_s is None else last_s)
+            expected.append((ended, took_s, sum(counts), np.count_nonzero(counts)))
+            last_s = clock.now_s if scheduler.unfinished else None
+            clock.now_s += 0.5  # what the host does between steps
+    assert guard.noted == expected
+    assert guard.decided == [(4, 400, 0)] * 40
+    for _ in range(100):  # outputs that never come are forgotten
+        scheduler.schedule()
+    assert len(scheduler.adaspec_timed._in_flight) <= 16
 
 
-def test_tokens_that_nobody_gets_do_not_count(made):
-    """Nothing is delivered of a request that ended in flight, or behind a stop."""
-    scheduler, guard, clock = made
-    step = scheduler.schedule(drafted=3)
-    clock.now_s += 1.0
-    output = output_of(2)  # the others have ended, and this one stops
-    output.sampled_token_ids = [[1] * 4 for _ in range(4)]
-    scheduler.update_from_output(step, output)
-    assert guard.noted == [(1, 1.0, 2, 1)]
-
-
-def test_a_pause_without_requests_is_nobodys_time(made):
-    scheduler, guard, clock = made
-    step = scheduler.schedule()
-    clock.now_s += 1.0
-    scheduler.unfinished = False
-    scheduler.update_from_output(step, output_of(1))
-    clock.now_s += 1000.0
-    scheduler.unfinished = True
-    step = scheduler.schedule()
-    clock.now_s += 1.0
-    scheduler.update_from_output(step, output_of(1))
-    assert [seconds for _, seconds, *_ in guard.noted] == [1.0, 1.0]
-
-
-def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
-    scheduler, guard, clock = made
+def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen():
+    scheduler, guard, clock = guarded()
     step = scheduler.schedule(drafted=3, prompt=50)
     scheduler.schedule(drafted=3)
     scheduler.update_from_output(step, output_of(0, 4, 1, 2))
@@ -145,8 +139,8 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(made):
     assert state_of(None) == "plan"
 
 
-def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
-    scheduler, guard, _ = made
+def test_a_guard_that_fails_lets_speculation_be_and_is_counted(caplog):
+    scheduler, guard, _ = guarded()
     guard.note = None
     scheduler.update_from_output(scheduler.schedule(), output_of(1))
     steps, told = [], []
@@ -162,19 +156,6 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(made, caplog):
     assert "not callable" in getattr(steps[0], GUARD_ATTRIBUTE).problem
     assert [event for event in told if event[0] == "fault"] == [("fault", "guard", False)]
     assert caplog.text.count("the guard failed") == 1
-
-
-def test_with_the_next_step_scheduled_meanwhile_steps_are_told_of_when_they_have_ended(made):
-    scheduler, guard, clock = made
-    flying = [scheduler.schedule()]
-    for _ in range(3):
-        flying.append(scheduler.schedule())
-        clock.now_s += 2.0
-        scheduler.update_from_output(flying.pop(0), output_of(1, 1, 1, 1))
-    assert guard.noted == [(1, 2.0, 4, 4), (2, 2.0, 4, 4), (3, 2.0, 4, 4)]
-    for _ in range(100):  # outputs that never come are forgotten
-        scheduler.schedule()
-    assert len(scheduler.adaspec_timed._in_flight) <= 16
 
 
 @pytest.fixture

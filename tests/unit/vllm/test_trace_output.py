@@ -10,9 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from msgspec import structs
 
-from adaspec.errors import TraceError
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
@@ -72,19 +70,6 @@ def test_the_limit_holds_whatever_lay_there_before(tmp_path):
     kept = len(list(TraceReader(tmp_path / "trace").requests()))
     assert 0 < kept < 400
     assert lost == {"limit": 400 - kept}
-
-
-def test_a_trace_that_another_server_writes_or_of_another_kind_is_refused_at_start(tmp_path):
-    first, other = (
-        output_in(tmp_path, Counter(), manifest=manifest)
-        for manifest in (MANIFEST, structs.replace(MANIFEST, target="other"))
-    )
-    first.open()
-    with pytest.raises(TraceError, match="another process is writing to it"):
-        other.open()
-    first.close()
-    with pytest.raises(TraceError, match=r"target is 'models/target' there and 'other' here"):
-        other.open()
 
 
 def drafted(*drafts):
