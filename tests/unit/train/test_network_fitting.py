@@ -41,7 +41,7 @@ def grown(x) -> dict[str, lightgbm.Booster]:
 def test_a_network_says_what_the_trees_say_of_unseen_features_and_of_rare_ones_apart():
     x, unseen = rows(30_000, 0), rows(3_000, 2)
     boosters = grown(x)
-    network = distilled("before", boosters, x, Settings(width=24))
+    network = distilled("before", boosters, x, Settings(width=32))
     said = predict(network, unseen)
     for head, trees in enumerate(boosters.values()):
         taught = trees.predict(unseen)
