@@ -18,7 +18,7 @@ from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
 from adaspec.vllm.choice import ON_ACCELERATORS, choose, named_policy, runner_of, target_of
 from adaspec.vllm.compatibility import installed_version, version_problem
-from adaspec.vllm.drafters import check_there, drafter_method
+from adaspec.vllm.head_kind import check_there, drafter_method
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.metrics import expose
 from adaspec.vllm.options import Options, read_options

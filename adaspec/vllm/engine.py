@@ -34,7 +34,7 @@ def open_engine(
     """Start vLLM's `LLM` of a model; raises an `AdaspecError` with the reason if it fails."""
     from vllm import LLM
 
-    from adaspec.vllm.drafters import check_there
+    from adaspec.vllm.head_kind import check_there
 
     check_there("model", model)
     try:

@@ -3,7 +3,7 @@
 import pytest
 
 from adaspec.errors import ServingError
-from adaspec.vllm.drafters import check_there
+from adaspec.vllm.head_kind import check_there
 
 
 def test_a_folder_that_does_not_exist_is_named_and_a_hub_id_is_none(tmp_path, monkeypatch):
