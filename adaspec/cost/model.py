@@ -214,7 +214,7 @@ def _dense(
 
 
 @inlined
-def verified_tokens(shape: StepShape) -> int:
+def target_tokens(shape: StepShape) -> int:
     """The number of tokens that the target model runs on in a step; all are charged the same."""
     return shape.rows + max(shape.drafted, shape.budget) + shape.prompt_tokens
 
@@ -240,7 +240,7 @@ def padded(costs: Costs, tokens: int) -> float:
 @inlined
 def without_drafting_s(costs: Costs, shape: StepShape) -> float:
     """The seconds of a step without its drafting."""
-    tokens = verified_tokens(shape)
+    tokens = target_tokens(shape)
     return target_s(costs, tokens) + costs.context_s * shape.context_tokens
 
 
@@ -265,7 +265,7 @@ def drafting_s(costs: Costs, shape: StepShape) -> float:
     forwards = max(shape.forwards, 1) if shape.holds_neural else shape.forwards
     seconds = forwards * forward_s(costs, shape.rows, shape.context_tokens)
     seconds += costs.draft_prompt_s * shape.draft_prompt_tokens
-    if forwards > 0 and 0 < costs.largest_graph < verified_tokens(shape):
+    if forwards > 0 and 0 < costs.largest_graph < target_tokens(shape):
         seconds += costs.outside_graphs_s
     return seconds
 

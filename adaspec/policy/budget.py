@@ -138,7 +138,10 @@ def room_of_row(budget: int, running: int, cap: int) -> int:
 
 @compiled
 def ranked(survival: Array, lengths: Longs) -> Array:
-    """What the rows of a step offer, descending: their drafts' survivals, as far as they go."""
+    """What the rows of a step offer, descending: their drafts' survivals, as far as they go.
+
+    Adaptive verification asks, too (`policy.budgeted`), and V2 on the host.
+    """
     offered, count = np.empty(lengths.sum()), 0
     for row in range(lengths.shape[0]):
         for j in range(lengths[row]):
@@ -166,7 +169,8 @@ def note_offered(state: BatchState, offered: Array, rows: int) -> None:
 def keep_likeliest(offered: Array, survival: Array, lengths: Longs, budget: int) -> float:
     """Cut drafts to the `budget` likeliest tokens of what they offer; a token's price from then on.
 
-    Of equally likely tokens the first rows' are taken.
+    Of equally likely tokens the first rows' are taken. On V2 the device does the same once more
+    (`kernels.trim`): what the host says is verified holds as long as both agree.
     """
     if offered.shape[0] <= budget:
         return 0.0

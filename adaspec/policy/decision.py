@@ -108,7 +108,8 @@ def verify(
     """Cut drafts to the likeliest tokens, as many as the budget holds; how many that is.
 
     The step that verifies them runs so many tokens besides. `lengths` are those of drafts, and then
-    of what is verified.
+    of what is verified. `survival` stays as rows said it: `learn_factors` compares it with what is
+    accepted, and rows compare it with the price.
     """
     offered = ranked(survival, lengths)
     note_offered(state, offered, lengths.shape[0])

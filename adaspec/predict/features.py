@@ -32,7 +32,8 @@ FEATURES_VERSION = 2
 """Names, order and definitions of features and heads; a model serves its own version alone."""
 
 TAIL = 3
-"""The number of last tokens that features read."""
+"""The number of last tokens that features and token tables read; a text that is shorter begins
+with -1. `kernels.begin` names each of them."""
 CANDIDATE = 8
 """The number of the n-gram candidate's tokens that features and agreement read."""
 

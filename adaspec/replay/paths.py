@@ -38,11 +38,11 @@ class Paths(NamedTuple):
     draft, else 0."""
 
 
-Matched = tuple[NDArray[Any], NDArray[Any]]
+MatchedBehind = tuple[NDArray[Any], NDArray[Any]]
 """By position, the length of a match there, and how much could be copied."""
 
 
-def matched_behind(columns: Columns, neural_len: int, at: Longs, left: Longs) -> Matched:
+def matched_behind(columns: Columns, neural_len: int, at: Longs, left: Longs) -> MatchedBehind:
     """The matches behind so many neural tokens at flat positions whose outputs have so much left.
 
     Behind a wrong draft the text goes where the output never went, as that is recorded.
@@ -168,7 +168,7 @@ class RuleWalker:
         self._at, request = recording.positions(recording.members(None))
         self._left = columns.offset[request] + columns.length[request] - self._at
         self._holds = np.ones(len(self._at), np.bool_)
-        self._behind: dict[int, Matched] = {}
+        self._behind: dict[int, MatchedBehind] = {}
         """By number of neural tokens."""
 
     def walk(

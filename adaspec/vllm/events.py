@@ -47,8 +47,9 @@ class DraftedStep:
     """By what the rows choose: the price of a token, and the factors of each source."""
     budget: int = 0
     """How many of their tokens the next step verifies, all rows together."""
-    budget_limited: bool = False
-    """Whether that is less than the policy wanted, for want of room."""
+    cut_by_engine: bool = False
+    """Whether that is less than the policy wanted: more would leave the step's graph, or be more
+    than vLLM's sampler takes."""
     report: StepReport | None = None
     """What the device said of just these rows; None until it has come."""
     outcome: Outcome | StepReport | None = None
@@ -56,7 +57,8 @@ class DraftedStep:
     ended: Bools | None = None
     """The rows whose request had ended before: an async engine learns of that a step late."""
     lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
-    """How many tokens of each draft fit the budget."""
+    """How many tokens of each draft fit the budget: none where nothing is decided, as in mode
+    'record' or in the guard's probes."""
     decision_s: float = 0.0
     """The seconds that deciding took on this machine, without waiting for the device."""
 

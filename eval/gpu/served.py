@@ -65,7 +65,7 @@ def facts(llm: Any) -> dict[str, Any]:
         "attention": sorted({each.backend.get_name() for each in _groups(runner)}),
     }
     if worker is not None:
-        found |= {"trims": worker.follows_budget, "policy": worker.serving.name}
+        found |= {"trims": worker.trims, "policy": worker.serving.name}
     if has_gpu():
         free, whole = torch.cuda.mem_get_info()
         found |= {"free_gib": free / 2**30, "gpu_gib": whole / 2**30}

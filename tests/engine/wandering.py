@@ -29,7 +29,7 @@ def serve_by(runner, policy, **changes):
     options = structs.replace(before.serving.options, **changes)
     serving = dataclasses.replace(before.serving, policy=policy, options=options)
     made = Session(serving, before._device, before._copy_stream)
-    made.follows_budget, made.unread = before.follows_budget, before.unread
+    made.trims, made.unread = before.trims, before.unread
     if hasattr(runner, "speculator"):
         from adaspec.vllm.v2.speculator import warm_up
 

@@ -110,7 +110,7 @@ class Host:
         if trims:
             price = float(self.state.step["price"][0])
             self._verify(step, step.budget)
-            if step.budget_limited:  # what did not fit was no choice
+            if step.cut_by_engine:  # what did not fit was no choice
                 self.state.step["price"] = price
             return
         report, rows = step.drafts, len(step.slots)

@@ -83,8 +83,9 @@ class Session:
         """The tokens of ended answers, where they are searched."""
         vocabulary = serving.target.vocabulary
         self.drafting = Drafting(learned, setup, vocabulary, device, self.ring, self._rule)
-        self.follows_budget = setup.engine == SYNC
-        """Whether a budget says what is verified; if not, all drafts are of one length."""
+        self.trims = setup.engine == SYNC
+        """Whether drafts are trimmed to a budget: in an async engine, where `v2.attachment` finds
+        that vLLM can. If not, all drafts are of one length."""
         self._device, self._copy_stream = device, copy_stream
         self.mode = serving.options.mode
         """The mode of the step that runs or begins next."""
@@ -105,7 +106,7 @@ class Session:
         """In an async engine, the one before, while the last one is prepared or runs."""
         self._awaiting_verdict: DraftedStep | None = None
         """A step whose report has come and whose drafts are being verified."""
-        self._budget, self._budget_limited = 0, False
+        self._budget, self._cut_by_engine = 0, False
         self._allowed: Tensor | None = None
 
     @property
@@ -139,7 +140,7 @@ class Session:
         """For how long drafts the coming steps shall make room."""
         if self.mode != "serve" or self.breaker.off:
             return 0
-        return self.host.length(self.follows_budget)
+        return self.host.length(self.trims)
 
     def follow_blocks(self, scheduled: Any) -> None:
         """Before a step runs: learn who is served from blocks that the drafter has not read."""
@@ -201,12 +202,12 @@ class Session:
 
         It runs so many rows with drafts, and on `reading` tokens besides.
         """
-        self._budget, self._budget_limited = 0, False
+        self._budget, self._cut_by_engine = 0, False
         if self._decides and self._awaited is not None and running:
             try:
                 wanted = self.host.budget(running, reading)
                 self._budget = min(wanted, most)
-                self._budget_limited = self._budget < wanted
+                self._cut_by_engine = self._budget < wanted
             except Exception as error:
                 self.breaker.fault("plan", error)
         return self._budget
@@ -222,7 +223,7 @@ class Session:
         `make_batch` makes the device's view of the batch, given who holds the drafter.
         """
         self._current, self._reads_prompts = None, bool(rows.reads.any())
-        if not self.follows_budget:
+        if not self.trims:
             self._budget = int(rows.verified.sum())
         began_s = perf_counter()
         try:
@@ -420,8 +421,8 @@ class Session:
             return
         self._read(drafted)
         began_s, pending = perf_counter(), drafted.step  # waiting for the device is no deciding
-        pending.budget, pending.budget_limited = self._budget, self._budget_limited
-        self.host.note(pending, self.follows_budget)
+        pending.budget, pending.cut_by_engine = self._budget, self._cut_by_engine
+        self.host.note(pending, self.trims)
         self._budget = 0
         self._take_outcome(pending, pending.drafts)
         self._awaiting_verdict = pending

@@ -70,7 +70,7 @@ class Hooks:
             largest = trimming.largest_graph(runner.vllm_config.compilation_config)
             trimming.take_over(manager, session, largest)
             runner.rejection_sampler.enable_adaptive_verification = True
-            session.follows_budget = True
+            session.trims = True
         else:
             find_each_length(runner.cudagraph_manager)
         return result

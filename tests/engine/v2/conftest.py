@@ -50,7 +50,7 @@ def served(engines, tmp_path_factory, mode_path):
         arguments.setdefault("max_num_seqs", 8 if trims else 7)
         engine = engines(options, async_scheduling=True, **arguments)
         assert type(engine.runner.speculator).__name__.startswith("AdaSpec")
-        assert engine.runner.adaspec_session.follows_budget == trims
+        assert engine.runner.adaspec_session.trims == trims
         engine.judged.clear()
         # What one test changes of a session is nothing to the next one.
         engine.first = engine.first or engine.runner.adaspec_session

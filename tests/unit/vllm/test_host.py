@@ -38,7 +38,7 @@ def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, 
     decided = decided_by(host, rows)
     report = report_of([survival] * rows, [neural] * rows)
     decided.report = report._replace(gain=np.tile(np.float64(gain), (rows, 1)))
-    decided.budget, decided.budget_limited = budget, is_limited
+    decided.budget, decided.cut_by_engine = budget, is_limited
     host.note(decided, trims)
     return decided
 
