@@ -1,28 +1,21 @@
-"""Holds speculation off where it is slower than none, by what steps took and what they emitted.
+"""A switchback between arms: whichever delivers most tokens per second at a load serves there.
 
-Whoever runs an engine's steps asks and tells one guard, and its decision holds for all ranks:
+An *arm* is what a step does: nothing beyond the target (none), what the policy plans, or what the
+operator ran before (the baseline). Whoever runs an engine's steps asks and tells one guard, and
+its decision holds for all ranks:
 
     decide(rows, context_tokens, prompt_tokens)   before a step: a `GuardDecision`
     note(decision, seconds, tokens, emitting)     after it: what it took and emitted
 
-Loads and context lengths are put in buckets, and each bucket is judged by itself. A *probe* is a
-few steps without speculation: it says what those take. From then on every step that speculates
-loses (or gains) time against that, and where more is lost than chance would explain, speculation
-is *held off*: first briefly, and twice as long each time it fails again.
+One arm serves, and *probes*, blocks of steps of another arm, interrupt it. A block delivers
 
-Seconds are divided by what the cost model says of the same step without drafts, so that rows,
-contexts and prompts within a bucket may differ; however wrong the model is, it is wrong on both
-sides. It may be wrong about prompts in another way than about the rest, and steps that read some
-may leave a CUDA graph: steps that read prompts are compared with such steps alone. What either
-kind loses goes into the bucket's one account, in steps without speculation and prompts: a step of
+    pace = log(work / seconds), work: what the cost model says of its tokens and prompts undrafted,
 
-    pace    such steps long, of a kind of which one without drafts takes
-    plain   of them, that emits
-    extra   tokens per row more than that one, loses
-
-    pace - plain - extra,
-
-because tokens that are there already save steps later, while prompts are read once in any case.
+so that rows, contexts and prompts may differ, and however wrong the model is, it is wrong about
+both arms. Each octave of load has a record, in which *pairs* of a probe and the block before it
+are compared. Where an arm leads by two standard errors, it serves from then on. Probes get rarer
+while nothing changes, and come at once where the arm that serves falls behind. While none serves,
+speculation is *held off*.
 
 A guard reads no clock and draws no random numbers.
 """
@@ -31,61 +24,44 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-PLAN, PROBE, KEEP, HOLD = STATES = ("plan", "probe", "keep", "hold")
-"""What a step does: what the policy plans; or nothing. In a probe, which is short, the neural
-drafter misses what is said; in a short hold the drafter reads on; in a longer one, requests that
-run are without the drafter from then on."""
+NONE, POLICY, BASELINE = ARMS = "none", "policy", "baseline"
+PLAN, BASE, PROBE, KEEP, HOLD = STATES = ("plan", "baseline", "probe", "keep", "hold")
+"""What a step does: what the policy plans; what the baseline does; or nothing. In a probe, which is
+short, the neural drafter misses what is said; in a short hold the drafter reads on; in a longer
+one, requests that run are without the drafter from then on."""
+SPECULATING = (PLAN, BASE)
 
 PlainSeconds = Callable[[int, int, int], float]
 """What the cost model says of a step of so many rows, context tokens and prompt tokens, without
 drafts."""
 
-_FIRST_PROBE, _LONGEST_WAIT = 4, 2048
-"""Steps that speculate before a bucket is probed first, and at most between two probes."""
-_DOUBTFUL_WAIT = 16
-"""Steps between two probes where what they say varies too much to tell which is faster."""
-_PROBE_SHARE = 0.004
-"""The most that probes may cost, of the time; it counts where speculation is far ahead."""
-_CLEAN, _LONG_PROBE, _LONG_PROBES = 2, 8, 12
-"""Steps of a probe behind those that the change-over blurs; where prompts are read often and such
-steps are not judged yet; and so many probes are that long at most."""
-_OFTEN = 1 / 10
-"""Prompts are read often in that share of the steps."""
-_SAMPLES, _LEAST_SAMPLES = 64, 2
-"""Steps without speculation that are remembered of either kind, and with which it is judged."""
-_RECENT, _WATCHED = 15, 4
-"""The last steps of a kind, whose median says what is usual, and with how many it does."""
-_HICCUP = 5.0
-"""A step that takes so often the usual is no reason to change anything, and is ignored."""
-_STEPS_BEFORE_HOLD = 40
-"""Steps of the engine that speculate before it is held off anywhere."""
-_MEMORY = 64
-"""A bucket's averages are over about so many steps, its spread over four times as many."""
-_CERTAINTY = 40.0
-"""What may be lost, by the variance of what a step loses: a plan that gains g per step is taken for
-one that loses in about one of exp(2 * g * 40) stretches."""
-_LEAST_LOSS = 4.0
-"""What may be lost in any case, in steps without speculation."""
-_MOST_LOSS = 640.0
-"""What may be lost at most by what one request alone emits, beside twice the least. With more
-requests it is as many times less, as their chances even out: what varies more is no chance."""
-_MOST_LOSS_BY_TIMES = 160.0
-"""Likewise by what steps take, which does not even out."""
-_FIRST_HOLD, _LONG_HOLD, _LONGEST_HOLD = 32, 800, 12_800
-"""Steps held off at first; after many failures; and where trying again loses much."""
-_SHORT_HOLD = 64
-"""In holds of so many steps the neural drafter reads on."""
-_RETRY_SHARE = 1 / 100
-"""What trying again may lose, as a share of the steps held off before."""
-
-
-def _median(times: Collection[float]) -> float:
-    """The lower one, where there are two."""
-    return sorted(times)[(len(times) - 1) // 2]
+_PRECISION, _LONGEST_BLOCK, _LONGEST_PROBE = 0.1, 64, 16
+"""A block is so long that its pace is known to a tenth, but no longer than so many steps; than so
+many where the neural drafter may miss them."""
+_PAIRS, _ERRORS, _MEMORY = 6, 2.0, 32
+"""Pairs that a judgement takes, standard errors by which an arm has to lead, and about how many
+pairs are remembered."""
+_UNKNOWN = 0.03
+"""By so much blocks differ for reasons that their steps do not tell."""
+_SUSPICION = 2.5
+"""An arm is suspected to have fallen behind by so many standard deviations of one block."""
+_PROBE_SHARE, _TRIAL_SHARE = 1 / 128, 1 / 100
+"""The share of the steps that are probes while an arm speculates and nothing changes, and of the
+time that probes lose while none serves."""
+_DOUBT = 1.25
+"""The wait for the next probe is twice the last one, or so many times where it is not clear which
+arm leads."""
+_LONGEST_WAIT, _FIRST_HOLD, _KEPT_HOLDS, _LONGEST_HOLD = 1024, 32, 2, 12_800
+"""Steps between probes at most, if these are short; steps held off at first, twice as many next;
+in so many holds the neural drafter reads on; and the steps of the longest."""
+_FADE = 1 - 1 / 64
+"""What is kept of an arm's rate with each step."""
+_MEDIANS, _RECENT = 3.0, 15
+"""A step counts as at most so many medians of the last ones of its arm and kind."""
 
 
 class GuardDecision(NamedTuple):
@@ -94,305 +70,304 @@ class GuardDecision(NamedTuple):
     state: str
     is_timed: bool
     """Whether its time says anything: not behind a change-over."""
-    key: tuple[int, int]
+    record: _Record
+    block: _Block
     rows: int
     reads_prompts: bool
     plain_s: float
     """What the cost model says of it without drafts and prompts."""
-    weight: float
-    """How many times as long it takes, by the same model, with its prompts."""
+    whole_s: float
+    """The same with its prompts."""
 
-    @property
-    def speculates(self) -> bool:
-        """Whether the step does what the policy plans."""
-        return self.state == PLAN
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Steps of one arm, one behind another."""
+
+    arm: str
+    decided: int = 0
+    steps: int = 0
+    """Those that were timed, as were work and seconds."""
+    work_s: float = 0.0
+    took_s: float = 0.0
 
 
 @dataclass(slots=True)
-class _Kind:
-    """What is known of steps that read prompts, or of those that do not, in one bucket.
+class _Arm:
+    """What one arm delivers at one load."""
 
-    Times are in those of the cost model.
-    """
-
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    """The last steps, speculating or not."""
+    variance: float
+    """Of what a step delivers beyond what it takes, as a share of that, squared."""
+    longest: int
+    """Steps of its longest blocks."""
     seen: int = 0
-    """How many there were."""
-    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    """Steps without speculation: their weight, and what they took."""
-    factor: float = math.nan
-    """What such a step takes; NaN: this kind is not judged yet."""
-    factor_error: float = 0.0
-    """The standard error of that, as a share of it."""
+    steps: float = 0.0
+    """Its steps of late, their work and what they took."""
+    work_s: float = 0.0
+    took_s: float = 0.0
+    recent: tuple[deque[float], ...] = field(
+        default_factory=lambda: (deque(maxlen=_RECENT), deque(maxlen=_RECENT))
+    )
+    """What the last steps took, in those of the cost model: without prompts, and with."""
 
-    def take_step(self, took: float) -> bool:
-        """Take in a step; whether it took what is usual. If all get slower, so does the median."""
-        self.recent.append(took)
+    def length(self) -> int:
+        """How many steps make a block."""
+        return min(max(math.ceil(self.variance / _PRECISION**2), 1), self.longest)
+
+    def note(self, block: _Block, step: GuardDecision, work_s: float, took_s: float) -> None:
+        """Take in a step of a block."""
+        recent = self.recent[step.reads_prompts]
+        recent.append(took_s / step.whole_s)
+        if len(recent) == 1:  # the first may compile something
+            return
+        usual_s = step.whole_s * sorted(recent)[(len(recent) - 1) // 2]
+        took_s = min(took_s, _MEDIANS * usual_s)
+        block.steps += 1
+        block.work_s += work_s
+        block.took_s += took_s
+        if self.seen:
+            off = (work_s / self.rate - took_s) / (self.took_s / self.steps)
+            self.variance += (min(off * off, 9.0) - self.variance) / min(self.seen + 4, 256)
         self.seen += 1
-        if self.seen < _WATCHED:  # the first may compile something
-            return False
-        return took <= _HICCUP * _median(self.recent)
+        self.steps = self.steps * _FADE + 1
+        self.work_s = self.work_s * _FADE + work_s
+        self.took_s = self.took_s * _FADE + took_s
 
-    def note_plain(self, weight: float, took: float) -> None:
-        """Take in a step without speculation.
+    @property
+    def rate(self) -> float:
+        """Work per second, of late."""
+        return self.work_s / self.took_s
 
-        Beside steps that speculate and are slow, a hiccup may look usual. So what `take_step` let
-        pass is compared once more, with steps without speculation alone.
-        """
-        self.samples.append((weight, took))
-        usual = _median([took for _, took in self.samples])
-        clean = [sample for sample in self.samples if sample[1] <= _HICCUP * usual]
-        count = len(clean)
-        if count >= _LEAST_SAMPLES:  # a long step counts for more, as in what is lost
-            whole = sum(weight for weight, _ in clean)
-            self.factor = sum(weight * took for weight, took in clean) / whole
-            apart = sum((weight * (took - self.factor)) ** 2 for weight, took in clean)
-            self.factor_error = math.sqrt(apart * count / (count - 1)) / whole / self.factor
+    def pace(self, block: _Block) -> tuple[float, float]:
+        """A block's pace, and the variance of that, by which the mean of a logarithm is too low."""
+        variance = self.variance / block.steps
+        return math.log(block.work_s / block.took_s) + variance / 2, variance
 
 
 @dataclass(slots=True)
-class _Average:
-    """A running mean, and the variance about it."""
+class _Lead:
+    """By how much an arm leads the one that serves, and when it is tried again."""
 
+    pairs: float = 0.0
+    weight: float = 0.0
     mean: float = 0.0
-    variance: float = 0.0
-
-    def take(self, value: float, count: int) -> None:
-        """Take in a value; there are so many now."""
-        self.mean += max(1 / count, 1 / _MEMORY) * (value - self.mean)
-        share = max(1 / count, 1 / (4 * _MEMORY))
-        self.variance += share * ((value - self.mean) ** 2 - self.variance)
-
-
-@dataclass(slots=True)
-class _Bucket:
-    """What is known at about one load and context length.
-
-    Averages are over steps that speculate, in steps without speculation and prompts.
-    """
-
-    kinds: tuple[_Kind, _Kind] = field(default_factory=lambda: (_Kind(), _Kind()))
-    """Steps that do not read prompts, and steps that do."""
-    time_without: _Average = field(default_factory=_Average)
-    """What a step would take without speculation."""
-    time_added: _Average = field(default_factory=_Average)
-    """How much longer it takes."""
-    tokens_added: _Average = field(default_factory=_Average)
-    """Tokens that it emits per row, beyond those without speculation."""
-    tokens_per_row: _Average = field(default_factory=_Average)
-    """All that it emits per row."""
-    time_without_error: _Average = field(default_factory=_Average)
-    """The standard error of `time_without`."""
-    most_lost_by_tokens: float = math.inf
-    """What may be lost at most by what requests emit before speculation is held off."""
-    averaged_steps: int = 0
-    """How many steps the averages are over."""
-    lost: float = 0.0
-    """What was lost, of late."""
-    gained: float = 0.0
-    """Likewise, since it was last held off."""
-    hold_steps: int = 0
-    """For how many steps it was held off last."""
-    hold_steps_left: int = 0
-    """Steps still to be held off."""
-    next_hold_steps: int = _FIRST_HOLD
-    """How long it is held off next."""
-    probes: int = 0
-    """How many there were."""
-    steps_to_probe: int = _FIRST_PROBE
-    """Steps that speculate until the next probe."""
+    """Of pairs, weighted by their variances."""
+    spread: float = 0.0
+    """The weighted squares of their distances to the mean."""
+    wait: int = 0
+    """Steps between two probes."""
+    waited: int = 0
+    holds: int = 0
+    """How often it was held off in a row."""
 
     @property
-    def lacks_prompts(self) -> bool:
-        """Whether probes should be longer, to see prompts read without speculation."""
-        others, reading = self.kinds
-        if reading.factor > 0 or self.probes > _LONG_PROBES:
+    def error(self) -> float:
+        """The standard error of the mean; of few pairs, the spread itself is hardly known."""
+        between = self.spread / max(self.pairs - 1, 1)
+        return math.sqrt(max(between, 1.0) / self.weight) * (1 + 1.5 / self.pairs)
+
+    def take(self, lead: float, variance: float) -> None:
+        """Take in a pair; one that says the contrary of all before for certain replaces them."""
+        sure = max(math.sqrt(variance), self.error if self.pairs else 0.0)
+        if lead * self.mean < 0 and abs(lead) > 2 * sure and abs(lead - self.mean) > 3 * sure:
+            self.pairs = self.weight = self.mean = self.spread = 0.0
+        fade, weight, off = 1 - 1 / _MEMORY, 1 / variance, lead - self.mean
+        self.pairs, self.weight = self.pairs * fade + 1, self.weight * fade + weight
+        self.mean += off * weight / self.weight
+        self.spread = self.spread * fade + weight * off * (lead - self.mean)
+
+
+class _Record:
+    """Which arm serves at one octave of load, and what is known of the others there."""
+
+    def __init__(self, arms: Sequence[str], lag: int, rows: int, like: _Record | None) -> None:
+        """`like`: the nearest record."""
+        self._lag = lag
+        self.serving: str = like.serving if like else POLICY
+        varies = {arm: like.arms[arm].variance if like else (arm != NONE) / rows for arm in arms}
+        longest = {arm: _LONGEST_BLOCK if arm == POLICY else _LONGEST_PROBE for arm in arms}
+        self.arms: dict[str, _Arm] = {arm: _Arm(varies[arm], longest[arm]) for arm in arms}
+        self.leads = {arm: _Lead(wait=_FIRST_HOLD) for arm in arms if arm != self.serving}
+        if self.serving != NONE:
+            self.leads = {arm: _Lead() for arm in self.leads}
+        self._pairs = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a block of the arm that serves, beside which there is none so far."""
+        self._block = self._noted = _Block(self.serving)
+        self._before = _Block(self.serving)
+        """What the arm that serves delivered since the last probe."""
+
+    def _least(self, arm: str) -> int:
+        """The steps that a block takes; the first are short, whatever they vary."""
+        return self._lag + min(self.arms[arm].length(), 2 << min(self._pairs, 9))
+
+    def next(self) -> tuple[str, _Block]:
+        """What the next step does, and its block."""
+        block, serving = self._block, self.serving
+        if block.arm != serving and block.decided >= self._least(block.arm):
+            block = self._block = _Block(serving)
+        due, lead = min(self.leads.items(), key=lambda each: each[1].wait - each[1].waited)
+        left = lead.wait - lead.waited
+        if block.arm == serving:
+            for each in self.leads.values():
+                each.waited += 1
+            if left <= 0 and self._before.steps + block.steps >= self._least(serving) - self._lag:
+                lead.waited = 0
+                block = self._block = _Block(due)
+        block.decided += 1
+        if block.arm != NONE:
+            return PLAN if block.arm == POLICY else BASE, block
+        if serving != NONE or left <= self._least(NONE):
+            return PROBE, block
+        holds = min(each.holds for each in self.leads.values())
+        return KEEP if holds <= _KEPT_HOLDS else HOLD, block
+
+    def note(self, step: GuardDecision, work_s: float, took_s: float) -> bool:
+        """Take in a step; whether another arm serves from now on."""
+        if step.block is not self._noted:
+            if self._close(self._noted):
+                return True
+            self._noted = step.block
+        if step.is_timed:
+            arm = self.arms[step.block.arm]
+            arm.note(step.block, step, work_s, took_s)
+            if step.block.arm == self.serving and step.block.steps >= arm.length():
+                self._close(step.block)
+        return False
+
+    def _close(self, block: _Block) -> bool:
+        """Take in a block; whether another arm serves from now on."""
+        before, arm = self._before, self.arms[block.arm]
+        if not block.steps or (block.arm != self.serving and not before.steps):
             return False
-        return reading.seen >= max(_LONG_PROBE, _OFTEN * (others.seen + reading.seen))
+        pace, variance = arm.pace(block)
+        if block.arm == self.serving:
+            for name, lead in self.leads.items():
+                margin = _SUSPICION * math.sqrt(variance)
+                if (
+                    self.serving != NONE
+                    and lead.mean < 0
+                    and pace + margin < math.log(self.arms[name].rate)
+                ):
+                    lead.waited, before.steps, before.work_s, before.took_s = lead.wait, 0, 0.0, 0.0
+            before.steps += block.steps
+            before.work_s += block.work_s
+            before.took_s += block.took_s
+            block.steps, block.work_s, block.took_s = 0, 0.0, 0.0
+            return False
+        lead = self.leads[block.arm]
+        pace_before, variance_before = self.arms[self.serving].pace(before)
+        lead.take(pace - pace_before, variance + variance_before + _UNKNOWN**2)
+        times = block.took_s / block.steps / before.took_s * before.steps
+        self._before = _Block(self.serving)
+        self._pairs += 1
+        errors = _ERRORS if self.serving != NONE else 1.0  # in doubt, speculate
+        if lead.pairs > _PAIRS - 1 and lead.mean > errors * lead.error:
+            self._serve(block.arm, lead, 1 / times)
+            return True
+        self._plan_probe(block.arm, lead, times)
+        return False
 
-    @property
-    def loss(self) -> float:
-        """What a step loses on average."""
-        return self.time_added.mean - self.tokens_added.mean
+    def _serve(self, arm: str, lead: _Lead, times: float) -> None:
+        """Let another arm serve; by how much it leads stays known."""
+        loser, self.serving = self.serving, arm
+        self.leads = {each: _Lead() for each in self.arms if each != arm}
+        known = self.leads[loser] = _Lead(lead.pairs, lead.weight, -lead.mean, lead.spread)
+        self._plan_probe(loser, known, times)
+        self.restart()
 
-    @property
-    def allowed(self) -> float:
-        """What may be lost before speculation is held off."""
-        by_chance = min(_CERTAINTY * self.tokens_added.variance, self.most_lost_by_tokens)
-        return max(
-            by_chance + min(_CERTAINTY * self.time_added.variance, _MOST_LOSS_BY_TIMES), _LEAST_LOSS
-        )
-
-    def unit(self, kind: _Kind) -> float:
-        """What a step without speculation and prompts takes, as far as it is known."""
-        factor = self.kinds[False].factor
-        return kind.factor if math.isnan(factor) else factor
+    def _plan_probe(self, arm: str, lead: _Lead, times: float) -> None:
+        """Say when an arm is tried again, a step of which takes so many times as long."""
+        least = self._least(self.serving)
+        if self.serving != NONE:
+            longest = max(_LONGEST_WAIT, int(self._least(arm) / _PROBE_SHARE))
+            times = 2 if lead.mean + 2 * lead.error < 0 else _DOUBT
+            wait = least if lead.pairs < _PAIRS - 1 else int(lead.wait * times) + 1
+            lead.wait = min(max(wait, least), longest)
+        elif lead.mean + lead.error > 0:
+            lead.wait = least
+        else:
+            loses = self._least(arm) * times * -math.expm1(lead.mean)  # steps of none
+            wait = min(int(loses / _TRIAL_SHARE), _LONGEST_HOLD)
+            kept = lead.holds < _KEPT_HOLDS
+            lead.wait = _FIRST_HOLD << lead.holds if kept else max(wait, _FIRST_HOLD)
+            lead.holds += 1
 
 
 class Guard:
-    """Says of each step of one engine whether it speculates."""
+    """Says of each step of one engine which arm it is."""
 
-    def __init__(self, plain_s: PlainSeconds, lag: int = 1) -> None:
+    def __init__(
+        self, plain_s: PlainSeconds, lag: int = 1, arms: Sequence[str] = (NONE, POLICY)
+    ) -> None:
         """`lag`: so many steps after a change-over, a step still bears marks of what was before."""
-        self._plain_s, self._lag = plain_s, lag
-        self._buckets: dict[tuple[int, int], _Bucket] = {}
-        self._key: tuple[int, int] | None = None
-        self._probing = 0
-        """Steps that the present probe has still."""
-        self._counted_steps = 0
-        """Clean steps that speculated, as far as they are counted."""
-        self._alike = 0
-        """How many steps before the present one speculated if it does, and did not if not."""
-        self._speculated = True
+        self._plain_s, self._lag, self._arms = plain_s, lag, arms
+        self._records: dict[int, _Record] = {}
+        self._octave = 0
+        self._alike, self._did = 0, (POLICY, False)
+        """How many steps before the present one did the same, and what."""
+        self._interrupted = True
         self.switches = 0
-        """How often it has begun to hold speculation off, in any bucket."""
+        """How often another arm began to serve, at any load."""
 
     def decide(self, rows: int, context_tokens: int, prompt_tokens: int = 0) -> GuardDecision:
         """What the next step does: of so many rows, with so many known tokens in all, and reading
         so many prompt tokens besides."""
         plain_s = self._plain_s(rows, context_tokens, 0)
         whole_s = self._plain_s(rows, context_tokens, prompt_tokens) if prompt_tokens else plain_s
-        key = self._key = self._key_of(rows, context_tokens)
-        state = self._state(self._buckets.get(key) or self._new_bucket(key))
-        speculates = state == PLAN
-        self._alike = self._alike + 1 if speculates == self._speculated else 0
-        self._speculated = speculates
-        is_timed = self._alike >= self._lag and state != KEEP  # it takes what reading takes, too
+        record = self._record(max(rows, 1))
+        state, block = record.next()
+        does = block.arm, state == KEEP  # which takes what reading takes, too
+        self._alike = self._alike + 1 if does == self._did else 0
+        self._did, is_timed = does, self._alike >= self._lag and state != KEEP
         return GuardDecision(
-            state, is_timed, key, rows, prompt_tokens > 0, plain_s, whole_s / plain_s
+            state, is_timed, record, block, rows, prompt_tokens > 0, plain_s, whole_s
         )
 
     def interrupt(self) -> None:
-        """Something else was served: what comes next is blurred by it."""
-        self._alike, self._probing = -1, 0
-
-    def _state(self, bucket: _Bucket) -> str:
-        if bucket.hold_steps_left > 0:
-            self._probing = 0
-            bucket.hold_steps_left -= 1
-            if bucket.hold_steps_left == 0:
-                self._prepare_retry(bucket)
-            return KEEP if bucket.hold_steps <= _SHORT_HOLD else HOLD
-        if self._probing == 0 and bucket.steps_to_probe <= 0:
-            bucket.probes += 1
-            bucket.steps_to_probe = self._wait(bucket)
-            self._probing = self._lag + (_LONG_PROBE if bucket.lacks_prompts else _CLEAN)
-        if self._probing > 0:
-            self._probing -= 1
-            return PROBE
-        bucket.steps_to_probe -= 1
-        return PLAN
-
-    def _wait(self, bucket: _Bucket) -> int:
-        """Steps until the next probe: more after each, and as many as keep probes cheap."""
-        least = _FIRST_PROBE << min(bucket.probes, 5)
-        if bucket.lacks_prompts:
-            return min(least, _DOUBTFUL_WAIT)
-        if not bucket.averaged_steps:
-            return least
-        if abs(bucket.loss) < 3 * bucket.time_without_error.mean:
-            return _DOUBTFUL_WAIT
-        pace = bucket.time_without.mean + bucket.time_added.mean
-        lift = (pace - bucket.loss) / pace
-        cost = (self._lag + _CLEAN) * max(lift - 1, 0)
-        # What is affordable rests on what was seen so far, which is little at first.
-        seen = 8 * least * max(lift, 1.0) ** 2
-        return min(max(least, int(cost / _PROBE_SHARE)), int(seen), _LONGEST_WAIT)
-
-    def _prepare_retry(self, bucket: _Bucket) -> None:
-        """Let a bucket speculate again, on so much credit as trying may lose."""
-        credit = max(bucket.allowed / 4, bucket.next_hold_steps * _RETRY_SHARE / 4)
-        bucket.lost = bucket.allowed - credit
-        bucket.gained, bucket.steps_to_probe = 0.0, _FIRST_PROBE << 5
-        longest = min(max(credit / _RETRY_SHARE, _LONG_HOLD), _LONGEST_HOLD)
-        bucket.next_hold_steps = min(2 * bucket.next_hold_steps, int(longest))
+        """Something else was served: what comes next is blurred by it, and next to nothing."""
+        self._alike, self._interrupted = -1, True
 
     def note(self, decision: GuardDecision, seconds: float, tokens: int, emitting: int) -> None:
         """Take in what a step took, and how many tokens it emitted, of how many of its rows."""
-        if not decision.is_timed or not 0 < seconds < math.inf or decision.rows <= 0:
-            return
-        bucket = self._buckets[decision.key]
-        if decision.speculates and bucket.hold_steps_left > 0:
-            return  # with steps in flight, one may come that was decided before
-        kind = bucket.kinds[decision.reads_prompts]
-        took = seconds / decision.plain_s / decision.weight
-        if not kind.take_step(took):
-            return
-        if not decision.speculates:
-            kind.note_plain(decision.weight, took)
-            return
-        self._counted_steps = min(self._counted_steps + 1, _STEPS_BEFORE_HOLD)
-        if math.isnan(kind.factor):
-            return
-        bucket.averaged_steps += 1
-        count = bucket.averaged_steps
-        unit = bucket.unit(kind) / decision.weight
-        plain, pace = kind.factor / unit, took / unit
-        extra = (tokens - emitting) / decision.rows
-        bucket.time_without.take(plain, count)
-        bucket.time_added.take(pace - plain, count)
-        bucket.tokens_added.take(extra, count)
-        bucket.tokens_per_row.take(tokens / decision.rows, count)
-        bucket.time_without_error.take(plain * kind.factor_error, count)
-        self._lose(bucket, pace - plain - extra)
+        if 0 < seconds < math.inf and decision.rows > 0:
+            # Tokens that are there already save steps later, while prompts are read in any case.
+            saved_s = decision.plain_s * (tokens - emitting) / decision.rows
+            work_s = decision.whole_s + saved_s
+            self.switches += decision.record.note(decision, work_s, seconds)
 
-    def _lose(self, bucket: _Bucket, loss: float) -> None:
-        """Book a loss or gain; hold speculation off if too much was lost."""
-        # Gains are forgotten, or a plan that was good for long could lose as long.
-        bucket.lost = max(bucket.lost + loss, min(bucket.lost, 0.0))
-        bucket.gained -= loss
-        allowed = bucket.allowed
-        if bucket.gained > allowed:
-            bucket.gained, bucket.next_hold_steps = 0.0, _FIRST_HOLD
-        if self._counted_steps < _STEPS_BEFORE_HOLD:
-            bucket.lost = min(bucket.lost, allowed)
-        if bucket.lost > allowed:
-            # However little credit a retry has, it loses this much before it is judged. At most
-            # twice what was next, or a hiccup in the first steps would cost thousands.
-            least = (self._lag + 2) * bucket.loss
-            if least > bucket.next_hold_steps * _RETRY_SHARE:
-                bucket.next_hold_steps = min(2 * bucket.next_hold_steps, _LONGEST_HOLD)
-            bucket.hold_steps = bucket.hold_steps_left = bucket.next_hold_steps
-            self.switches += 1
+    def _record(self, rows: int) -> _Record:
+        """The record of an octave, which stays the same until the load is clearly another."""
+        load, before = math.log2(rows), self._octave
+        if not self._records or abs(load - before) > 0.75:
+            self._octave = round(load)
+        if self._octave not in self._records:
+            near = min(self._records, key=lambda each: abs(each - load), default=None)
+            like = None if near is None else self._records[near]
+            self._records[self._octave] = _Record(self._arms, self._lag, rows, like)
+        record = self._records[self._octave]
+        if self._octave != before or self._interrupted:
+            record.restart()
+            self._interrupted = False
+        return record
 
-    def _key_of(self, rows: int, context_tokens: int) -> tuple[int, int]:
-        """The bucket: two per doubling of rows, one per doubling of a row's context tokens.
+    def rates(self, decision: GuardDecision) -> dict[str, float]:
+        """By arm, tokens per second at a step's load, as far as they are known.
 
-        It stays the same until it is clearly another, so that nothing swings at an edge.
+        What serves is measured all the time, others beside it.
         """
-        load = 2 * math.log2(max(rows, 1))
-        length = math.log2(max(context_tokens / max(rows, 1), 256))
-        if self._key is not None:
-            load = self._key[0] if abs(load - self._key[0]) <= 0.75 else load
-            length = self._key[1] if abs(length - self._key[1]) <= 0.75 else length
-        return round(load), round(length)
+        record = decision.record
+        serving = record.arms[record.serving]
+        if not serving.seen:
+            return {}
+        per_s = decision.rows / decision.plain_s * serving.rate
+        leads = {arm: lead.mean for arm, lead in record.leads.items() if lead.pairs}
+        return {
+            arm: per_s * math.exp(lead) for arm, lead in ({record.serving: 0.0} | leads).items()
+        }
 
-    def _new_bucket(self, key: tuple[int, int]) -> _Bucket:
-        """A bucket that knows what its nearest neighbour does, and judges that soon."""
-        bucket = self._buckets[key] = _Bucket()
-        bucket.most_lost_by_tokens = 2 * _LEAST_LOSS + _MOST_LOSS / 2 ** (key[0] / 2)
-        known = [each for each, other in self._buckets.items() if other.averaged_steps]
-        if known:
-            nearest = min(known, key=lambda each: abs(each[0] - key[0]) + abs(each[1] - key[1]))
-            other = self._buckets[nearest]
-            bucket.kinds[False].factor = other.kinds[False].factor
-            bucket.probes = min(max(other.probes - 2, 0), 6)
-            if other.hold_steps_left > 0:
-                bucket.hold_steps = bucket.hold_steps_left = min(other.hold_steps_left, _FIRST_HOLD)
-                bucket.tokens_added.variance = other.tokens_added.variance
-                bucket.time_added.variance = other.time_added.variance
-        return bucket
-
-    def rates(self, decision: GuardDecision) -> tuple[float, float]:
-        """Tokens per second with speculation and without, at a step's load; NaN if unknown."""
-        bucket = self._buckets[decision.key]
-        if not bucket.averaged_steps:
-            return math.nan, math.nan
-        step_s = decision.plain_s * bucket.unit(bucket.kinds[True])
-        per_s, plain = decision.rows * bucket.tokens_per_row.mean / step_s, bucket.time_without.mean
-        return per_s / (plain + bucket.time_added.mean), per_s / (plain + bucket.tokens_added.mean)
-
-    def hold_steps_left(self, decision: GuardDecision) -> int:
-        """For how many steps speculation is still held off at a step's load; 0: it is not."""
-        return self._buckets[decision.key].hold_steps_left
+    def serving(self, decision: GuardDecision) -> str:
+        """The arm that serves at a step's load; none: speculation is held off."""
+        return decision.record.serving
