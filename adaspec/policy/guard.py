@@ -110,9 +110,9 @@ class _Arm:
     )
     """What the last steps took, in those of the cost model: without prompts, and with."""
 
-    def length(self) -> int:
+    def length(self, precision: float = _PRECISION) -> int:
         """How many steps make a block."""
-        return min(max(math.ceil(self.variance / _PRECISION**2), 1), self.longest)
+        return min(max(math.ceil(self.variance / precision**2), 1), self.longest)
 
     def note(self, block: _Block, step: GuardDecision, work_s: float, took_s: float) -> None:
         """Take in a step of a block."""
@@ -200,8 +200,10 @@ class _Record:
         """What the arm that serves delivered since the last probe."""
 
     def _least(self, arm: str) -> int:
-        """The steps that a block takes; the first are short, whatever they vary."""
-        return self._lag + min(self.arms[arm].length(), 2 << min(self._pairs, 9))
+        """The steps that a block takes: fewer where arms differ much, and at first."""
+        leads = [self.leads[arm]] if arm in self.leads else self.leads.values()
+        precision = max(_PRECISION, min(abs(lead.mean) for lead in leads) / 5)
+        return self._lag + min(self.arms[arm].length(precision), 2 << min(self._pairs, 9))
 
     def next(self) -> tuple[str, _Block]:
         """What the next step does, and its block."""

@@ -1,6 +1,6 @@
 """The engine's scheduler, which guards, sends the mode along, and schedules drafts of one length.
 
-With a guard, every step that is scheduled says whether it speculates, and with a `mode_file`, in
+With a guard, every step that is scheduled says which arm it is, and with a `mode_file`, in
 which mode it is served: so all ranks change over in the same step. Where drafts on V2 cannot be
 trimmed, the session says how long they shall be; its word comes with a step's output. Where nothing
 is so, vLLM's scheduler is as it was.
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.errors import nearest, shown
-from adaspec.policy.guard import PLAN, Guard
+from adaspec.policy.guard import BASELINE, NONE, POLICY, SPECULATING, Guard
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
 
@@ -89,7 +89,8 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     made.adaspec_mode_file = file
     if options.is_guarded:
         cost = cost_from_document(options.costs, "costs")
-        guard = Guard(plain_seconds(cost), LAGS[options.runner])
+        arms = (NONE, POLICY) if options.baseline is None else (NONE, POLICY, BASELINE)
+        guard = Guard(plain_seconds(cost), LAGS[options.runner], arms)
         made.adaspec_timed = TimedSteps(
             made, guard, lambda: (options if file is None else file).mode == "serve"
         )
@@ -148,8 +149,8 @@ class _Following:
         """
         length: int = scheduler_output.num_spec_tokens_to_schedule
         if self.adaspec_length is not None:
-            speculates = state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) == PLAN
-            length = self.adaspec_length if speculates else 0
+            state = state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None))
+            length = self.adaspec_length if state in SPECULATING else 0
         rows = max(len(self.running), 1)
         return max(min(length, self.max_num_scheduled_tokens // (2 * rows) - 1), 0)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adaspec.policy.guard import HOLD, PLAN
+from adaspec.policy.guard import BASE, HOLD, PLAN
 from adaspec.vllm.options import MODES
 from adaspec.vllm.scheduler import LENGTH, WORDS, ModeFile, Told, follow, following
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, GuardReport, TimedSteps, state_of
@@ -199,6 +199,7 @@ def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_sa
     assert scheduled(4, told=6) == 6
     assert scheduled(4) == 6
     assert scheduled(256, told=30) == 15
+    assert scheduled(4, BASE) == 30
     assert scheduled(4, HOLD) == 0
 
 
