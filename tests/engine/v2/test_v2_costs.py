@@ -79,7 +79,7 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
         assert engine.greedy(prompts[:2], 2 * TOKENS) == expected
 
     heard, steps = Heard(session), SlowSteps(engine, monkeypatch)
-    for _ in range(12):  # a block of each arm comes first
+    for _ in range(12):  # nothing is held off in the first steps
         ask()
         if steps.share_of("hold") > 0.5:
             break
