@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adaspec.draft import match, ring
-from adaspec.policy import choice, forwards
+from adaspec.policy import choice
 from adaspec.predict import features, model
 
 MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
@@ -26,9 +26,7 @@ LONGEST_NGRAM = tl.constexpr(model.LONGEST_NGRAM)
 LONGEST_SPLICE = tl.constexpr(model.LONGEST_SPLICE)
 SPLICE_WEIGHT = tl.constexpr(choice.SPLICE_WEIGHT)
 SPLICE_TOKENS = tl.constexpr(choice.SPLICE_TOKENS)
-LAST = tl.constexpr(forwards.LAST)
-ONE_MORE = tl.constexpr(forwards.ONE_MORE)
-GAINS = tl.constexpr(forwards.GAINS)
+LAST, ONE_MORE, GAINS = map(tl.constexpr, range(3))
 
 NEURAL_LANES = tl.constexpr(16)
 """At least LONGEST_NEURAL + 1."""
@@ -43,15 +41,10 @@ LEVEL_LANES = tl.constexpr(8)
 HEAD_LANES = tl.constexpr(8)
 """At least the heads of a network."""
 
-PRICE = tl.constexpr(choice.PRICE)
-NGRAM = tl.constexpr(choice.NGRAM)
-NEURAL = tl.constexpr(choice.NEURAL)
-SPLICE = tl.constexpr(choice.SPLICE)
+PRICE, NGRAM, NEURAL, SPLICE = map(tl.constexpr, range(4))
 """What the host decided for the batch: `Step.settings`."""
 
-CONTEXT = tl.constexpr(0)
-POSITION = tl.constexpr(1)
-MATCH = tl.constexpr(2)
+CONTEXT, POSITION, MATCH = map(tl.constexpr, range(3))
 """The match, by the fields below."""
 CANDIDATE_AT = tl.constexpr(8)
 """The candidate's tokens."""
@@ -72,13 +65,7 @@ LEAST_AT = tl.constexpr(EXPECTED_AT.value + 1)
 CURVES = tl.constexpr(LEAST_AT.value + 2)
 """How many float64 numbers: what is expected of its drafts."""
 
-LENGTH = tl.constexpr(0)
-START = tl.constexpr(1)
-VOTES = tl.constexpr(2)
-OCCURRENCES = tl.constexpr(3)
-AVAILABLE = tl.constexpr(4)
-FOLLOWER = tl.constexpr(5)
-MATCH_FACTS = tl.constexpr(6)
+LENGTH, START, VOTES, OCCURRENCES, AVAILABLE, FOLLOWER, MATCH_FACTS = map(tl.constexpr, range(7))
 """The fields of a match (`draft.match`), the token there, and how many columns these are."""
 
 PLACE_BITS = tl.constexpr(25)

@@ -13,7 +13,6 @@ from adaspec.kernels.layout import (
     FACTS,
     GAINS,
     LAST,
-    LENGTH,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
@@ -25,7 +24,6 @@ from adaspec.kernels.layout import (
     NGRAM,
     NGRAM_AT,
     NGRAM_LANES,
-    OCCURRENCES,
     ONE_MORE,
     PRICE,
     SPLICE,
@@ -35,11 +33,10 @@ from adaspec.kernels.layout import (
     SPLICE_TOKENS,
     SPLICE_WEIGHT,
     START,
-    VOTES,
 )
 from adaspec.kernels.scan import token_at, token_in_either
 from adaspec.kernels.twins import device
-from adaspec.kernels.vectors import exact, lane
+from adaspec.kernels.vectors import exact, lane, match_at
 
 
 @device("policy.choice.best_copy")
@@ -171,12 +168,7 @@ def propose(
                 model,
                 facts,
                 tl.load(all_holds + row),
-                (
-                    tl.load(splice_match + LENGTH),
-                    tl.load(splice_match + VOTES),
-                    tl.load(splice_match + OCCURRENCES),
-                    tl.load(splice_match + AVAILABLE),
-                ),
+                match_at(splice_match),
                 neural,
                 lane(reached_by_head, neural, NEURAL_LANES),
                 unknown,

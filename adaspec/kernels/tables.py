@@ -17,20 +17,11 @@ from adaspec.kernels.vectors import shifted
 from adaspec.predict import tables as token_tables
 from adaspec.predict.tables import Tables
 
-AFTER_1 = tl.constexpr(token_tables.AFTER_1)
-AFTER_2 = tl.constexpr(token_tables.AFTER_2)
-AFTER_3 = tl.constexpr(token_tables.AFTER_3)
-FIRST = tl.constexpr(token_tables.FIRST)
-AFTER_LAST = tl.constexpr(token_tables.AFTER_LAST)
-FIRST_TWO = tl.constexpr(token_tables.FIRST_TWO)
-AT_CANDIDATE = tl.constexpr(token_tables.AT_CANDIDATE)
-LEVELS = tl.constexpr(token_tables.LEVELS)
-OF_NEURAL = tl.constexpr(token_tables.OF_NEURAL)
-OF_NGRAM = tl.constexpr(token_tables.OF_NGRAM)
-MEAN = tl.constexpr(token_tables.MEAN)
-LOG_COUNT = tl.constexpr(token_tables.LOG_COUNT)
-DEPTH = tl.constexpr(token_tables.DEPTH)
-VALUES_PER_LEVEL = tl.constexpr(token_tables.VALUES_PER_LEVEL)
+AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = map(
+    tl.constexpr, range(8)
+)
+OF_NEURAL, OF_NGRAM = map(tl.constexpr, range(2))
+MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = map(tl.constexpr, range(4))
 _ADDED, _FIRST_FACTOR, _SECOND_FACTOR = (
     tl.constexpr(number - (1 << 64))
     for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)

@@ -15,7 +15,7 @@ from adaspec import kernels
 from adaspec.draft import match
 from adaspec.kernels import layout
 from adaspec.kernels.twins import TWINS
-from adaspec.policy import choice
+from adaspec.policy import choice, forwards
 from adaspec.predict import features, network, prediction, survival, tables
 
 for each in pkgutil.iter_modules(kernels.__path__):
@@ -66,14 +66,15 @@ def test_twins_exist_and_take_the_same_arguments_in_the_same_order() -> None:
 def test_fields_and_constants_are_those_of_the_host() -> None:
     for module, names in (
         (match, ("LENGTH", "START", "VOTES", "OCCURRENCES", "AVAILABLE")),
-        (choice, ("PRICE", "NGRAM", "NEURAL", "SPLICE", "SPLICE_WEIGHT", "SPLICE_TOKENS")),
+        (choice, ("PRICE", "NGRAM", "NEURAL", "SPLICE")),
+        (forwards, ("LAST", "ONE_MORE", "GAINS")),
     ):
         for name in names:
             assert getattr(layout, name).value == getattr(module, name), name
+    ours = [name for name in vars(tables) if name[0] != "_" and name in vars(kernels.tables)]
+    ours = [name for name in ours if name.isupper()]
+    assert {"AT_CANDIDATE", "LEVELS", "OF_NGRAM", "VALUES_PER_LEVEL"} <= {*ours}
+    for name in ours:
+        assert getattr(kernels.tables, name).value == getattr(tables, name), name
     read = (features.BEFORE_FEATURES, features.EVIDENCE_FEATURES, features.SPLICE_FEATURES)
     assert max(map(len, read)) <= layout.FEATURE_LANES.value
-    for name in ("begin", "revise", "curves"):
-        kernel = importlib.import_module(f"adaspec.kernels.{name}")
-        for column, value in vars(kernel).items():
-            if column.isupper() and hasattr(features, column) and column != "POSITION":
-                assert value.value == getattr(features, column), (name, column)
