@@ -63,16 +63,10 @@ def words_for(room: int) -> int:
 
 
 @compiled
-def text_in(words: Ints, room: int) -> Text:
-    """The text in such memory."""
-    latest = room + (room + 1) * LEVELS
-    return Text(words[:room], words[room:latest], words[latest:])
-
-
-@compiled
 def text_at(address: int, room: int) -> Text:
     """The text whose memory lies there."""
-    return text_in(words_at(address, words_for(room)), room)
+    words, latest = words_at(address, words_for(room)), room + (room + 1) * LEVELS
+    return Text(words[:room], words[room:latest], words[latest:])
 
 
 @compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.draft.chains import append, new_words, take_back, text_in
+from adaspec.draft.chains import append, new_words, take_back, text_at
 from adaspec.draft.index import find_match
 from adaspec.draft.match import IN_RING, MATCH_FIELDS, START, Ints
 from adaspec.draft.ring import Ring
@@ -25,16 +25,16 @@ def look_ups(
     facts = np.zeros((MATCH_FIELDS, positions, 1 + drafts.shape[1]), np.int32)
     facts[START] = -1
     address, room = 0 if ring is None else ring.address, len(text) + drafts.shape[1]
-    drafts = np.ascontiguousarray(drafts, np.int32)
-    _look_up_all(new_words(room), room, text, prompt_tokens, drafts, address, facts)
+    words, drafts = new_words(room), np.ascontiguousarray(drafts, np.int32)
+    _look_up_all(words.ctypes.data, room, text, prompt_tokens, drafts, address, facts)
     return facts
 
 
 @compiled
 def _look_up_all(
-    words: Ints, room: int, context: Ints, prompt: int, drafts: Ints, ring: int, facts: Ints
+    words: int, room: int, context: Ints, prompt: int, drafts: Ints, ring: int, facts: Ints
 ) -> None:
-    text = text_in(words, room)
+    text = text_at(words, room)
     for known in range(len(context)):
         if known >= prompt:
             matches, tail, drafted = facts[:, known - prompt], drafts[known - prompt], 0

@@ -19,8 +19,9 @@ CAPACITY = 1024
 
 def found(ring: Ring | None, text: list[int]):
     """Whether the match of a text is in the ring, and its facts."""
-    index = NgramIndex(ring)
-    matches, _, copied = index.survey([index.open(text)], 1, 1)
+    index = NgramIndex(1, ring)
+    index.open(0, np.array(text, np.int32))
+    matches, _, copied = index.survey(np.arange(1), 1, 1)
     start = int(matches.start[0])
     facts = (matches.votes[0], matches.occurrences[0], matches.available[0])
     return start >= IN_RING, (matches.length[0], [copied[0, 0]] if start >= 0 else [], *facts)
@@ -47,24 +48,25 @@ def test_matches_of_recorded_positions_are_those_of_running_requests() -> None:
     rng = np.random.default_rng(0)
     text = rng.integers(0, 5, 49).astype(np.int32)
     ring = ring_of([*rng.integers(0, 5, (20, 50)), text[9:39]])
-    drafted = rng.integers(-1, 5, (40, 3))
+    drafted = rng.integers(-1, 5, (40, 3)).astype(np.int32)
     drafted[:9, 0] = text[9:18]
     drafted[np.minimum.accumulate(drafted, axis=1) < 0] = -1
     found = look_ups(text, 9, drafted, ring)
     for position in range(40):
-        index = NgramIndex(ring)
-        slot = index.open(text[: 9 + position])
-        matches = dataclasses.astuple(index.survey([slot], 1, 1)[0])
+        index, slot = NgramIndex(1, ring), np.arange(1)
+        index.open(0, text[: 9 + position])
+        matches = dataclasses.astuple(index.survey(slot, 1, 1)[0])
         np.testing.assert_array_equal(found[:, position, 0], np.concatenate(matches))
-        facts, _ = index.splice_matches([slot], drafted[position : position + 1], [3])
+        facts, _ = index.splice_matches(slot, drafted[position : position + 1], slot + 3)
         np.testing.assert_array_equal(found[:, position, 1:], facts[:, :, 0].T)
     assert (found[START, :, 0] >= IN_RING).any() and (found[START, :, 1:] >= IN_RING).any()
 
 
 def test_a_request_that_is_kept_apart_finds_nothing_in_the_ring() -> None:
-    index = NgramIndex(ring_of([[1, 2, 3, 4]]))
-    text = [1, 2, 3]
-    matches = index.survey([index.open(text), index.open(text, in_ring=False)], 1, 1)[0]
+    index = NgramIndex(2, ring_of([[1, 2, 3, 4]]))
+    for slot, in_ring in enumerate((True, False)):
+        index.open(slot, np.array([1, 2, 3], np.int32), in_ring)
+    matches = index.survey(np.arange(2), 1, 1)[0]
     assert matches.length.tolist() == [1, 0]
 
 
