@@ -16,9 +16,12 @@ led before. So a look-up behind drafted tokens appends them, looks up and takes 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray, types
+from numba.extending import intrinsic
 
 from adaspec.draft.match import (
     AVAILABLE,
@@ -31,7 +34,6 @@ from adaspec.draft.match import (
     Ints,
     common_end,
 )
-from adaspec.draft.words import words_at
 from adaspec.jit import compiled
 
 SIZES = (1, 2, 4)
@@ -60,6 +62,29 @@ def new_words(room: int) -> Ints:
 def words_for(room: int) -> int:
     """How many words the memory of a text has that has room for so many tokens."""
     return room + (room + 1) * LEVELS + room * BUCKETS * LEVELS
+
+
+def _pointer_to(typingctx: Any, address: Any) -> Any:
+    kind = types.CPointer(types.int32)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(kind))
+
+    return kind(types.int64), codegen
+
+
+# The annotation is what compiled code sees; numba itself calls the function with types instead.
+_pointer: Callable[[int], Any] = intrinsic(_pointer_to)
+
+
+@compiled
+def words_at(address: int, count: int) -> Ints:
+    """The `count` words of memory from an address on; nothing checks that they are there.
+
+    Numba has no array of arrays: code that works on many texts at once gets their addresses.
+    """
+    words: Ints = carray(_pointer(address), count)
+    return words
 
 
 @compiled

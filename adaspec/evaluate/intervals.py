@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.replay.orders import draw_order, entries, resampled
+from adaspec.replay.orders import draw_order, entries
 from adaspec.replay.player import Contender, Player, is_compiled
 from adaspec.replay.suffix import SuffixDecoding
 
@@ -77,8 +77,10 @@ def _replicate(
 ) -> dict[Cell, Speeds]:
     recording = player.recording
     rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
-    members = [recording.members(workload) for workload in recording.workloads]
-    pools = dict(zip(recording.workloads, resampled(members, rng), strict=True))
+    pools = {}
+    for name in recording.workloads:
+        members = recording.members(name)
+        pools[name] = rng.choice(members, size=len(members), replace=True)
     speeds = {}
     for cell, contenders_of_cell in contenders.items():
         workload, concurrency = cell

@@ -8,8 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.base import Needs
 from adaspec.trace.schema import CONFIDENCES
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a policy asks of an engine or a trace, as far as the policy says."""
+
+    drafter: bool = False
+    """Whether it is nothing without a neural drafter."""
+    neural_len: int = 0
+    """The longest neural draft that it asks for; 0 for none, and where that is not known."""
+    draft_len: int | None = None
+    """The longest draft of all; None where that is not known."""
+
 
 NEVER = 1_000_000
 """A minimum match length that no match reaches."""

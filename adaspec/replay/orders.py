@@ -49,11 +49,6 @@ def draw_orders(
     ]
 
 
-def resampled(pools: list[Ints], rng: np.random.Generator) -> list[Ints]:
-    """As many requests drawn with replacement, within each pool."""
-    return [rng.choice(pool, size=len(pool), replace=True) for pool in pools]
-
-
 def draw_passes(pools: list[Ints], concurrency: int, rng: np.random.Generator) -> Ints:
     """Whole shuffled passes over all pools together: enough to fill the loop three times."""
     everything = np.concatenate(pools)

@@ -11,11 +11,10 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.match import Ints
 from adaspec.errors import EvaluationError
-from adaspec.policy.base import Needs
 from adaspec.policy.budgeted import Budgeted
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
-from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.policy.static import Needs, StaticPolicy, StaticRule
 from adaspec.replay.budgeted import run_budgeted
 from adaspec.replay.closed_loop import Result, result_of
 from adaspec.replay.learned import LearnedReplay

@@ -206,7 +206,7 @@ class Trainer:
         """A model that knows nothing but tables of these requests."""
         networks = {group: _constant_heads(group, 0.5) for group in ("before", "splice")}
         tables = no_tables() if self.maker is None else self.maker.make(members)
-        return Model(networks, {name: no_curves(1) for name in CURVES}, tables)
+        return Model(networks, {name: no_curves() for name in CURVES}, tables)
 
     def _survey(self, model: Model, fold: Members, drafts: bool) -> Table:
         """What the model reads in a fold: before drafting, or else of drafts and behind them."""

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from adaspec.draft.index import NgramIndex
+from adaspec.draft.index import NgramIndex, look_ups
 from adaspec.draft.match import Matches
-from adaspec.draft.positions import look_ups
 
 MOST_TOKENS, MAX_MATCH = 140, 32
 FACTS = ("length", "start", "votes", "occurrences", "available")
