@@ -1,7 +1,7 @@
 """The n-gram index of all running requests, and matches at every position of recorded ones.
 
 Compiled functions over rows take `requests`, with the fields below for every slot, and the wanted
-slots. The facts of matches (see `match.py`) have a row per fact and a column per request.
+slots. The facts of matches (see `chains.py`) have a row per fact and a column per request.
 """
 
 from __future__ import annotations
@@ -9,8 +9,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.chains import LEVELS, Text, append, new_words, search, take_back, text_at
-from adaspec.draft.match import IN_RING, MATCH_FIELDS, START, Ints, Matches
+from adaspec.draft.chains import (
+    IN_RING,
+    LEVELS,
+    MATCH_FIELDS,
+    START,
+    Ints,
+    Matches,
+    Text,
+    append,
+    new_words,
+    search,
+    take_back,
+    text_at,
+)
 from adaspec.draft.ring import Ring, copy_tokens, search_ring
 from adaspec.errors import DraftError
 from adaspec.jit import compiled

@@ -19,28 +19,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from adaspec.draft.chains import (
+    AVAILABLE,
+    IN_RING,
+    LENGTH,
     LEVELS,
+    LONGEST_MATCH,
+    MATCH_FIELDS,
+    MOST_OCCURRENCES,
     SIZES,
+    START,
+    VOTES,
+    Ints,
     Text,
     append,
+    common_end,
     latest_places,
     search,
     take_back,
     text_at,
     words_at,
     words_for,
-)
-from adaspec.draft.match import (
-    AVAILABLE,
-    IN_RING,
-    LENGTH,
-    LONGEST_MATCH,
-    MATCH_FIELDS,
-    MOST_OCCURRENCES,
-    START,
-    VOTES,
-    Ints,
-    common_end,
 )
 from adaspec.errors import DraftError
 from adaspec.files import new_file

@@ -28,7 +28,7 @@ from scipy.special import stdtrit
 
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.replay.orders import draw_order, entries
-from adaspec.replay.player import Contender, Player, is_compiled
+from adaspec.replay.player import Compiled, Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
 Interval = tuple[float, float]
@@ -45,7 +45,7 @@ def replicate_speeds(
     progress: Progress,
 ) -> dict[Cell, Speeds]:
     """Tokens per second per cell, as (replicate, contender)."""
-    compiled = all(is_compiled(each) for some in contenders.values() for each in some)
+    compiled = all(isinstance(each, Compiled) for some in contenders.values() for each in some)
     count = options.resamples
     progress("intervals", 0, count)
     alone = {

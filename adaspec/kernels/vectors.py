@@ -24,12 +24,6 @@ def side_by_side(features: tl.tuple, others: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def exact(value: tl.constexpr) -> tl.tensor:
-    """The number in double precision, which a product with a literal may lack."""
-    return tl.full((), value, tl.float64)
-
-
-@triton.jit
 def noted(facts: tl.tensor, match: tl.tuple) -> None:
     """Store a match, fact by fact."""
     for at in tl.static_range(MATCH_FACTS):

@@ -1,19 +1,8 @@
 """How many drafted tokens a step verifies, of all rows together, and which.
 
-The *budget* is the B that maximises
-
-    rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
-
-where the time is what the cost table says. Tokens that fill a captured size are free: an async
-engine, which decides before it knows what rows will offer, fills it whatever that says.
-
-In a sync engine the budget is made of the survivals of the very step. In an async one the step is
-prepared while the one before it runs, so the budget is made of a running mean over the last
-reports: of the largest survival, of the second largest, and so on. Where more or fewer rows run
-than before, it is stretched to their number.
-
-The survival of the last token that a budget took in is the price of a token in the next step, 0
-where there was room for all: what is verified beside it has to be likelier.
+docs/how-it-decides.md says what the *budget* maximises, and what an async engine makes it of:
+a running mean over the last reports, of the largest survival, of the second largest, and so on,
+stretched where more or fewer rows run than before. What fills a captured size is free there.
 
 Nothing here needs a model: it runs where an engine's scheduler does.
 """

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from adaspec.errors import GONE, SpecError, nearest
-from adaspec.policy.budgeted import LONGEST_BUDGET, Budgeted
-from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
+from adaspec.policy.static import LONGEST_BUDGET, NEVER, Budgeted, StaticPolicy, StaticRule
 
 Baseline: TypeAlias = StaticPolicy | Budgeted
 

@@ -1,4 +1,4 @@
-"""Static rules: one setting for every request, step and load. The opponents."""
+"""The opponents: static rules, one setting for every request, step and load; and `budget:K`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Needs:
 
 NEVER = 1_000_000
 """A minimum match length that no match reaches."""
+LONGEST_BUDGET = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,16 @@ class StaticPolicy:
         """The drafter where the rule drafts with it."""
         rule = self.rule
         return Needs(rule.neural_len > 0, rule.neural_len, max(1, rule.longest_draft))
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """As in vLLM: K tokens are drafted for every row, and the likeliest of all verified."""
+
+    name: str
+    draft_len: int
+
+    @property
+    def needs(self) -> Needs:
+        """The drafter, for as many tokens as it drafts."""
+        return Needs(drafter=True, neural_len=self.draft_len)

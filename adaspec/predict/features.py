@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import IN_RING, Matches
+from adaspec.draft.chains import IN_RING, Matches
 from adaspec.predict.tables import (
     AFTER_LAST,
     FIRST,

@@ -128,14 +128,6 @@ _LARGEST = 500.0
 """The exponential function of more would be infinite."""
 
 
-def inputs_of(network: Network, features: Floats) -> Floats:
-    """What the first layer sees of every row."""
-    missing = np.isnan(features)
-    entered = (rises(network, features) - network.shift) * network.scale
-    columns = np.where(missing[:, network.source], 0, entered)
-    return np.concatenate((columns, missing[:, network.flagged]), axis=1, dtype=np.float32)
-
-
 _KINDS: Kinds = {
     "source": (np.int32, ("columns",)),
     "low": (np.float32, ("intervals", "columns")),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
-from adaspec.draft.match import Ints
+from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
 from adaspec.policy.budget import Array, Longs, keep_likeliest, ranked
-from adaspec.policy.budgeted import LONGEST_BUDGET, Budgeted
+from adaspec.policy.static import LONGEST_BUDGET, Budgeted
 from adaspec.replay import closed_loop
 from adaspec.replay.closed_loop import ClosedLoop, Result
 from adaspec.replay.recording import Recording

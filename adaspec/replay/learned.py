@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
-from adaspec.draft.match import IN_RING, Matches
+from adaspec.draft.chains import IN_RING, Matches
 from adaspec.jit import compiled
 from adaspec.policy.budget import BatchState, decide_budget, new_state
 from adaspec.policy.choice import ROW, SETTINGS, Record, Shapes, draft_rows, shapes_of
@@ -124,15 +124,6 @@ class Limits(NamedTuple):
     """Whether a budget is decided before it is known what is drafted."""
 
 
-class Decided(NamedTuple):
-    """A step of a closed loop, as it was decided, before it is charged."""
-
-    rows: Record
-    shape: StepShape
-    accepted: int
-    """Drafted tokens that the target accepted, of all rows."""
-
-
 @compiled
 def decide_step(
     loop: ClosedLoop,
@@ -142,9 +133,10 @@ def decide_step(
     costs: Costs,
     limits: Limits,
     prepared: Doubles,
-) -> Decided:
+) -> tuple[Record, StepShape, int]:
     """Take all running requests through a step, and have the state learn.
 
+    Returned are its rows, its shape, and how many drafted tokens the target accepted, of all rows;
     `loop.emitted` is filled in. `predictions` are by flat position. In an async engine a step was
     `prepared` before anything was known of what the last one brought: forwards and settings.
     """
@@ -181,7 +173,7 @@ def decide_step(
     shape = step_shape(running, context, drafted, forwards, held > 0, max(budget, 0))
     seconds = step_s(costs, shape)
     learn(state, costs, rows, survival, settings, forwards, limits.neural_cap, seconds)
-    return Decided(rows, shape, accepted)
+    return rows, shape, accepted
 
 
 @compiled
@@ -229,8 +221,8 @@ def _run(
 ) -> None:
     """Run the closed loop to its end."""
     while closed_loop.goes_on(loop):
-        decided = decide_step(loop, predictions, shapes, state, costs, limits, prepared)
-        closed_loop.finish_step(loop, costs, decided.shape, decided.accepted)
+        _, shape, accepted = decide_step(loop, predictions, shapes, state, costs, limits, prepared)
+        closed_loop.finish_step(loop, costs, shape, accepted)
 
 
 class LearnedReplay:

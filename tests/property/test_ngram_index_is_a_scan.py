@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from adaspec.draft.chains import Matches
 from adaspec.draft.index import NgramIndex, look_ups
-from adaspec.draft.match import Matches
 
 MOST_TOKENS, MAX_MATCH = 140, 32
 FACTS = ("length", "start", "votes", "occurrences", "available")

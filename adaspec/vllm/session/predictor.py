@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.draft.chains import MATCH_FIELDS, Matches
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import MATCH_FIELDS, Matches
 from adaspec.draft.ring import Ring
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Lengths, Matched, Proposal, Step

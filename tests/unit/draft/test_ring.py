@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import ring_match
 
+from adaspec.draft.chains import IN_RING, START
 from adaspec.draft.index import NgramIndex, look_ups
-from adaspec.draft.match import IN_RING, START
 from adaspec.draft.ring import Ring, read_ring, ring_of, write_ring
 from adaspec.errors import DraftError
 

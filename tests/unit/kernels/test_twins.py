@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from adaspec import kernels
-from adaspec.draft import match
+from adaspec.draft import chains
 from adaspec.kernels import layout
 from adaspec.kernels.twins import TWINS
 from adaspec.policy import choice, forwards
@@ -24,7 +24,7 @@ for each in pkgutil.iter_modules(kernels.__path__):
 OF_A_ROW = (choice, features, network, prediction, survival, tables)
 NOT_OF_A_STEP = {
     *("choice.new_curves", "choice.no_settings", "choice.shapes_of"),
-    *("network.constant_network", "network.inputs_of", "network.network_from"),
+    *("network.constant_network", "network.network_from"),
     *("survival.curves_from", "survival.no_curves"),
     *("tables.from_arrays", "tables.make_tables", "tables.no_tables", "tables.to_arrays"),
 }
@@ -65,7 +65,7 @@ def test_twins_exist_and_take_the_same_arguments_in_the_same_order() -> None:
 
 def test_fields_and_constants_are_those_of_the_host() -> None:
     for module, names in (
-        (match, ("LENGTH", "START", "VOTES", "OCCURRENCES", "AVAILABLE")),
+        (chains, ("LENGTH", "START", "VOTES", "OCCURRENCES", "AVAILABLE")),
         (choice, ("PRICE", "NGRAM", "NEURAL", "SPLICE")),
         (forwards, ("LAST", "ONE_MORE", "GAINS")),
     ):
