@@ -110,7 +110,8 @@ class _Following:
     adaspec_timed: TimedSteps | None = None
     """The steps as the guard is told of them; None where nothing is guarded."""
     adaspec_length: int | None = None
-    """How long the session says that drafts are at most; None where it has made them already."""
+    """The longest draft that the session says to make room for; None on V1, which schedules drafts
+    that are there."""
     requests: Any
     running: Any
     kv_cache_manager: Any
@@ -119,7 +120,7 @@ class _Following:
     num_lookahead_tokens: int
 
     def adaspec_make_room(self, options: Any) -> None:
-        """Make as much room for drafts as the session says, in each step anew."""
+        """From now on make as much room for drafts as the session says, step by step."""
         self.adaspec_length = self.num_spec_tokens
         # By this table vLLM would say how long drafts are at each load. Without one it pads a row
         # of one token to the longest draft, whatever the others are padded to.
@@ -142,7 +143,7 @@ class _Following:
         return output
 
     def _adaspec_forget_prefixes(self) -> None:
-        """Share no block any more that was written while the drafter was off, and read nothing."""
+        """Share no block any more that was written while the drafter was off and read none."""
         pool = self.kv_cache_manager.block_pool
         pool.evict_blocks({block.block_id for block in pool.blocks})
 
