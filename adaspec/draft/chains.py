@@ -16,30 +16,63 @@ led before. So a look-up behind drafted tokens appends them, looks up and takes 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import carray, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-from adaspec.draft.match import (
-    AVAILABLE,
-    LENGTH,
-    LONGEST_MATCH,
-    MOST_OCCURRENCES,
-    OCCURRENCES,
-    START,
-    VOTES,
-    Ints,
-    common_end,
-)
-from adaspec.draft.words import words_at
 from adaspec.jit import compiled
 
+Ints = NDArray[np.int32]
+
+LENGTH, START, VOTES, OCCURRENCES, AVAILABLE, MATCH_FIELDS = range(6)
+"""The fields of `Matches` as rows of an array, and how many there are."""
+LONGEST_MATCH = 32
+"""So many tokens before two places are compared."""
+MOST_OCCURRENCES = 8
+"""So many of the latest occurrences count."""
+IN_RING = 1 << 30
+"""A match in the ring starts at IN_RING + its place there; contexts end below."""
 SIZES = (1, 2, 4)
 """The numbers of tokens that are hashed; the first is the shortest match. With 8 as well, the fewer
 places that look-ups read save less than the longer appends take."""
 LEVELS = len(SIZES)
 BUCKETS = 2
 """Hashes per token of room: fewer lead more look-ups to places of other tokens."""
+
+
+@dataclass(slots=True)
+class Matches:
+    """The match of each context in question; every array has one entry per slot.
+
+    An occurrence is an earlier end of the context's longest repeated suffix, which it may overlap.
+    """
+
+    length: Ints
+    """The length in tokens of the longest match of the context's suffix, 0 to `LONGEST_MATCH`."""
+    start: Ints
+    """The index of the token that follows the most recent occurrence, -1 if none.
+
+    Where the match is in the ring, `IN_RING` + its place there."""
+    votes: Ints
+    """How many of the latest 8 occurrences are followed by the same token as the most recent."""
+    occurrences: Ints
+    """The number of occurrences that `votes` is about, 0 to 8."""
+    available: Ints
+    """The number of known tokens from `start` on, 0 if there is no match."""
+
+
+@compiled
+def common_end(tokens: Ints, place: int, text: Ints, known: int, most: int) -> int:
+    """How many tokens before a place are the last of a text's `known` tokens, up to `most`."""
+    length, most = 0, min(most, place, known)
+    while length < most and tokens[place - 1 - length] == text[known - 1 - length]:
+        length += 1
+    return length
 
 
 class Text(NamedTuple):
@@ -62,17 +95,34 @@ def words_for(room: int) -> int:
     return room + (room + 1) * LEVELS + room * BUCKETS * LEVELS
 
 
+def _pointer_to(typingctx: Any, address: Any) -> Any:
+    kind = types.CPointer(types.int32)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(kind))
+
+    return kind(types.int64), codegen
+
+
+# The annotation is what compiled code sees; numba itself calls the function with types instead.
+_pointer: Callable[[int], Any] = intrinsic(_pointer_to)
+
+
 @compiled
-def text_in(words: Ints, room: int) -> Text:
-    """The text in such memory."""
-    latest = room + (room + 1) * LEVELS
-    return Text(words[:room], words[room:latest], words[latest:])
+def words_at(address: int, count: int) -> Ints:
+    """The `count` words of memory from an address on; nothing checks that they are there.
+
+    Numba has no array of arrays: code that works on many texts at once gets their addresses.
+    """
+    words: Ints = carray(_pointer(address), count)
+    return words
 
 
 @compiled
 def text_at(address: int, room: int) -> Text:
     """The text whose memory lies there."""
-    return text_in(words_at(address, words_for(room)), room)
+    words, latest = words_at(address, words_for(room)), room + (room + 1) * LEVELS
+    return Text(words[:room], words[room:latest], words[latest:])
 
 
 @compiled

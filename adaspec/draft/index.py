@@ -1,19 +1,28 @@
-"""The n-gram index of all running requests.
+"""The n-gram index of all running requests, and matches at every position of recorded ones.
 
 Compiled functions over rows take `requests`, with the fields below for every slot, and the wanted
-slots. They write the facts of matches to int32 arrays with a row per fact (see `match.py`) and a
-column per request.
+slots. The facts of matches (see `chains.py`) have a row per fact and a column per request.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from adaspec.draft.chains import LEVELS, Text, append, new_words, search, take_back, text_at
-from adaspec.draft.match import MATCH_FIELDS, START, Ints, Matches
+from adaspec.draft.chains import (
+    IN_RING,
+    LEVELS,
+    MATCH_FIELDS,
+    START,
+    Ints,
+    Matches,
+    Text,
+    append,
+    new_words,
+    search,
+    take_back,
+    text_at,
+)
 from adaspec.draft.ring import Ring, copy_tokens, search_ring
 from adaspec.errors import DraftError
 from adaspec.jit import compiled
@@ -21,7 +30,7 @@ from adaspec.jit import compiled
 Longs = NDArray[np.int64]
 
 ADDRESS, ROOM, KNOWN, RING, FIELDS = range(5)
-"""Where the text lies (0: the slot is closed), how many tokens it has room for and how many it has,
+"""Where the text lies (0: there is none), how many tokens it has room for and how many it has,
 and the address of the ring that is searched as well, 0 where none is."""
 
 SPARE = 64
@@ -29,120 +38,73 @@ SPARE = 64
 
 
 class NgramIndex:
-    """Finds, for every running request, what followed the last tokens earlier in its context.
+    """Finds, for the request in each slot, what followed its last tokens earlier in its context."""
 
-    A request is identified by the slot that `open` returned.
-    """
-
-    def __init__(self, ring: Ring | None = None) -> None:
+    def __init__(self, slots: int, ring: Ring | None = None) -> None:
         """The `ring`, if there is one, is searched as well."""
         self._ring = ring
-        self._words: list[Ints | None] = []
-        self._free: list[int] = []
-        self._requests = np.zeros((16, FIELDS), np.int64)
+        self._words: list[Ints | None] = [None] * slots
+        self._requests = np.zeros((slots, FIELDS), np.int64)
 
-    def open(self, tokens: ArrayLike, in_ring: bool = True) -> int:
-        """Index a new request's prompt; returns its slot, which `close` frees again.
-
-        `in_ring`: whether the ring is searched for it.
-        """
-        prompt = _row(tokens, np.int32)
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = len(self._words)
-            self._words.append(None)
-            if slot == len(self._requests):
-                self._requests = np.concatenate([self._requests, np.zeros_like(self._requests)])
-        request = self._requests[slot]
-        request[KNOWN] = 0
-        request[RING] = self._ring.address if self._ring is not None and in_ring else 0
-        self._make_room(slot, len(prompt))
-        _append_all(request, prompt)
-        return slot
-
-    def extend(self, slots: ArrayLike, tokens: ArrayLike, counts: ArrayLike) -> None:
-        """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
-        rows, run, lengths = _row(slots), _row(tokens, np.int32), _row(counts)
-        total = len(run) if lengths.min(initial=0) >= 0 else -1
-        if len(lengths) != len(rows) or lengths.sum() != total:
-            raise DraftError(
-                f"extend got {len(rows)} slots, {len(run)} tokens and {len(lengths)} counts"
-                f" that add up to {lengths.sum()}: give one count >= 0 per slot"
-            )
-        self._prepare(rows, lengths)
-        _extend_rows(self._requests, rows, run, lengths)
+    def open(self, slot: int, tokens: Ints, in_ring: bool = True) -> None:
+        """Index a request's text in a slot; `in_ring`: whether the ring is searched for it."""
+        self.close(slot)
+        if self._ring is not None and in_ring:
+            self._requests[slot, RING] = self._ring.address
+        self._make_room(slot, len(tokens))
+        _append_all(self._requests[slot], tokens)
 
     def close(self, slot: int) -> None:
-        """Forget a request and free its memory."""
-        self._prepare(_row([slot]))
+        """Forget the text in a slot and free its memory."""
         self._words[slot] = None
         self._requests[slot] = 0
-        self._free.append(slot)
 
-    def survey(self, slots: ArrayLike, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
+    def extend(self, slots: Longs, tokens: Ints, counts: Longs) -> None:
+        """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
+        self._prepare(slots, counts)
+        _extend_rows(self._requests, slots, tokens, counts)
+
+    def survey(self, slots: Longs, tail: int, candidate: int) -> tuple[Matches, Ints, Ints]:
         """The matches, the last `tail` tokens, and the `candidate` tokens that the matches copy.
 
         Where there are fewer, -1 fills up: before the last tokens, and behind those copied.
         """
-        rows = _row(slots)
-        self._prepare(rows)
-        facts = np.empty((MATCH_FIELDS, len(rows)), np.int32)
-        tails = np.empty((len(rows), tail), np.int32)
-        copied = np.empty((len(rows), candidate), np.int32)
-        _survey_rows(self._requests, rows, facts, tails, copied)
+        self._prepare(slots, np.zeros_like(slots))
+        facts = np.empty((MATCH_FIELDS, len(slots)), np.int32)
+        tails = np.empty((len(slots), tail), np.int32)
+        copied = np.empty((len(slots), candidate), np.int32)
+        _survey_rows(self._requests, slots, facts, tails, copied)
         return Matches(*facts), tails, copied
 
-    def splice_matches(
-        self, slots: ArrayLike, tails: ArrayLike, tail_lengths: ArrayLike
-    ) -> tuple[Ints, Ints]:
+    def splice_matches(self, slots: Longs, tails: Ints, lengths: Longs) -> tuple[Ints, Ints]:
         """The facts of the matches behind the first 1, 2, .. tokens of tails, and what they copy.
 
         They are (tokens, facts, slots) and (tokens, slots). There is no match behind a token of -1,
         and -1 is copied where there is none.
         """
-        rows = _row(slots)
-        extended, lengths = self._tails(rows, tails, tail_lengths)
-        facts = np.zeros((extended.shape[1], MATCH_FIELDS, len(rows)), np.int32)
-        copied = np.full((extended.shape[1], len(rows)), -1, np.int32)
+        self._prepare(slots, lengths)
+        facts = np.zeros((tails.shape[1], MATCH_FIELDS, len(slots)), np.int32)
+        copied = np.full((tails.shape[1], len(slots)), -1, np.int32)
         facts[:, START] = -1
-        _splice_matches(self._requests, rows, extended, lengths, facts, copied)
+        _splice_matches(self._requests, slots, tails, lengths, facts, copied)
         return facts, copied
 
     def propose(
-        self,
-        slots: ArrayLike,
-        starts: ArrayLike,
-        lengths: ArrayLike,
-        tails: ArrayLike,
-        tail_lengths: ArrayLike,
+        self, slots: Longs, starts: Ints, counts: Longs, tails: Ints, lengths: Longs
     ) -> Ints:
-        """The lengths[i] tokens from starts[i] on, and -1 past the end of the context and tail."""
-        rows, first, counts = _row(slots), _row(starts), _row(lengths)
-        extended, known = self._tails(rows, tails, tail_lengths)
-        drafts = np.empty((len(rows), counts.max(initial=0)), np.int32)
-        _propose_rows(self._requests, rows, first, counts, extended, known, drafts)
+        """The counts[i] tokens from starts[i] on, and -1 past the end of the context and tail."""
+        self._prepare(slots, lengths)
+        drafts = np.empty((len(slots), counts.max(initial=0)), np.int32)
+        _propose_rows(self._requests, slots, starts, counts, tails, lengths, drafts)
         return drafts
 
-    def _tails(self, rows: Longs, tails: ArrayLike, tail_lengths: ArrayLike) -> tuple[Ints, Longs]:
-        """The tails and their lengths, checked, with room for them behind the texts."""
-        extended, lengths = np.ascontiguousarray(tails, np.int32), _row(tail_lengths)
-        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > extended.shape[1]:
-            raise DraftError(
-                f"got tail lengths from {lengths.min()} to {lengths.max()}"
-                f" for tails of {extended.shape[1]} tokens"
-            )
-        self._prepare(rows, lengths)
-        return extended, lengths
-
-    def _prepare(self, rows: Longs, more: Longs | None = None) -> None:
-        """Check that slots are open, and make room for so many more tokens in each."""
-        wanted = np.zeros(len(rows), np.int64) if more is None else more
-        while (row := _first_unready(self._requests, rows, wanted)) >= 0:
-            slot = int(rows[row])
-            if not 0 <= slot < len(self._words) or self._words[slot] is None:
-                raise DraftError(f"slot {slot} holds no request: use a slot that `open` returned")
-            self._make_room(slot, int(wanted[row]))
+    def _prepare(self, slots: Longs, more: Longs) -> None:
+        """Make room for so many more tokens in each slot, which holds a text."""
+        while (row := _first_unready(self._requests, slots, more)) >= 0:
+            slot = int(slots[row])
+            if self._words[slot] is None:
+                raise DraftError(f"slot {slot} holds no text: `open` it first")
+            self._make_room(slot, int(more[row]))
 
     def _make_room(self, slot: int, more: int) -> None:
         """Move a request to memory with room for so many more tokens, and for its growth."""
@@ -155,21 +117,12 @@ class NgramIndex:
         _append_all(request, tokens)
 
 
-def _row(values: ArrayLike, dtype: type[np.integer[Any]] = np.int64) -> NDArray[Any]:
-    row = np.ascontiguousarray(values, dtype)
-    if row.ndim != 1:
-        raise DraftError(f"got an array of shape {row.shape} where one row of numbers is needed")
-    return row
-
-
 @compiled
 def _first_unready(requests: Longs, slots: Longs, more: Longs) -> int:
-    """The first row whose slot is closed or lacks room for so many more tokens, or -1."""
+    """The first row whose slot holds no text or lacks room for so many more tokens, or -1."""
     for row in range(len(slots)):
-        slot = slots[row]
-        if slot < 0 or slot >= len(requests) or requests[slot, ADDRESS] == 0:
-            return row
-        if requests[slot, KNOWN] + more[row] > requests[slot, ROOM]:
+        request = requests[slots[row]]
+        if request[ADDRESS] == 0 or request[KNOWN] + more[row] > request[ROOM]:
             return row
     return -1
 
@@ -252,3 +205,62 @@ def _propose_rows(
         copy_tokens(
             tokens[: known + length], request[RING], starts[row], drafts[row, : counts[row]]
         )
+
+
+def look_ups(
+    text: Ints, prompt_tokens: int, drafted: Ints | None = None, ring: Ring | None = None
+) -> Ints:
+    """The facts of `Matches` at all positions of an output: (facts, positions, 1 + most drafted).
+
+    Entry [:, p, K] knows the text up to position p, and the first K tokens that were drafted there.
+    `drafted` is (positions, most drafted), with -1 for no token; there the match has length 0. All
+    look-ups also search the `ring`, if there is one.
+    """
+    positions = len(text) - prompt_tokens
+    drafts = np.empty((positions, 0), np.int32) if drafted is None else drafted
+    facts = np.zeros((MATCH_FIELDS, positions, 1 + drafts.shape[1]), np.int32)
+    facts[START] = -1
+    address, room = 0 if ring is None else ring.address, len(text) + drafts.shape[1]
+    words, drafts = new_words(room), np.ascontiguousarray(drafts, np.int32)
+    _look_up_all(words.ctypes.data, room, text, prompt_tokens, drafts, address, facts)
+    return facts
+
+
+@compiled
+def _look_up_all(
+    words: int, room: int, context: Ints, prompt: int, drafts: Ints, ring: int, facts: Ints
+) -> None:
+    text = text_at(words, room)
+    for known in range(len(context)):
+        if known >= prompt:
+            matches, tail, drafted = facts[:, known - prompt], drafts[known - prompt], 0
+            find_match(text, known, ring, matches[:, 0])
+            while drafted < len(tail) and tail[drafted] >= 0:
+                append(text, known + drafted, tail[drafted])
+                drafted += 1
+                find_match(text, known + drafted, ring, matches[:, drafted])
+            for taken in range(drafted):
+                take_back(text, known + drafted - taken)
+        append(text, known, context[known])
+
+
+@compiled
+def accepted_runs(context: Ints, starts: Ints, prompt_tokens: int, ring: Ints) -> Ints:
+    """How many tokens from starts[p] on are those from prompt_tokens + p on, per position p.
+
+    It is 0 where starts[p] is -1, and a copy of the own text ends where that did at the position.
+    `ring` has the ring's tokens by place, with -1 behind each answer.
+    """
+    runs = np.zeros(len(starts), np.int32)
+    for position in range(len(starts)):
+        start, at = starts[position], prompt_tokens + position
+        said, most = context, len(context) - at
+        if start >= IN_RING:
+            said, start = ring, start - IN_RING
+        else:
+            most = min(most, at - start)
+        length = 0
+        while start >= 0 and length < most and said[start + length] == context[at + length]:
+            length += 1
+        runs[position] = length
+    return runs

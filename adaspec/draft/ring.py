@@ -14,35 +14,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from adaspec.draft.chains import (
+    AVAILABLE,
+    IN_RING,
+    LENGTH,
     LEVELS,
+    LONGEST_MATCH,
+    MATCH_FIELDS,
+    MOST_OCCURRENCES,
     SIZES,
+    START,
+    VOTES,
+    Ints,
     Text,
     append,
+    common_end,
     latest_places,
     search,
     take_back,
     text_at,
+    words_at,
+    words_for,
 )
-from adaspec.draft.chains import words_for as words_for_text
-from adaspec.draft.match import (
-    AVAILABLE,
-    IN_RING,
-    LENGTH,
-    LONGEST_MATCH,
-    MATCH_FIELDS,
-    MOST_OCCURRENCES,
-    START,
-    VOTES,
-    Ints,
-    common_end,
-)
-from adaspec.draft.words import words_at
 from adaspec.errors import DraftError
 from adaspec.files import new_file
 from adaspec.jit import compiled
@@ -63,7 +60,7 @@ class Ring:
 
     def __init__(self, capacity: int = RING_TOKENS) -> None:
         """`capacity` counts the tokens that are searched, with one more for each answer."""
-        self._words = np.zeros(HEADER_WORDS + words_for_text(2 * capacity), np.int32)
+        self._words = np.zeros(HEADER_WORDS + words_for(2 * capacity), np.int32)
         self._words[CAPACITY] = capacity
         self.moves = 0
         """How often the tokens have moved to the front."""
@@ -138,32 +135,26 @@ def ring_of(answers: Iterable[ArrayLike], capacity: int = RING_TOKENS) -> Ring:
     return ring
 
 
-class _Stored(NamedTuple):
-    """Views of a ring's memory, as the module says."""
-
-    header: Ints
-    text: Text
-
-
 @compiled
-def _stored_at(address: int) -> _Stored:
+def _stored_at(address: int) -> tuple[Ints, Text]:
+    """The header and the text of a ring."""
     header = words_at(address, HEADER_WORDS)
-    return _Stored(header, text_at(address + 4 * HEADER_WORDS, 2 * np.int64(header[CAPACITY])))
+    return header, text_at(address + 4 * HEADER_WORDS, 2 * np.int64(header[CAPACITY]))
 
 
 @compiled
 def _extend(address: int, tokens: Ints) -> None:
     """Append answers, each with -1 behind it; there is room."""
-    ring = _stored_at(address)
-    known = np.int64(ring.header[KNOWN])
+    header, text = _stored_at(address)
+    known = np.int64(header[KNOWN])
     for at in range(len(tokens)):
         if tokens[at] >= 0:
-            append(ring.text, known, tokens[at])
+            append(text, known, tokens[at])
         else:  # nothing follows an answer's last token
-            take_back(ring.text, known)
-            ring.text.tokens[known] = -1
+            take_back(text, known)
+            text.tokens[known] = -1
         known += 1
-    ring.header[KNOWN] = known
+    header[KNOWN] = known
 
 
 @compiled
@@ -175,15 +166,15 @@ def search_ring(address: int, tokens: Ints, match: Ints) -> None:
     known, least = len(tokens), TIMES * (match[LENGTH] + 1)
     if address == 0 or least > min(known, LONGEST_MATCH):
         return
-    ring = _stored_at(address)
-    first = max(ring.header[KNOWN] - ring.header[CAPACITY], 0)
+    header, text = _stored_at(address)
+    first = max(header[KNOWN] - header[CAPACITY], 0)
     begins, found = np.zeros(LEVELS, np.int32), np.zeros(MATCH_FIELDS, np.int32)
-    latest_places(ring.text, tokens, known, begins)
-    search(ring.text, begins, first, tokens, known, least - 1, found)
+    latest_places(text, tokens, known, begins)
+    search(text, begins, first, tokens, known, least - 1, found)
     if found[LENGTH] > 0:
-        _let_them_vote(ring.text, first, tokens, found)
+        _let_them_vote(text, first, tokens, found)
         place, available = found[START], 0
-        while available < LONGEST_COPY and ring.text.tokens[place + available] >= 0:
+        while available < LONGEST_COPY and text.tokens[place + available] >= 0:
             available += 1
         match[:] = found
         match[LENGTH] //= TIMES
@@ -218,7 +209,7 @@ def copy_tokens(text: Ints, ring: int, start: int, tokens: Ints) -> None:
     tokens[:] = -1
     said, place = text, start
     if start >= IN_RING:
-        said, place = _stored_at(ring).text.tokens, start - IN_RING
+        said, place = _stored_at(ring)[1].tokens, start - IN_RING
     if place >= 0:
         for step in range(min(len(tokens), len(said) - place)):
             if start >= IN_RING and said[place + step] < 0:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 
-from adaspec.draft.match import LONGEST_MATCH, Ints
+from adaspec.draft.chains import LONGEST_MATCH, Ints
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.policy.budgeted import LONGEST_BUDGET
 from adaspec.policy.spec import Baseline, parse_policy, rule_spec
+from adaspec.policy.static import LONGEST_BUDGET
 from adaspec.replay.player import Contender, Player
 
 VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"

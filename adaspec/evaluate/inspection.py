@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.load import cost_document, load_cost, read_cost
-from adaspec.draft.match import START
-from adaspec.draft.positions import accepted_runs, look_ups
+from adaspec.draft.chains import START
+from adaspec.draft.index import accepted_runs, look_ups
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Progress, silent
 from adaspec.files import AnyPath

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.replay.orders import draw_order, entries, resampled
-from adaspec.replay.player import Contender, Player, is_compiled
+from adaspec.replay.orders import draw_order, entries
+from adaspec.replay.player import Compiled, Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
 Interval = tuple[float, float]
@@ -45,7 +45,7 @@ def replicate_speeds(
     progress: Progress,
 ) -> dict[Cell, Speeds]:
     """Tokens per second per cell, as (replicate, contender)."""
-    compiled = all(is_compiled(each) for some in contenders.values() for each in some)
+    compiled = all(isinstance(each, Compiled) for some in contenders.values() for each in some)
     count = options.resamples
     progress("intervals", 0, count)
     alone = {
@@ -77,8 +77,10 @@ def _replicate(
 ) -> dict[Cell, Speeds]:
     recording = player.recording
     rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
-    members = [recording.members(workload) for workload in recording.workloads]
-    pools = dict(zip(recording.workloads, resampled(members, rng), strict=True))
+    pools = {}
+    for name in recording.workloads:
+        members = recording.members(name)
+        pools[name] = rng.choice(members, size=len(members), replace=True)
     speeds = {}
     for cell, contenders_of_cell in contenders.items():
         workload, concurrency = cell

@@ -52,11 +52,6 @@ class RingOnDevice(NamedTuple):
             torch.zeros(slots, dtype=torch.bool, device=device),
         )
 
-    def write(self, place: int, tokens: Tensor, known: Tensor) -> None:
-        """Take in the tokens from a place on, and how many there are now."""
-        self.tokens[place : place + len(tokens)].copy_(tokens)
-        self.known.copy_(known)
-
 
 def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
     """The values on the device, without waiting for it."""

@@ -33,19 +33,11 @@ from adaspec.kernels.network import predict
 from adaspec.kernels.scan import better_match, joined_match, token_at, token_in_either
 from adaspec.kernels.tables import LEVELS, LOG_COUNT, MEAN, VALUES_PER_LEVEL, values_of
 from adaspec.kernels.twins import device
-from adaspec.kernels.vectors import lane, noted, placed
+from adaspec.kernels.vectors import lane, noted, side_by_side
 from adaspec.predict import features, model
 
-MATCH_LENGTH = tl.constexpr(features.MATCH_LENGTH)
-MATCH_VOTES = tl.constexpr(features.MATCH_VOTES)
-MATCH_OCCURRENCES = tl.constexpr(features.MATCH_OCCURRENCES)
-MATCH_LOG_DISTANCE = tl.constexpr(features.MATCH_LOG_DISTANCE)
-MATCH_AVAILABLE = tl.constexpr(features.MATCH_AVAILABLE)
-MATCH_IN_PROMPT = tl.constexpr(features.MATCH_IN_PROMPT)
-POSITION_FEATURE = tl.constexpr(features.POSITION)
-LOG_CONTEXT_TOKENS = tl.constexpr(features.LOG_CONTEXT_TOKENS)
-PROMPT_TOKENS = tl.constexpr(features.PROMPT_TOKENS)
-TABLES_AT = tl.constexpr(features.TABLES_AT)
+TABLES_AT = tl.constexpr(len(features.BEFORE_FEATURES) - LEVELS.value * VALUES_PER_LEVEL.value)
+"""Where the features of the token tables begin."""
 NGRAM_FIRST, NGRAM_MORE = tl.constexpr(model.NGRAM_FIRST), tl.constexpr(model.NGRAM_MORE)
 NEURAL_FIRST, NEURAL_MORE = tl.constexpr(model.NEURAL_FIRST), tl.constexpr(model.NEURAL_MORE)
 SPLICE_GAIN = tl.constexpr(model.SPLICE_GAIN)
@@ -77,7 +69,7 @@ def begin(
     match = joined_match(rows.keys, row, text, known, text, 0, 0, False, splits)
     if has_ring:
         match = better_match(match, ring, rows.ring_keys, row, splits)
-    length, start, votes, occurrences, available, follower = match
+    length, start, votes, occurrences, available, _ = match
     lanes = tl.arange(0, CANDIDATE)
     places = tl.where(start < 0, -CANDIDATE, start) + lanes
     candidate = token_at(text, known, text, 0, 0, places, False)
@@ -93,7 +85,7 @@ def begin(
     facts = rows.facts + row * FACTS
     tl.store(facts + CONTEXT, known)
     tl.store(facts + POSITION, position)
-    noted(facts + MATCH, length, start, votes, occurrences, available, follower)
+    noted(facts + MATCH, match)
     tl.store(facts + CANDIDATE_AT + lanes, candidate)
     tl.store(facts + MATCHING_TOKENS, 0)
     tl.store(rows.holds + row, may_draft)
@@ -116,19 +108,19 @@ def begin(
     level, value = column // VALUES_PER_LEVEL, column % VALUES_PER_LEVEL
     x = tl.where(value == MEAN, tl.gather(mean, level, 0), tl.gather(depth, level, 0))
     x = tl.where(value == LOG_COUNT, tl.gather(count, level, 0), x)
-    x = tl.where(of_tables, x, 0.0)
-    x = placed(x, MATCH_LENGTH, length)
-    x = placed(x, MATCH_VOTES, tl.where(found, votes.to(tl.float64), float("nan")))
-    x = placed(x, MATCH_OCCURRENCES, tl.where(found, occurrences.to(tl.float64), float("nan")))
-    x = placed(x, MATCH_LOG_DISTANCE, tl.where(found, back, float("nan")))
-    copied = tl.minimum(available, 64).to(tl.float64)
-    x = placed(x, MATCH_AVAILABLE, tl.where(found, copied, float("nan")))
-    x = placed(x, MATCH_IN_PROMPT, tl.where(found, in_prompt, float("nan")))
-    x = placed(x, POSITION_FEATURE, position)
-    x = placed(x, LOG_CONTEXT_TOKENS, tl.log(known.to(tl.float64)))
-    x = placed(x, PROMPT_TOKENS, prompt)
-
-    predicted = predict(model.network, x)
+    unknown, copied = float("nan"), tl.minimum(available, 64).to(tl.float64)
+    before = (
+        length,
+        tl.where(found, votes.to(tl.float64), unknown),
+        tl.where(found, occurrences.to(tl.float64), unknown),
+        tl.where(found, back, unknown),
+        tl.where(found, copied, unknown),
+        tl.where(found, in_prompt, unknown),
+        position,
+        tl.log(known.to(tl.float64)),
+        prompt,
+    )
+    predicted = predict(model.network, side_by_side(before, tl.where(of_tables, x, 0.0)))
     chance = copy_chance(lane(predicted, NGRAM_FIRST, HEAD_LANES))
     chance = tl.where(found, chance, 0.0)
     ngram = survival(model.ngram, chance, lane(predicted, NGRAM_MORE, HEAD_LANES), NGRAM_LANES)

@@ -25,23 +25,12 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.tables import AFTER_LAST, FIRST, values_of
 from adaspec.kernels.twins import device
-from adaspec.kernels.vectors import lane, placed
-from adaspec.predict import features, model, prediction
+from adaspec.kernels.vectors import lane, side_by_side
+from adaspec.predict import model, prediction
 from adaspec.predict.survival import Curves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 NGRAM_EXPONENT = tl.constexpr(prediction.NGRAM_EXPONENT)
-SPLICE_LENGTH = tl.constexpr(features.SPLICE_LENGTH)
-SPLICE_VOTES = tl.constexpr(features.SPLICE_VOTES)
-SPLICE_OCCURRENCES = tl.constexpr(features.SPLICE_OCCURRENCES)
-SPLICE_AVAILABLE = tl.constexpr(features.SPLICE_AVAILABLE)
-SPLICE_NEURAL_TOKENS = tl.constexpr(features.SPLICE_NEURAL_TOKENS)
-SPLICE_NEURAL_SURVIVAL = tl.constexpr(features.SPLICE_NEURAL_SURVIVAL)
-SPLICE_CONTEXT_MATCH_LENGTH = tl.constexpr(features.SPLICE_CONTEXT_MATCH_LENGTH)
-SPLICE_POSITION = tl.constexpr(features.SPLICE_POSITION)
-COPY_RIGHT = tl.constexpr(features.COPY_RIGHT)
-COPY_RIGHT_AFTER = tl.constexpr(features.COPY_RIGHT_AFTER)
-COPY_RIGHT_AFTER_COUNT = tl.constexpr(features.COPY_RIGHT_AFTER_COUNT)
 
 
 class CurveBuffers(NamedTuple):
@@ -126,29 +115,29 @@ def predict_splice(
 ) -> tl.tensor:
     """The curve of a splice behind `depth` neural tokens, of which `before` is the last.
 
-    `splice_match` is the match there, by its fields, and `copied` the first token it would copy, -1
-    where it is not known.
+    `splice_match` is the match there, and `copied` the first token it would copy, -1 where it is
+    not known.
     """
-    length, votes, occurrences, available = splice_match
+    length, _, votes, occurrences, available, _ = splice_match
     none = tl.full((), -1, tl.int64)
     mean, count, _ = values_of(model.tables, before, none, none, copied, none)
     known = copied >= 0
-    x = tl.zeros((FEATURE_LANES,), tl.float32)
-    x = placed(x, SPLICE_LENGTH, length)
-    x = placed(x, SPLICE_VOTES, votes)
-    x = placed(x, SPLICE_OCCURRENCES, occurrences)
-    x = placed(x, SPLICE_AVAILABLE, tl.minimum(available, 32))
-    x = placed(x, SPLICE_NEURAL_TOKENS, depth)
-    x = placed(x, SPLICE_NEURAL_SURVIVAL, reached)
-    x = placed(x, SPLICE_CONTEXT_MATCH_LENGTH, tl.load(facts + MATCH + LENGTH))
-    x = placed(x, SPLICE_POSITION, tl.load(facts + POSITION))
     unknown = float("nan")
-    x = placed(x, COPY_RIGHT, tl.where(known, lane(mean, FIRST, LEVEL_LANES), unknown))
-    x = placed(x, COPY_RIGHT_AFTER, tl.where(known, lane(mean, AFTER_LAST, LEVEL_LANES), unknown))
-    x = placed(
-        x, COPY_RIGHT_AFTER_COUNT, tl.where(known, lane(count, AFTER_LAST, LEVEL_LANES), unknown)
+    features = (
+        length,
+        votes,
+        occurrences,
+        tl.minimum(available, 32),
+        depth,
+        reached,
+        tl.load(facts + MATCH + LENGTH),
+        tl.load(facts + POSITION),
+        tl.where(known, lane(mean, FIRST, LEVEL_LANES), unknown),
+        tl.where(known, lane(mean, AFTER_LAST, LEVEL_LANES), unknown),
+        tl.where(known, lane(count, AFTER_LAST, LEVEL_LANES), unknown),
     )
-    predicted = predict(model.splice, x)
+    nothing = tl.zeros((FEATURE_LANES,), tl.float32)
+    predicted = predict(model.splice, side_by_side(features, nothing))
     first = lane(predicted, SPLICE_FIRST, HEAD_LANES)
     score = lane(predicted, SPLICE_MORE, HEAD_LANES)
     curve = survival(model.spliced, first, score, SPLICE_LANES)

@@ -11,47 +11,30 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from adaspec.draft import match, ring
-from adaspec.policy import choice, forwards
+from adaspec.draft import chains, ring
+from adaspec.policy import choice
 from adaspec.predict import features, model
 
-MAX_MATCH = tl.constexpr(match.LONGEST_MATCH)
-MOST_OCCURRENCES = tl.constexpr(match.MOST_OCCURRENCES)
-IN_RING = tl.constexpr(match.IN_RING)
+MAX_MATCH = tl.constexpr(chains.LONGEST_MATCH)
+MOST_OCCURRENCES = tl.constexpr(chains.MOST_OCCURRENCES)
+IN_RING = tl.constexpr(chains.IN_RING)
 LONGEST_COPY = tl.constexpr(ring.LONGEST_COPY)
 TIMES = tl.constexpr(ring.TIMES)
 CANDIDATE = tl.constexpr(features.CANDIDATE)
-LONGEST_NEURAL = tl.constexpr(model.LONGEST_NEURAL)
-LONGEST_NGRAM = tl.constexpr(model.LONGEST_NGRAM)
-LONGEST_SPLICE = tl.constexpr(model.LONGEST_SPLICE)
+LONGEST_NGRAM, LONGEST_NEURAL, LONGEST_SPLICE = map(tl.constexpr, model.LONGEST.values())
 SPLICE_WEIGHT = tl.constexpr(choice.SPLICE_WEIGHT)
 SPLICE_TOKENS = tl.constexpr(choice.SPLICE_TOKENS)
-LAST = tl.constexpr(forwards.LAST)
-ONE_MORE = tl.constexpr(forwards.ONE_MORE)
-GAINS = tl.constexpr(forwards.GAINS)
+LAST, ONE_MORE, GAINS = map(tl.constexpr, range(3))
 
-NEURAL_LANES = tl.constexpr(16)
-"""At least LONGEST_NEURAL + 1."""
-NGRAM_LANES = tl.constexpr(64)
-"""At least LONGEST_NGRAM + 1."""
-SPLICE_LANES = tl.constexpr(32)
-"""At least LONGEST_SPLICE + 1."""
-FEATURE_LANES = tl.constexpr(64)
-"""At least as many as any network reads."""
-LEVEL_LANES = tl.constexpr(8)
-"""At least the levels of the token tables."""
-HEAD_LANES = tl.constexpr(8)
-"""At least the heads of a network."""
+NGRAM_LANES, NEURAL_LANES, SPLICE_LANES = map(tl.constexpr, (64, 16, 32))
+"""At least one more than the longest drafts."""
+FEATURE_LANES, LEVEL_LANES, HEAD_LANES = map(tl.constexpr, (64, 8, 8))
+"""At least what any network reads, the levels of the token tables, and the heads of a network."""
 
-PRICE = tl.constexpr(choice.PRICE)
-NGRAM = tl.constexpr(choice.NGRAM)
-NEURAL = tl.constexpr(choice.NEURAL)
-SPLICE = tl.constexpr(choice.SPLICE)
+PRICE, NGRAM, NEURAL, SPLICE = map(tl.constexpr, range(4))
 """What the host decided for the batch: `Step.settings`."""
 
-CONTEXT = tl.constexpr(0)
-POSITION = tl.constexpr(1)
-MATCH = tl.constexpr(2)
+CONTEXT, POSITION, MATCH = map(tl.constexpr, range(3))
 """The match, by the fields below."""
 CANDIDATE_AT = tl.constexpr(8)
 """The candidate's tokens."""
@@ -72,14 +55,8 @@ LEAST_AT = tl.constexpr(EXPECTED_AT.value + 1)
 CURVES = tl.constexpr(LEAST_AT.value + 2)
 """How many float64 numbers: what is expected of its drafts."""
 
-LENGTH = tl.constexpr(0)
-START = tl.constexpr(1)
-VOTES = tl.constexpr(2)
-OCCURRENCES = tl.constexpr(3)
-AVAILABLE = tl.constexpr(4)
-FOLLOWER = tl.constexpr(5)
-MATCH_FACTS = tl.constexpr(6)
-"""The fields of a match (`draft.match`), the token there, and how many columns these are."""
+LENGTH, START, VOTES, OCCURRENCES, AVAILABLE, FOLLOWER, MATCH_FACTS = map(tl.constexpr, range(7))
+"""The fields of a match (`draft.chains`), the token there, and how many columns these are."""
 
 PLACE_BITS = tl.constexpr(25)
 PLACE_MASK = tl.constexpr((1 << PLACE_BITS.value) - 1)

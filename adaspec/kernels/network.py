@@ -50,7 +50,11 @@ class NetworkBuffers(NamedTuple):
             given[tuple(slice(size) for size in array.shape)] = array
             return given
 
-        layers = (
+        parts = (
+            padded(network.low, INTERVALS, inputs),
+            padded(network.slope, INTERVALS, inputs),
+            padded(network.shift, inputs),
+            padded(network.scale, inputs),
             padded(network.weight_1, inputs, width),
             padded(network.bias_1, width),
             padded(network.weight_2, width, width),
@@ -58,18 +62,12 @@ class NetworkBuffers(NamedTuple):
             padded(network.weight_3, width, heads),
             padded(network.bias_3, heads),
         )
-        rises = (
-            padded(network.low, INTERVALS, inputs),
-            padded(network.slope, INTERVALS, inputs),
-            padded(network.shift, inputs),
-            padded(network.scale, inputs),
-        )
         ints = np.zeros(2 * inputs + heads, np.int32)
         ints[: columns + flags] = np.concatenate((network.source, network.flagged))
         ints[inputs : inputs + columns] = _COLUMN.value
         ints[inputs + columns : inputs + columns + flags] = _FLAG.value
         ints[2 * inputs : 2 * inputs + len(network.link)] = network.link == PROBABILITY
-        floats = np.concatenate([each.ravel() for each in (*rises, *layers)])
+        floats = np.concatenate([each.ravel() for each in parts])
         return cls(
             torch.from_numpy(floats).to(device),
             torch.from_numpy(ints).to(device),

@@ -10,8 +10,7 @@ import triton.language as tl
 from adaspec.kernels.layout import GAINS
 from adaspec.kernels.twins import device
 
-CONTEXT, SAMPLED, REJECTED = map(tl.constexpr, range(3))
-NEURAL, LENGTH, GAIN = map(tl.constexpr, range(3, 6))
+CONTEXT, SAMPLED, REJECTED, NEURAL, LENGTH, GAIN = map(tl.constexpr, range(6))
 NUMBERS = tl.constexpr(GAIN.value + GAINS.value)
 """The facts that are one number per row, those of `adaspec.vllm.session.report.SINGLE`; then the
 gains; and how many these are together."""

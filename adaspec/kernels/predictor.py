@@ -1,13 +1,8 @@
 """The learned policy's choice per row, step after step, in a few kernels.
 
-    begin            scan, begin
-    revise           scan, revise
-    propose          propose
-
 Everything that is written was allocated before, and belongs to the step until the next one begins;
 `Step` and `Proposal` are views of it. All tensors lie on one device, nothing waits for it, and no
-shape depends on what they hold. What is decided for the whole batch (its forwards, the price, and
-corrections) is decided elsewhere.
+shape depends on what they hold.
 """
 
 from __future__ import annotations
@@ -21,15 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
-from adaspec.kernels.batch import (
-    Batch,
-    Lengths,
-    Matched,
-    Proposal,
-    RingOnDevice,
-    Step,
-    to_device,
-)
+from adaspec.kernels.batch import Batch, Lengths, Matched, Proposal, RingOnDevice, Step, to_device
 from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
@@ -55,7 +42,6 @@ SCAN_BLOCK = 512
 _EXACT: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 4}
 """Products are rounded before they are added, as on the host."""
 _OfStep: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What a predictor says of a step, in the order of `Step`."""
 
 
 class Before(NamedTuple):
@@ -158,17 +144,15 @@ class FusedPredictor:
         return Matched(length, available, *spliced)
 
     def _views_of(self, count: int) -> tuple[_OfStep, Proposal]:
-        """The views of a step of so many rows, and those of its proposal."""
-        rows, lengths = self.rows, self._lengths[:, :count]
-        facts = rows.facts[:count]
-        of_step = (
-            facts[:, CONTEXT.value],
-            rows.decides[:count],
-            rows.holds[:count],
-            self._emitted[:count],
+        """The views of a step of so many rows, in the order of `Step`, and its proposal's."""
+        context, decides, holds = (
+            self.rows.facts[:, CONTEXT.value],
+            self.rows.decides,
+            self.rows.holds,
         )
+        of_step = context[:count], decides[:count], holds[:count], self._emitted[:count]
         return of_step, Proposal(
-            lengths=Lengths(*lengths),
+            lengths=Lengths(*self._lengths[:, :count]),
             gain=self._gain[:count],
             tokens=self._tokens[:count],
             survival=self._survival[:count],
@@ -205,32 +189,30 @@ class FusedPredictor:
         A row that does not hold it has none. `confidences` are (forwards, rows, 3) float32 in the
         order of `trace.schema.CONFIDENCES`.
         """
+        batch = step.batch
         for depth in range(tokens.shape[1]):
-            self._revise(step, tokens[:, depth].where(step.holds, -1), confidences[depth])
-
-    def _revise(self, step: Step, token: Tensor, confidence: Tensor) -> None:
-        step.forwards += 1
-        batch, rows = step.batch, self.rows
-        self._scan(batch, token, step.forwards)
-        revise.revise[(len(step.holds),)](
-            batch.slots,
-            batch.tokens,
-            batch.tokens.stride(0),
-            token,
-            token.stride(0),
-            confidence,
-            confidence.stride(0),
-            confidence.stride(1),
-            step.forwards,
-            self._behind,
-            rows,
-            self._ring,
-            self.cap,
-            reads_drafts=self.reads_drafts,
-            splits=self._splits,
-            has_ring=self._has_ring,
-            **_EXACT,
-        )
+            step.forwards += 1
+            token, confidence = tokens[:, depth].where(step.holds, -1), confidences[depth]
+            self._scan(batch, token, step.forwards)
+            revise.revise[(len(step.holds),)](
+                batch.slots,
+                batch.tokens,
+                batch.tokens.stride(0),
+                token,
+                token.stride(0),
+                confidence,
+                confidence.stride(0),
+                confidence.stride(1),
+                step.forwards,
+                self._behind,
+                self.rows,
+                self._ring,
+                self.cap,
+                reads_drafts=self.reads_drafts,
+                splits=self._splits,
+                has_ring=self._has_ring,
+                **_EXACT,
+            )
 
     def propose(self, step: Step, lengths: Lengths | None = None) -> Proposal:
         """Every row's best draft after the forwards that ran, as far as its source goes.
@@ -245,10 +227,7 @@ class FusedPredictor:
             batch.slots,
             batch.tokens,
             batch.tokens.stride(0),
-            rows.facts,
-            rows.curves,
-            rows.holds,
-            rows.drafts,
+            rows,
             self._ring,
             None if self.reads_drafts else self._behind,
             step.settings,

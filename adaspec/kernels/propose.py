@@ -13,7 +13,6 @@ from adaspec.kernels.layout import (
     FACTS,
     GAINS,
     LAST,
-    LENGTH,
     LONGEST_NEURAL,
     LONGEST_NGRAM,
     LONGEST_SPLICE,
@@ -25,7 +24,6 @@ from adaspec.kernels.layout import (
     NGRAM,
     NGRAM_AT,
     NGRAM_LANES,
-    OCCURRENCES,
     ONE_MORE,
     PRICE,
     SPLICE,
@@ -35,11 +33,10 @@ from adaspec.kernels.layout import (
     SPLICE_TOKENS,
     SPLICE_WEIGHT,
     START,
-    VOTES,
 )
 from adaspec.kernels.scan import token_at, token_in_either
 from adaspec.kernels.twins import device
-from adaspec.kernels.vectors import exact, lane
+from adaspec.kernels.vectors import lane, match_at
 
 
 @device("policy.choice.best_copy")
@@ -78,7 +75,8 @@ def best_draft(
         known, known_worth = weigh_splices(correct_splices(splice, factor), neural, price)
         spliced = tl.where(depths <= count, known, spliced)
         worth = tl.where(depths <= count, known_worth, worth)
-    fewer, best, value = exact(0.0), exact(0.0), exact(0.0)
+    zero = tl.zeros((), tl.float64)
+    fewer, best, value = zero, zero, zero
     chosen = tl.full((), 0, tl.int32)
     depth = tl.full((), 1, tl.int32)
     while depth <= count:
@@ -112,10 +110,7 @@ def propose(
     slot_of: tl.tensor,
     tokens: tl.tensor,
     tokens_stride: tl.tensor,
-    all_facts: tl.tensor,
-    all_curves: tl.tensor,
-    all_holds: tl.tensor,
-    all_drafts: tl.tensor,
+    rows: tl.tuple,
     ring: tl.tuple,
     model: tl.tuple | None,
     settings: tl.tensor,
@@ -137,8 +132,8 @@ def propose(
     """
     row = tl.program_id(0)
     slot = tl.load(slot_of + row).to(tl.int64)
-    facts, curves = all_facts + row * FACTS, all_curves + row * CURVES
-    drafts = all_drafts + row * LONGEST_NEURAL
+    facts, curves = rows.facts + row * FACTS, rows.curves + row * CURVES
+    drafts = rows.drafts + row * LONGEST_NEURAL
     known, start = tl.load(facts + CONTEXT), tl.load(facts + MATCH + START)
     available = tl.load(facts + MATCH + AVAILABLE)
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
@@ -158,8 +153,9 @@ def propose(
         tl.store(gain + row * GAINS + LAST, last)
         tl.store(gain + row * GAINS + ONE_MORE, one_more)
         # Where nothing is worth its price, what there is.
+        nothing = tl.zeros((), tl.float64)
         free, _, _, _ = best_draft(
-            curves, of_copy, of_head, available, exact(0.0), factor, count, cap, reads_drafts
+            curves, of_copy, of_head, available, nothing, factor, count, cap, reads_drafts
         )
         neural = tl.where((neural == 0) & (ngram == 0), free, neural)
         splice = tl.load(curves + SPLICE_AT + neural * SPLICE_LANES + splices)
@@ -170,13 +166,8 @@ def propose(
             splice = predict_splice(
                 model,
                 facts,
-                tl.load(all_holds + row),
-                (
-                    tl.load(splice_match + LENGTH),
-                    tl.load(splice_match + VOTES),
-                    tl.load(splice_match + OCCURRENCES),
-                    tl.load(splice_match + AVAILABLE),
-                ),
+                tl.load(rows.holds + row),
+                match_at(splice_match),
                 neural,
                 lane(reached_by_head, neural, NEURAL_LANES),
                 unknown,

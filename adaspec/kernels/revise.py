@@ -32,26 +32,11 @@ from adaspec.kernels.layout import (
 from adaspec.kernels.network import predict
 from adaspec.kernels.scan import better_match, joined_match
 from adaspec.kernels.twins import device
-from adaspec.kernels.vectors import lane, noted, placed
-from adaspec.predict import features, model
+from adaspec.kernels.vectors import lane, noted, side_by_side
+from adaspec.predict import model
 
 ACCEPTED_NEXT = tl.constexpr(model.ACCEPTED_NEXT)
 NGRAM_AFTER = tl.constexpr(model.NGRAM_AFTER)
-DEPTH = tl.constexpr(features.DEPTH)
-EXPECTED = tl.constexpr(features.EXPECTED)
-LOGPROB = tl.constexpr(features.LOGPROB)
-MARGIN = tl.constexpr(features.MARGIN)
-ENTROPY = tl.constexpr(features.ENTROPY)
-MATCHES_SO_FAR = tl.constexpr(features.MATCHES_SO_FAR)
-EVIDENCE_MATCHING_TOKENS = tl.constexpr(features.EVIDENCE_MATCHING_TOKENS)
-EVIDENCE_MATCH_LENGTH = tl.constexpr(features.EVIDENCE_MATCH_LENGTH)
-NGRAM_EXPECTED = tl.constexpr(features.NGRAM_EXPECTED)
-SURVIVAL_SO_FAR = tl.constexpr(features.SURVIVAL_SO_FAR)
-LEAST_LOGPROB = tl.constexpr(features.LEAST_LOGPROB)
-LEAST_MARGIN = tl.constexpr(features.LEAST_MARGIN)
-EVIDENCE_SPLICE_LENGTH = tl.constexpr(features.EVIDENCE_SPLICE_LENGTH)
-EVIDENCE_SPLICE_VOTES = tl.constexpr(features.EVIDENCE_SPLICE_VOTES)
-EVIDENCE_SPLICE_OCCURRENCES = tl.constexpr(features.EVIDENCE_SPLICE_OCCURRENCES)
 
 
 @device(
@@ -102,10 +87,9 @@ def revise(
     votes, occurrences = tl.where(drafted, votes, 0), tl.where(drafted, occurrences, 0)
     available = tl.where(drafted, available, 0)
     follower = tl.where(drafted, follower, -1)
-    splice_match = facts + SPLICE_MATCHES + (depth - 1) * MATCH_FACTS
-    noted(
-        splice_match, length, tl.where(drafted, start, -1), votes, occurrences, available, follower
-    )
+    start = tl.where(drafted, start, -1)
+    match = length, start, votes, occurrences, available, follower
+    noted(facts + SPLICE_MATCHES + (depth - 1) * MATCH_FACTS, match)
     tl.store(drafts + depth - 1, token)
     if reads_drafts:
         depths, copies = tl.arange(0, NEURAL_LANES), tl.arange(0, NGRAM_LANES)
@@ -130,33 +114,25 @@ def revise(
         found, has_splice_match = match_length > 0, length > 0
         unknown = float("nan")
         expected = tl.where(reached > 0, before / tl.where(reached > 0, reached, 1.0), 0.0)
-        x = tl.zeros((FEATURE_LANES,), tl.float32)
-        x = placed(x, DEPTH, depth)
-        x = placed(x, EXPECTED, expected)
-        x = placed(x, LOGPROB, logprob)
-        x = placed(x, MARGIN, margin)
-        x = placed(x, ENTROPY, tl.load(confidence + 2 * column_stride))
-        x = placed(
-            x, MATCHES_SO_FAR, tl.where(found, (matching_now >= depth).to(tl.float64), unknown)
-        )
-        x = placed(
-            x, EVIDENCE_MATCHING_TOKENS, tl.where(found, matching_now.to(tl.float64), unknown)
-        )
-        x = placed(x, EVIDENCE_MATCH_LENGTH, match_length)
-        x = placed(x, NGRAM_EXPECTED, lane(ngram, 1, NGRAM_LANES))
-        x = placed(x, SURVIVAL_SO_FAR, reached)
-        x = placed(x, LEAST_LOGPROB, least_logprob)
-        x = placed(x, LEAST_MARGIN, least_margin)
-        x = placed(x, EVIDENCE_SPLICE_LENGTH, length)
-        x = placed(
-            x, EVIDENCE_SPLICE_VOTES, tl.where(has_splice_match, votes.to(tl.float64), unknown)
-        )
-        x = placed(
-            x,
-            EVIDENCE_SPLICE_OCCURRENCES,
+        evidence = (
+            depth,
+            expected,
+            logprob,
+            margin,
+            tl.load(confidence + 2 * column_stride),
+            tl.where(found, (matching_now >= depth).to(tl.float64), unknown),
+            tl.where(found, matching_now.to(tl.float64), unknown),
+            match_length,
+            lane(ngram, 1, NGRAM_LANES),
+            reached,
+            least_logprob,
+            least_margin,
+            length,
+            tl.where(has_splice_match, votes.to(tl.float64), unknown),
             tl.where(has_splice_match, occurrences.to(tl.float64), unknown),
         )
-        predicted = predict(model.evidence, x)
+        nothing = tl.zeros((FEATURE_LANES,), tl.float32)
+        predicted = predict(model.evidence, side_by_side(evidence, nothing))
         # What was not drafted is not accepted.
         accepted = tl.where(token >= 0, lane(predicted, ACCEPTED_NEXT, HEAD_LANES), 0.0)
         after = reached * accepted
@@ -179,7 +155,7 @@ def revise(
             model,
             facts,
             holds,
-            (length, votes, occurrences, available),
+            match,
             depth,
             lane(neural, depth, NEURAL_LANES),
             token,

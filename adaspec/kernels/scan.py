@@ -53,7 +53,7 @@ def token_at(
 
 
 @device(
-    "draft.match.common_end",
+    "draft.chains.common_end",
     do_not_specialize=["depth"],
     do_not_specialize_on_alignment=["slots", "context_tokens", "newest", "newest_stride"],
 )

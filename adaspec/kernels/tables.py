@@ -17,20 +17,11 @@ from adaspec.kernels.vectors import shifted
 from adaspec.predict import tables as token_tables
 from adaspec.predict.tables import Tables
 
-AFTER_1 = tl.constexpr(token_tables.AFTER_1)
-AFTER_2 = tl.constexpr(token_tables.AFTER_2)
-AFTER_3 = tl.constexpr(token_tables.AFTER_3)
-FIRST = tl.constexpr(token_tables.FIRST)
-AFTER_LAST = tl.constexpr(token_tables.AFTER_LAST)
-FIRST_TWO = tl.constexpr(token_tables.FIRST_TWO)
-AT_CANDIDATE = tl.constexpr(token_tables.AT_CANDIDATE)
-LEVELS = tl.constexpr(token_tables.LEVELS)
-OF_NEURAL = tl.constexpr(token_tables.OF_NEURAL)
-OF_NGRAM = tl.constexpr(token_tables.OF_NGRAM)
-MEAN = tl.constexpr(token_tables.MEAN)
-LOG_COUNT = tl.constexpr(token_tables.LOG_COUNT)
-DEPTH = tl.constexpr(token_tables.DEPTH)
-VALUES_PER_LEVEL = tl.constexpr(token_tables.VALUES_PER_LEVEL)
+AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = map(
+    tl.constexpr, range(8)
+)
+OF_NEURAL, OF_NGRAM = map(tl.constexpr, range(2))
+MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = map(tl.constexpr, range(4))
 _ADDED, _FIRST_FACTOR, _SECOND_FACTOR = (
     tl.constexpr(number - (1 << 64))
     for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -60,7 +51,7 @@ class TableBuffers(NamedTuple):
         """The tables on a device."""
         salted = np.zeros(LEVEL_LANES.value, np.uint64)
         salted[: LEVELS.value] = token_tables.salted(given.salt)
-        keys, place = addressed(given.keys)
+        keys, place, probes = addressed(given.keys)
         values = np.zeros((len(keys), VALUES_PER_LEVEL.value), np.float32)
         values[place] = given.entries
         return cls(
@@ -69,34 +60,27 @@ class TableBuffers(NamedTuple):
             torch.from_numpy(np.ascontiguousarray(given.base.T).ravel()).to(device),
             torch.from_numpy(salted.view(np.int64)).to(device),
             len(keys) - 1,
-            tl.constexpr(triton.next_power_of_2(longest_probe(keys))),
+            tl.constexpr(triton.next_power_of_2(probes)),
         )
 
 
-def addressed(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def addressed(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64], int]:
     """An open-addressing table of the keys, at most half full, and the slot of each.
 
-    The lowest bit of a key is always set; with it, half of the slots would never be the first
-    choice.
+    Last comes how many slots a search looks at until it finds any key that is in the table. The
+    lowest bit of a key is always set; with it, half of the slots would never be the first choice.
     """
     size = 1 << max(4, int(2 * len(keys) - 1).bit_length())
     slots, mask = np.zeros(size, np.uint64), np.uint64(size - 1)
-    place, left = (keys >> np.uint64(1)) & mask, np.arange(len(keys))
+    place, left, probes = (keys >> np.uint64(1)) & mask, np.arange(len(keys)), 0
     while len(left):
+        probes += 1
         wanted, first = np.unique(place[left], return_index=True)
         free = slots[wanted] == 0
         slots[wanted[free]] = keys[left[first[free]]]
         left = left[slots[place[left]] != keys[left]]
         place[left] = (place[left] + np.uint64(1)) & mask
-    return slots, place
-
-
-def longest_probe(keys: NDArray[np.uint64]) -> int:
-    """How many slots a search looks at until it finds any key that is in the table."""
-    slots = np.flatnonzero(keys)
-    mask = np.uint64(len(keys) - 1)
-    first = (keys[slots] >> np.uint64(1)) & mask
-    return int(((slots.astype(np.uint64) - first) & mask).max(initial=0)) + 1
+    return slots, place, max(probes, 1)
 
 
 @device("predict.tables.mixed")

@@ -5,15 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaspec.kernels.layout import (
-    AVAILABLE,
-    FEATURE_LANES,
-    FOLLOWER,
-    LENGTH,
-    OCCURRENCES,
-    START,
-    VOTES,
-)
+from adaspec.kernels.layout import FEATURE_LANES, MATCH_FACTS
 
 
 @triton.jit
@@ -23,34 +15,26 @@ def lane(vector: tl.tensor, at: tl.tensor, lanes: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def placed(vector: tl.tensor, at: tl.tensor, value: tl.tensor) -> tl.tensor:
-    """The features with a number in a lane."""
-    return tl.where(tl.arange(0, FEATURE_LANES) == at, value.to(tl.float32), vector)
+def side_by_side(features: tl.tuple, others: tl.tensor) -> tl.tensor:
+    """(FEATURE_LANES,) float32: the features in order, and behind them the lanes of others."""
+    x, lanes = others.to(tl.float32), tl.arange(0, FEATURE_LANES)
+    for at in tl.static_range(len(features)):
+        x = tl.where(lanes == at, features[at].to(tl.float32), x)
+    return x
 
 
 @triton.jit
-def exact(value: tl.constexpr) -> tl.tensor:
-    """The number in double precision, which a product with a literal may lack."""
-    return tl.full((), value, tl.float64)
+def noted(facts: tl.tensor, match: tl.tuple) -> None:
+    """Store a match, fact by fact."""
+    for at in tl.static_range(MATCH_FACTS):
+        tl.store(facts + at, match[at])
 
 
 @triton.jit
-def noted(
-    fields: tl.tensor,
-    length: tl.tensor,
-    start: tl.tensor,
-    votes: tl.tensor,
-    occurrences: tl.tensor,
-    available: tl.tensor,
-    follower: tl.tensor,
-) -> None:
-    """Store a match by its fields."""
-    tl.store(fields + LENGTH, length)
-    tl.store(fields + START, start)
-    tl.store(fields + VOTES, votes)
-    tl.store(fields + OCCURRENCES, occurrences)
-    tl.store(fields + AVAILABLE, available)
-    tl.store(fields + FOLLOWER, follower)
+def match_at(facts: tl.tensor) -> tl.tuple:
+    """The match that `noted` stored."""
+    length, start, votes = tl.load(facts), tl.load(facts + 1), tl.load(facts + 2)
+    return length, start, votes, tl.load(facts + 3), tl.load(facts + 4), tl.load(facts + 5)
 
 
 @triton.jit

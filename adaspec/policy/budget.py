@@ -1,20 +1,10 @@
 """How many drafted tokens a step verifies, of all rows together, and which.
 
-The *budget* is the B that maximises
-
-    rows + sum of the B largest survivals - rate * time of a step of rows + B tokens
-
-where the time is what the cost table says. Tokens that fill a captured size are free: an async
-engine, which decides before it knows what rows will offer, fills it whatever that says.
-
-In a sync engine the budget is made of the survivals of the very step. In an async one the step is
-prepared while the one before it runs, so the budget is made of a running mean over the last
-reports: of the largest survival, of the second largest, and so on. Where more or fewer rows run
-than before, it is stretched to their number. Such an engine makes room for a draft in each row
-before it knows which rows will draft, so a row's share of that room follows the budget.
-
-The survival of the last token that a budget took in is the price of a token in the next step, 0
-where there was room for all: what is verified beside it has to be likelier.
+docs/how-it-decides.md says what the *budget* maximises, and what an async engine makes it of:
+a running mean over the last reports, of the largest survival, of the second largest, and so on,
+stretched where more or fewer rows run than before. What fills a captured size is free there.
+Such an engine makes room for a draft in each row before it knows which rows will draft, so a row's
+share of that room follows the budget.
 
 Nothing here needs a model: it runs where an engine's scheduler does.
 """
@@ -140,7 +130,7 @@ def room_of_row(budget: int, running: int, cap: int) -> int:
 def ranked(survival: Array, lengths: Longs) -> Array:
     """What the rows of a step offer, descending: their drafts' survivals, as far as they go.
 
-    Adaptive verification asks, too (`policy.budgeted`), and V2 on the host.
+    Adaptive verification asks, too (`replay.budgeted`), and V2 on the host.
     """
     offered, count = np.empty(lengths.sum()), 0
     for row in range(lengths.shape[0]):

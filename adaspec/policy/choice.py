@@ -1,9 +1,8 @@
 """What is drafted: per row a source and a length, by its survival curves.
 
-A row's curves follow from what is predicted of it (`predict.prediction`) and by how many drafted
-tokens were seen. They are corrected by what came of drafts before. Then the row takes the source
-whose tokens are worth most at the price that the last budget set (see `budget`), and drafts as far
-as that source goes. Of all rows' tokens together the likeliest are verified.
+The curves follow from what is predicted of the row (`predict.prediction`), by how many drafted
+tokens were seen, and are corrected by what came of drafts before. The row takes the source whose
+tokens are worth most at the price that the last budget set, as far as that source goes.
 """
 
 from __future__ import annotations

@@ -8,9 +8,6 @@ on the same state:
     draft_rows      per row a source and a length (see `choice`)
     verify          the likeliest of all rows' tokens, as many as the budget holds
     learn           what was emitted, and how long the step took
-
-In a sync engine the budget is made of the very step's drafts, in an async one of the mean of those
-before (`budget.decide_budget`): that is an argument.
 """
 
 from __future__ import annotations
@@ -207,8 +204,7 @@ def learn_forwards(
             emitted += row.emitted
             if row.holds_neural:
                 held += 1
-                for each in range(GAINS):
-                    gain[each] += row.gain[each]
+                gain += row.gain
     # A step that was prepared before the number changed says nothing of the new one.
     stale = forwards != forwards_to_run(table, number, running, neural_cap)
     if forwards == 0 or held == 0 or stale:

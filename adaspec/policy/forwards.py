@@ -1,16 +1,9 @@
 """How often the neural drafter runs: by load, and by what its last forward brings.
 
-The policy's table says by load how often at first. Where it says 0, the drafter is not worth what
-it takes: nobody enters with it, and those that hold it lose it to their end.
-
-Each row's best draft is weighed by the forwards that ran, by one fewer and by one more. Where the
-last one brings less than it takes, one fewer runs from then on; where one more would bring more
-than it takes, one more. What a forward takes is counted in tokens, at the running throughput.
-
-The floor is 0, whatever the table says: copies do as well in some traffic, as in summaries. It is
-reached on more evidence, because who runs without the drafter loses it to its end. Behind a *pause*
-one forward is tried again, by those that enter from then on, and pauses double as long as it does
-not pay.
+The policy's table says by load how often at first. Where it says 0, nobody enters with the drafter,
+and those that hold it lose it to their end. From then on the last forward that ran and one more are
+weighed, in tokens at the running throughput. Behind a *pause* one forward is tried again, by those
+that enter from then on, and pauses double as long as it does not pay: docs/how-it-decides.md.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError, SpecError
 from adaspec.policy.artifact import Artifact, find_policy, load_artifact
-from adaspec.policy.base import Needs
 from adaspec.policy.forwards import forwards_table
 from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.static import Needs, StaticPolicy
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.predict.model import LONGEST_NEURAL, Model, model_from
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
-from adaspec.draft.match import Matches
+from adaspec.draft.chains import Matches
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]

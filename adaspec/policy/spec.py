@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from adaspec.errors import GONE, SpecError, nearest
-from adaspec.policy.budgeted import LONGEST_BUDGET, Budgeted
-from adaspec.policy.static import NEVER, StaticPolicy, StaticRule
+from adaspec.policy.static import LONGEST_BUDGET, NEVER, Budgeted, StaticPolicy, StaticRule
 
 Baseline: TypeAlias = StaticPolicy | Budgeted
 
@@ -80,8 +79,6 @@ _KN = Field("KN", 20, 1)
 _KE = Field("KE", 2, 1)
 _MX = Field("MX", 2, 1, NEVER)
 _KX = Field("KX", 5, 1)
-TRTLLM_MATCH = 4
-"""The shortest match that replaces neural tokens in TensorRT-LLM, by its default."""
 
 FORMS = {
     form.head: form
@@ -101,11 +98,7 @@ FORMS = {
         # hybrid, and behind the neural tokens KX n-gram tokens where the match is MX long.
         Form("hybrid-splice", (_M, _KN, _KE, _MX, _KX), StaticRule),
         # TensorRT-LLM's: a match of 4 or more replaces K neural tokens, which are drafted anyway.
-        Form(
-            "trtllm",
-            (Field("K", 3, 1),),
-            lambda k: StaticRule(TRTLLM_MATCH, k, k, always_drafts=True),
-        ),
+        Form("trtllm", (Field("K", 3, 1),), lambda k: StaticRule(4, k, k, always_drafts=True)),
     )
 }
 

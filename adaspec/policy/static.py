@@ -1,4 +1,4 @@
-"""Static rules: one setting for every request, step and load. The opponents."""
+"""The opponents: static rules, one setting for every request, step and load; and `budget:K`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.base import Needs
 from adaspec.trace.schema import CONFIDENCES
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a policy asks of an engine or a trace, as far as the policy says."""
+
+    drafter: bool = False
+    """Whether it is nothing without a neural drafter."""
+    neural_len: int = 0
+    """The longest neural draft that it asks for; 0 for none, and where that is not known."""
+    draft_len: int | None = None
+    """The longest draft of all; None where that is not known."""
+
 
 NEVER = 1_000_000
 """A minimum match length that no match reaches."""
+LONGEST_BUDGET = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +94,16 @@ class StaticPolicy:
         """The drafter where the rule drafts with it."""
         rule = self.rule
         return Needs(rule.neural_len > 0, rule.neural_len, max(1, rule.longest_draft))
+
+
+@dataclass(frozen=True, slots=True)
+class Budgeted:
+    """As in vLLM: K tokens are drafted for every row, and the likeliest of all verified."""
+
+    name: str
+    draft_len: int
+
+    @property
+    def needs(self) -> Needs:
+        """The drafter, for as many tokens as it drafts."""
+        return Needs(drafter=True, neural_len=self.draft_len)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import IN_RING, Matches
+from adaspec.draft.chains import IN_RING, Matches
 from adaspec.predict.tables import (
     AFTER_LAST,
     FIRST,
@@ -84,39 +84,26 @@ A match in the ring counts as one at the prompt's first token. All but the lengt
 match. The rest: the output and prompt tokens known, and the token tables' mean, log count and depth
 per key.
 """
-(
-    MATCH_LENGTH,
-    MATCH_VOTES,
-    MATCH_OCCURRENCES,
-    MATCH_LOG_DISTANCE,
-    MATCH_AVAILABLE,
-    MATCH_IN_PROMPT,
-    POSITION,
-    LOG_CONTEXT_TOKENS,
-    PROMPT_TOKENS,
-    TABLES_AT,
-) = range(10)
-"""The columns of the first of them, and where those of the token tables begin."""
 
 
 def before_features(tables: Tables, rows: Known) -> Floats:
     """(rows, features) what networks read before drafting."""
     match, context = rows.match, rows.prompt_tokens + rows.position
     start = np.where(match.start >= IN_RING, 0, match.start)
-    x = np.empty((len(context), len(BEFORE_FEATURES)), np.float32)
-    x[:, MATCH_VOTES] = match.votes
-    x[:, MATCH_OCCURRENCES] = match.occurrences
-    x[:, MATCH_LOG_DISTANCE] = np.log(context - start)
-    x[:, MATCH_AVAILABLE] = np.minimum(match.available, 64)
-    x[:, MATCH_IN_PROMPT] = start < rows.prompt_tokens
-    x[match.length == 0, : MATCH_IN_PROMPT + 1] = np.nan
-    x[:, MATCH_LENGTH] = match.length
-    x[:, POSITION] = rows.position
-    x[:, LOG_CONTEXT_TOKENS] = np.log(context)
-    x[:, PROMPT_TOKENS] = rows.prompt_tokens
+    found = match.length > 0
     said = values_of(tables, rows.tail, rows.candidate)
-    x[:, TABLES_AT:] = said.reshape(len(x), LEVELS * VALUES_PER_LEVEL)
-    return x
+    return _side_by_side(
+        match.length,
+        np.where(found, match.votes, np.nan),
+        np.where(found, match.occurrences, np.nan),
+        np.where(found, np.log(context - start), np.nan),
+        np.where(found, np.minimum(match.available, 64), np.nan),
+        np.where(found, start < rows.prompt_tokens, np.nan),
+        rows.position,
+        np.log(context),
+        rows.prompt_tokens,
+        *said.reshape(len(context), LEVELS * VALUES_PER_LEVEL).T,
+    )
 
 
 EVIDENCE_FEATURES = (
@@ -146,31 +133,15 @@ survival_so_far: P(all before it are accepted); least_*: the least log-probabili
 those before it, NaN at the first; splice_match_*: the match behind this token, which is as long as
 the context's match and the draft together if all of it was seen before.
 """
-(
-    DEPTH,
-    EXPECTED,
-    LOGPROB,
-    MARGIN,
-    ENTROPY,
-    MATCHES_SO_FAR,
-    EVIDENCE_MATCHING_TOKENS,
-    EVIDENCE_MATCH_LENGTH,
-    NGRAM_EXPECTED,
-    SURVIVAL_SO_FAR,
-    LEAST_LOGPROB,
-    LEAST_MARGIN,
-    EVIDENCE_SPLICE_LENGTH,
-    EVIDENCE_SPLICE_VOTES,
-    EVIDENCE_SPLICE_OCCURRENCES,
-) = range(len(EVIDENCE_FEATURES))
-"""Their columns."""
+NGRAM_EXPECTED = EVIDENCE_FEATURES.index("ngram_expected")
+SURVIVAL_SO_FAR = EVIDENCE_FEATURES.index("survival_so_far")
+"""The columns of what is predicted of the tokens before one."""
 
 
 def evidence_features(rows: Known, shown: Shown, expected: NDArray[np.float32]) -> Floats:
     """(rows, tokens, features) what networks read of drafted tokens.
 
-    `expected` is (rows, tokens). What is predicted of the tokens before one is left to be filled
-    in: NGRAM_EXPECTED and SURVIVAL_SO_FAR.
+    `expected` is (rows, tokens). NGRAM_EXPECTED and SURVIVAL_SO_FAR are left to be filled in.
     """
     tokens, match = shown.tokens, shown.match
     depths = np.arange(1, tokens.shape[1] + 1)
@@ -181,20 +152,22 @@ def evidence_features(rows: Known, shown: Shown, expected: NDArray[np.float32]) 
     matching &= tokens >= 0
     so_far = np.logical_and.accumulate(matching, axis=1)
     has_match, found = rows.match.length[:, None] > 0, match.length > 0
-    x = np.empty((*tokens.shape, len(EVIDENCE_FEATURES)), np.float32)
-    x[..., DEPTH] = depths
-    x[..., EXPECTED] = expected
-    x[..., LOGPROB : ENTROPY + 1] = shown.confidences
-    x[..., MATCHES_SO_FAR] = np.where(has_match, so_far, np.nan)
-    x[..., EVIDENCE_MATCHING_TOKENS] = np.where(has_match, so_far.cumsum(axis=1), np.nan)
-    x[..., EVIDENCE_MATCH_LENGTH] = rows.match.length[:, None]
-    x[:, 0, LEAST_LOGPROB : LEAST_MARGIN + 1] = np.nan
-    least = np.fmin.accumulate(shown.confidences[:, :-1, :2], axis=1)
-    x[:, 1:, LEAST_LOGPROB : LEAST_MARGIN + 1] = least
-    x[..., EVIDENCE_SPLICE_LENGTH] = match.length
-    x[..., EVIDENCE_SPLICE_VOTES] = np.where(found, match.votes, np.nan)
-    x[..., EVIDENCE_SPLICE_OCCURRENCES] = np.where(found, match.occurrences, np.nan)
-    return x
+    least = np.full((*tokens.shape, 2), np.nan, np.float32)
+    least[:, 1:] = np.fmin.accumulate(shown.confidences[:, :-1, :2], axis=1)
+    return _side_by_side(
+        np.broadcast_to(depths, tokens.shape),
+        expected,
+        *np.moveaxis(shown.confidences, -1, 0),
+        np.where(has_match, so_far, np.nan),
+        np.where(has_match, so_far.cumsum(axis=1), np.nan),
+        rows.match.length[:, None],
+        0.0,
+        0.0,
+        *np.moveaxis(least, -1, 0),
+        match.length,
+        np.where(found, match.votes, np.nan),
+        np.where(found, match.occurrences, np.nan),
+    )
 
 
 SPLICE_FEATURES = (
@@ -213,20 +186,6 @@ SPLICE_FEATURES = (
 """The features of a splice, in order. None depends on the match's position, because traces without
 drafted tokens could not tell it without using tokens to come. copy_*: the token tables' figures for
 the first token to copy, NaN in such traces."""
-(
-    SPLICE_LENGTH,
-    SPLICE_VOTES,
-    SPLICE_OCCURRENCES,
-    SPLICE_AVAILABLE,
-    SPLICE_NEURAL_TOKENS,
-    SPLICE_NEURAL_SURVIVAL,
-    SPLICE_CONTEXT_MATCH_LENGTH,
-    SPLICE_POSITION,
-    COPY_RIGHT,
-    COPY_RIGHT_AFTER,
-    COPY_RIGHT_AFTER_COUNT,
-) = range(len(SPLICE_FEATURES))
-"""Their columns."""
 
 
 def splice_features(tables: Tables, rows: Known, shown: Shown, survival: NDArray[Any]) -> Floats:
@@ -234,22 +193,30 @@ def splice_features(tables: Tables, rows: Known, shown: Shown, survival: NDArray
 
     `survival` is (rows, tokens) P(the token and those before it are accepted).
     """
-    match = shown.match
-    x = np.empty((*shown.tokens.shape, len(SPLICE_FEATURES)), np.float32)
-    x[..., SPLICE_LENGTH] = match.length
-    x[..., SPLICE_VOTES] = match.votes
-    x[..., SPLICE_OCCURRENCES] = match.occurrences
-    x[..., SPLICE_AVAILABLE] = np.minimum(match.available, 32)
-    x[..., SPLICE_NEURAL_TOKENS] = np.arange(1, x.shape[1] + 1)
-    x[..., SPLICE_NEURAL_SURVIVAL] = survival
-    x[..., SPLICE_CONTEXT_MATCH_LENGTH] = rows.match.length[:, None]
-    x[..., SPLICE_POSITION] = rows.position[:, None]
+    match, shape = shown.match, shown.tokens.shape
     last, copied = shown.tokens.ravel(), shown.copied.ravel()
     none = np.full(len(last), NONE, np.int32)
     tail, candidate = np.stack((none, none, last), 1), np.stack((copied, none), 1)
-    said = values_of(tables, tail, candidate).reshape(*shown.copied.shape, LEVELS, VALUES_PER_LEVEL)
-    x[..., COPY_RIGHT] = said[..., FIRST, MEAN]
-    x[..., COPY_RIGHT_AFTER] = said[..., AFTER_LAST, MEAN]
-    x[..., COPY_RIGHT_AFTER_COUNT] = said[..., AFTER_LAST, LOG_COUNT]
-    x[shown.copied < 0, COPY_RIGHT:] = np.nan
+    said = values_of(tables, tail, candidate).reshape(*shape, LEVELS, VALUES_PER_LEVEL)
+    said[shown.copied < 0] = np.nan
+    return _side_by_side(
+        match.length,
+        match.votes,
+        match.occurrences,
+        np.minimum(match.available, 32),
+        np.broadcast_to(np.arange(1, shape[1] + 1), shape),
+        survival,
+        rows.match.length[:, None],
+        rows.position[:, None],
+        said[..., FIRST, MEAN],
+        said[..., AFTER_LAST, MEAN],
+        said[..., AFTER_LAST, LOG_COUNT],
+    )
+
+
+def _side_by_side(first: NDArray[Any], *others: Any) -> Floats:
+    """(.., features) the features in order; they are of the shape of the first one."""
+    x = np.empty((*first.shape, 1 + len(others)), np.float32)
+    for column, values in enumerate((first, *others)):
+        x[..., column] = values
     return x

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,19 +40,6 @@ MOST_WIDTH, MOST_COLUMNS = 512, 4096
 _TOGETHER = 64
 """Rows that go through all layers together: of more, BLAS would share each small product between
 threads, which takes up to fifty times as long on a busy machine."""
-
-
-class Products(NamedTuple):
-    """A network's layers in double precision, the first one with the scaling of its columns."""
-
-    weight_1: Array
-    """(columns and features, width): how far each column has risen, and which feature is missing.
-    """
-    bias_1: Array
-    weight_2: Array
-    bias_2: Array
-    weight_3: Array
-    bias_3: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +70,22 @@ class Network:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
-    def products(self) -> Products:
-        """Where a column's feature is missing, its input is 0 and not what no rise would be."""
+    def products(self) -> tuple[Array, ...]:
+        """Weights and biases by layer, in double precision, the first with the columns' scaling.
+
+        So its inputs are how far each column has risen, and which feature is missing: where that
+        is missing, a column's input is 0 and not what no rise would be.
+        """
         columns, features = len(self.source), 1 + max((*self.source, *self.flagged), default=-1)
         scaled = self.scale[:, None].astype(np.float64) * self.weight_1[:columns]
         missing = np.zeros((features, scaled.shape[1]))
         np.add.at(missing, self.source, self.shift[:, None] * scaled)
         np.add.at(missing, self.flagged, self.weight_1[columns:])
         behind = self.weight_2, self.bias_2, self.weight_3, self.bias_3
-        return Products(
+        bias = self.bias_1 - self.shift @ scaled
+        return (
             np.concatenate((scaled, missing)),
-            self.bias_1 - self.shift @ scaled,
+            bias,
             *(each.astype(np.float64) for each in behind),
         )
 
@@ -107,12 +99,12 @@ def predict(network: Network, features: Floats) -> Floats:
 
 
 def _predict(network: Network, features: Floats) -> Floats:
-    layers = network.products
-    missing = np.isnan(features[:, : len(layers.weight_1) - len(network.source)])
+    weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = network.products
+    missing = np.isnan(features[:, : len(weight_1) - len(network.source)])
     entered = np.concatenate((rises(network, features), missing), axis=1, dtype=np.float64)
-    hidden = _silu(entered @ layers.weight_1 + layers.bias_1)
-    hidden = _silu(hidden @ layers.weight_2 + layers.bias_2)
-    output = hidden @ layers.weight_3 + layers.bias_3
+    hidden = _silu(entered @ weight_1 + bias_1)
+    hidden = _silu(hidden @ weight_2 + bias_2)
+    output = hidden @ weight_3 + bias_3
     return np.where(network.link == PROBABILITY, _logistic(output), output).astype(np.float32)
 
 
@@ -134,14 +126,6 @@ def _logistic(x: Array) -> Array:
 
 _LARGEST = 500.0
 """The exponential function of more would be infinite."""
-
-
-def inputs_of(network: Network, features: Floats) -> Floats:
-    """What the first layer sees of every row."""
-    missing = np.isnan(features)
-    entered = (rises(network, features) - network.shift) * network.scale
-    columns = np.where(missing[:, network.source], 0, entered)
-    return np.concatenate((columns, missing[:, network.flagged]), axis=1, dtype=np.float32)
 
 
 _KINDS: Kinds = {

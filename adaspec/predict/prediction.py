@@ -60,7 +60,6 @@ PREDICTION = np.dtype(
 """What is predicted of a row. A token that is not seen is accepted as was predicted before."""
 
 NGRAM_EXPONENT = 1.6
-"""The power to which the predicted chance of a copy is raised: certain ones are too hopeful."""
 
 
 def copy_chance(predicted: Floats) -> Floats:

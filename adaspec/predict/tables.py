@@ -101,17 +101,14 @@ def values_of(tables: Tables, tail: Tokens, candidate: Tokens) -> Floats:
     """
     out = np.empty((len(tail), LEVELS, VALUES_PER_LEVEL), np.float32)
     out[:, :, LOG_COUNT] = 0.0
-    found: Any = None
-    if len(tables.keys):
-        place, found = find(tables, level_keys(tables.salt, tail, candidate))
-        entries = tables.entries[place]
+    place, found = find(tables, level_keys(tables.salt, tail, candidate))
     for level, parent in enumerate(PARENT):
         if parent == BASE:
             out[:, level, ::2] = tables.base[SOURCE[level]]
         else:
             out[:, level, ::2] = out[:, parent, ::2]
-        if found is not None:
-            np.copyto(out[:, level], entries[:, level], where=found[:, level, None])
+        seen = found[:, level]
+        out[seen, level] = tables.entries[place[seen, level]]
     return out
 
 

@@ -55,16 +55,8 @@ class Result:
 TOTALS = np.dtype([(each.name, "f8") for each in fields(Result) if each.type == "float"])
 """What a `Result` sums over the steps of a run."""
 
-_STATE = np.dtype(
-    [
-        ("following", "i8"),
-        ("slot_left_empty", "i8"),
-        ("prompt_tokens", "i8"),
-        ("draft_prompt_tokens", "i8"),
-        ("reads_alone", "i8"),
-        ("gives_drafter", "i8"),
-    ]
-)
+_FACTS = ("following", "slot_left_empty", "reads_alone", "gives_drafter")
+_STATE = np.dtype([(name, "i8") for name in (*_FACTS, "prompt_tokens", "draft_prompt_tokens")])
 
 
 class ClosedLoop(NamedTuple):
@@ -86,9 +78,9 @@ class ClosedLoop(NamedTuple):
     emitted: Longs
     """Tokens that the present step emits; whoever runs the loop fills them in."""
     state: NDArray[Any]
-    """The next entry of the order; whether a slot stayed empty that should have been refilled; the
-    prompt tokens that the target and the drafter read in the next step, or before it alone; and
-    whether whoever enters holds the neural drafter."""
+    """The next entry of the order; whether a slot stayed empty that should have been refilled;
+    whether prompts are read before the next step, alone; whether whoever enters holds the neural
+    drafter; and the prompt tokens that the target and the drafter read next."""
     totals: NDArray[Any]
     request_s: NDArray[np.float64]
     """Seconds from entry to end per entry of the order, NaN until it has finished."""
@@ -126,15 +118,6 @@ def start(columns: Columns, order: Ints, concurrency: int, gives_drafter: bool) 
 def goes_on(loop: ClosedLoop) -> bool:
     """Whether there is another step: the loop ends with the first one that leaves a slot empty."""
     return loop.state[0].slot_left_empty == 0
-
-
-@compiled
-def _await_prompt(loop: ClosedLoop, request: int) -> None:
-    """Have the next step read a prompt, the drafter too if the request holds it."""
-    if loop.columns.charges_prompts:
-        tokens = loop.columns.prompt[request]
-        loop.state[0].prompt_tokens += tokens
-        loop.state[0].draft_prompt_tokens += tokens * loop.state[0].gives_drafter
 
 
 @compiled
@@ -214,7 +197,10 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
         loop.entry[row], loop.entered_s[row] = state.following, now
         loop.began_s[row] = now
         loop.holds_neural[row] = state.gives_drafter > 0
-        _await_prompt(loop, loop.request[row])
+        if loop.columns.charges_prompts:
+            tokens = loop.columns.prompt[loop.request[row]]
+            state.prompt_tokens += tokens
+            state.draft_prompt_tokens += tokens * state.gives_drafter
         state.following += 1
 
 

@@ -12,9 +12,9 @@ from adaspec.policy.artifact import CHECKSUMS, NETWORK, shipped_policies
 from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
 from adaspec.replay.oracles import ORACLES, Oracle
-from adaspec.replay.own import OwnPolicy, named_policy, own_policy
-from adaspec.replay.player import Contender, is_compiled
-from adaspec.replay.suffix import HEAD, SuffixDecoding, parse_suffix
+from adaspec.replay.own import named_policy, own_policy
+from adaspec.replay.player import Contender
+from adaspec.replay.suffix import HEAD, parse_suffix
 
 
 def parse_contender(text: str) -> Contender:
@@ -54,8 +54,8 @@ def contender_of(given: object) -> Contender:
         return parse_contender(given)
     if isinstance(given, os.PathLike):
         return _loaded(Path(given))
-    if isinstance(given, OwnPolicy | SuffixDecoding) or is_compiled(given):
-        return given  # type: ignore[return-value]
+    if isinstance(given, Contender):
+        return given
     if isinstance(given, type):
         raise SpecError(f"policy {given.__name__} is a class: give an object, {given.__name__}()")
     name = str(getattr(given, "name", type(given).__name__))

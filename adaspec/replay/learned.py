@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
-from adaspec.draft.match import IN_RING, Matches
+from adaspec.draft.chains import IN_RING, Matches
 from adaspec.jit import compiled
 from adaspec.policy.budget import (
     LONGEST_DRAFT,
@@ -26,16 +26,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.features import CANDIDATE, TAIL, Floats, Known, Shown
 from adaspec.predict.model import LONGEST_NGRAM, Model
 from adaspec.predict.prediction import PREDICTION, Predictions, predict_before, predict_behind
-from adaspec.replay.closed_loop import (
-    ClosedLoop,
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    read_beside,
-    result_of,
-    start,
-)
+from adaspec.replay import closed_loop
+from adaspec.replay.closed_loop import ClosedLoop, Result
 from adaspec.replay.recording import Recording
 
 Ints = NDArray[np.int32]
@@ -138,15 +130,6 @@ class Limits(NamedTuple):
     """Whether a budget is decided before it is known what is drafted."""
 
 
-class Decided(NamedTuple):
-    """A step of a closed loop, as it was decided, before it is charged."""
-
-    rows: Record
-    shape: StepShape
-    accepted: int
-    """Drafted tokens that the target accepted, of all rows."""
-
-
 @compiled
 def decide_step(
     loop: ClosedLoop,
@@ -156,13 +139,18 @@ def decide_step(
     costs: Costs,
     limits: Limits,
     prepared: Doubles,
-) -> Decided:
+) -> tuple[Record, StepShape, int]:
     """Take all running requests through a step, and have the state learn.
 
+    Returned are its rows, its shape, and how many drafted tokens the target accepted, of all rows;
     `loop.emitted` is filled in. `predictions` are by flat position. In an async engine a step was
     `prepared` before anything was known of what the last one brought: forwards and settings.
     """
-    columns, running, context = loop.columns, loop.request.shape[0], context_tokens(loop)
+    columns, running, context = (
+        loop.columns,
+        loop.request.shape[0],
+        closed_loop.context_tokens(loop),
+    )
     if not limits.is_async or prepared[0] < 0:
         prepare(state, costs, running, context, limits.neural_cap, prepared)
     forwards, settings = int(prepared[0]), prepared[1:].copy()
@@ -177,7 +165,7 @@ def decide_step(
         loop.holds_neural[at] &= forwards > 0
         row.holds_neural = loop.holds_neural[at]
         held += row.holds_neural
-    prompt_tokens = read_beside(loop)
+    prompt_tokens = closed_loop.read_beside(loop)
     forwards, budget, cap = forwards if held > 0 else 0, OF_DRAFTS, limits.cap
     if limits.is_async:
         budget = decide_budget(state, costs, running, prompt_tokens, limits.cap)
@@ -192,7 +180,7 @@ def decide_step(
     shape = step_shape(running, context, drafted, forwards, held > 0, max(budget, 0))
     seconds = step_s(costs, shape)
     learn(state, costs, rows, survival, settings, forwards, limits.neural_cap, seconds)
-    return Decided(rows, shape, accepted)
+    return rows, shape, accepted
 
 
 @compiled
@@ -239,9 +227,9 @@ def _run(
     prepared: Doubles,
 ) -> None:
     """Run the closed loop to its end."""
-    while goes_on(loop):
-        decided = decide_step(loop, predictions, shapes, state, costs, limits, prepared)
-        finish_step(loop, costs, decided.shape, decided.accepted)
+    while closed_loop.goes_on(loop):
+        _, shape, accepted = decide_step(loop, predictions, shapes, state, costs, limits, prepared)
+        closed_loop.finish_step(loop, costs, shape, accepted)
 
 
 class LearnedReplay:
@@ -285,7 +273,7 @@ class LearnedReplay:
         table = forwards_table(forwards) if forwards else policy.forwards_by_load
         state = new_state(concurrency, LONGEST_NGRAM, table)
         gives_drafter = bool(holds_drafter(state, concurrency, limits.neural_cap))
-        loop = start(recording.columns, order, concurrency, gives_drafter)
+        loop = closed_loop.start(recording.columns, order, concurrency, gives_drafter)
         prepared = np.full(1 + SETTINGS, -1.0)
         return loop, self._predictions, self.shapes, state, cost.constants(), limits, prepared
 
@@ -293,4 +281,4 @@ class LearnedReplay:
         """One run of the closed loop, as `begin` takes it."""
         loop, *decides = self.begin(*chosen)
         _run(loop, *decides)
-        return result_of(loop)
+        return closed_loop.result_of(loop)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Costs, plain_step_s, step_s, step_shape
-from adaspec.draft.match import Ints
+from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
-from adaspec.policy.base import Needs
+from adaspec.policy.static import Needs
 from adaspec.replay import closed_loop
 from adaspec.replay.closed_loop import ClosedLoop, Result
 from adaspec.replay.recording import Columns, Recording
@@ -22,14 +22,8 @@ from adaspec.replay.recording import Columns, Recording
 Array = NDArray[np.float64]
 Longs = NDArray[np.int64]
 
-NGRAM, NEURAL, COMBINE, PLAN, PLAN_SPLICE = range(5)
-ORACLES = {
-    "ngram": NGRAM,
-    "neural": NEURAL,
-    "combine": COMBINE,
-    "plan": PLAN,
-    "plan-splice": PLAN_SPLICE,
-}
+ORACLES = ("ngram", "neural", "combine", "plan", "plan-splice")
+NGRAM, NEURAL, COMBINE, PLAN, PLAN_SPLICE = range(len(ORACLES))
 SPAN_CAP = 20
 """The paper's bound on a span that oracle:ngram, :neural and :combine propose."""
 PLAN_NEURAL = 8
@@ -176,7 +170,7 @@ def run_oracle(
     cap: int,
 ) -> Result:
     """The closed loop under an oracle."""
-    kind, neural_cap = ORACLES[oracle.kind], recording.neural_cap
+    kind, neural_cap = ORACLES.index(oracle.kind), recording.neural_cap
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.without_deciding().constants()

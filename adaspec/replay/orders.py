@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import Ints
+from adaspec.draft.chains import Ints
 from adaspec.replay.recording import Recording
 
 
@@ -31,12 +31,6 @@ def pools_of(recording: Recording, workload: str | None) -> list[Ints]:
     return [recording.members(name) for name in names]
 
 
-def pools_among(recording: Recording, members: NDArray[np.bool_]) -> list[Ints]:
-    """The marked requests, one pool per workload that has any."""
-    pools = [recording.members(name) for name in recording.workloads]
-    return [pool[members[pool]] for pool in pools if members[pool].any()]
-
-
 def draw_orders(
     recording: Recording, workload: str | None, concurrency: int, seed: int, orders: int
 ) -> list[Ints]:
@@ -49,13 +43,10 @@ def draw_orders(
     ]
 
 
-def resampled(pools: list[Ints], rng: np.random.Generator) -> list[Ints]:
-    """As many requests drawn with replacement, within each pool."""
-    return [rng.choice(pool, size=len(pool), replace=True) for pool in pools]
-
-
-def draw_passes(pools: list[Ints], concurrency: int, rng: np.random.Generator) -> Ints:
-    """Whole shuffled passes over all pools together: enough to fill the loop three times."""
-    everything = np.concatenate(pools)
+def draw_passes(
+    recording: Recording, marked: NDArray[np.bool_], concurrency: int, rng: np.random.Generator
+) -> Ints:
+    """Whole shuffled passes over the marked requests: enough to fill the loop three times."""
+    everything = np.concatenate([pool[marked[pool]] for pool in pools_of(recording, None)])
     passes = max(1, -(-3 * concurrency // len(everything)))
     return np.concatenate([rng.permutation(everything) for _ in range(passes)]).astype(np.int32)

@@ -10,14 +10,14 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from adaspec.cost.model import CostModel, step_s, step_shape
-from adaspec.draft.match import AVAILABLE, START, Matches
+from adaspec.draft.chains import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
 from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
 from adaspec.replay import closed_loop
@@ -80,11 +80,11 @@ def run_own(
     recording: Recording, own: OwnPolicy, order: Ints, concurrency: int, cost: CostModel, cap: int
 ) -> Result:
     """One run of the closed loop, under a copy of the policy."""
+    policy, costs = own.ask(copy.deepcopy, own.policy), cost.constants()
+    has_drafter = recording.neural_cap > 0 and getattr(policy, "drafter", True)
+    neural_cap = min(recording.neural_cap, cap) if has_drafter else 0
     shows = recording.shows_tokens, recording.shows_confidences
-    setup = Setup(cost, cap, recording.neural_cap, concurrency, *shows)
-    policy, costs = own.ask(copy.deepcopy, own.policy), setup.cost.constants()
-    has_drafter = setup.neural_cap > 0 and getattr(policy, "drafter", True)
-    setup = replace(setup, neural_cap=min(setup.neural_cap, cap) if has_drafter else 0)
+    setup = Setup(cost, cap, neural_cap, concurrency, *shows)
     loop = closed_loop.start(recording.columns, order, concurrency, has_drafter)
     while closed_loop.goes_on(loop):
         step = _Step(own.name, recording, loop, setup)

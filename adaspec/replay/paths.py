@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, step_s, step_shape
-from adaspec.draft.match import Ints
+from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
 from adaspec.policy.static import StaticRule
 from adaspec.replay import closed_loop
-from adaspec.replay.closed_loop import ClosedLoop
+from adaspec.replay.closed_loop import ClosedLoop, Result
 from adaspec.replay.recording import Columns, Recording
 
 Longs = NDArray[np.int64]
@@ -98,11 +98,11 @@ def _walk(
 
 def run_paths(
     columns: Columns, paths: Paths, order: Ints, concurrency: int, costs: Costs, holds: bool
-) -> ClosedLoop:
-    """The closed loop over paths, run to its end."""
+) -> Result:
+    """One run of the closed loop over paths."""
     loop = closed_loop.start(columns, order, concurrency, holds)
     _run(loop, paths, costs, holds)
-    return loop
+    return closed_loop.result_of(loop)
 
 
 @compiled
@@ -163,19 +163,18 @@ def _run(loop: ClosedLoop, paths: Paths, costs: Costs, holds: bool) -> None:
 class RuleWalker:
     """Walks rules through a recording. What they look at is looked up once for all."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, cap: int, is_async: bool = False) -> None:
         self._recording, columns = recording, recording.columns
+        self._cap, self._is_async = cap, is_async
         self._at, request = recording.positions(recording.members(None))
         self._left = columns.offset[request] + columns.length[request] - self._at
         self._holds = np.ones(len(self._at), np.bool_)
         self._behind: dict[int, MatchedBehind] = {}
         """By number of neural tokens."""
 
-    def walk(
-        self, rule: StaticRule, cap: int, is_async: bool = False, requests: Ints | None = None
-    ) -> Paths:
+    def walk(self, rule: StaticRule, requests: Ints | None = None) -> Paths:
         """The path of one rule through these requests, which ascend, or through all."""
-        recording, columns = self._recording, self._recording.columns
+        recording, columns, cap = self._recording, self._recording.columns, self._cap
         if requests is None:
             requests = recording.members(None)
         neural_len = min(rule.neural_len, cap)
@@ -187,11 +186,11 @@ class RuleWalker:
         paths = Paths(
             np.empty(len(recording) + 1, np.int64),
             np.empty(int(columns.length[requests].sum()), STEP),
-            min(rule.longest_draft, cap) if is_async else 0,
+            min(rule.longest_draft, cap) if self._is_async else 0,
         )
         # In an async engine nobody knows which rows will draft, or how much. So every step runs all
         # forwards, and every row verifies the longest draft.
-        forwards = neural_len if is_async or rule.always_drafts else 0
+        forwards = neural_len if self._is_async or rule.always_drafts else 0
         drafted = neural.astype(np.int16), copied.astype(np.int16)
         count = _walk(columns, requests, *drafted, forwards, paths)
         return paths._replace(steps=paths.steps[:count].copy())

@@ -9,15 +9,13 @@ import numpy as np
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
-from adaspec.draft.match import Ints
+from adaspec.draft.chains import Ints
 from adaspec.errors import EvaluationError
-from adaspec.policy.base import Needs
-from adaspec.policy.budgeted import Budgeted
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
-from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.policy.static import Budgeted, Needs, StaticPolicy, StaticRule
 from adaspec.replay.budgeted import run_budgeted
-from adaspec.replay.closed_loop import Result, result_of
+from adaspec.replay.closed_loop import Result
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.own import OwnPolicy, run_own
@@ -27,12 +25,8 @@ from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_s
 from adaspec.trace.schema import Request
 
 Compiled: TypeAlias = StaticPolicy | LearnedPolicy | Budgeted | Oracle
+"""What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
-
-
-def is_compiled(contender: object) -> bool:
-    """Whether a contender is replayed without calling Python at every step."""
-    return isinstance(contender, Compiled)
 
 
 class Player:
@@ -53,7 +47,7 @@ class Player:
         self.recording, self.cap = recording, cap
         self.cost, self.engine, self._warm = cost, engine, warm
         self._rule_costs = cost.without_deciding().constants()
-        self._walker = RuleWalker(recording)
+        self._walker = RuleWalker(recording, cap, engine == ASYNC)
         self._paths: dict[StaticRule, Paths] = {}
         self._learned: dict[LearnedPolicy, LearnedReplay] = {}
 
@@ -76,7 +70,7 @@ class Player:
             )
         elif isinstance(contender, SuffixDecoding):
             why = why_not_here()
-        if why is None and self.engine == ASYNC and not is_compiled(contender):
+        if why is None and self.engine == ASYNC and not isinstance(contender, Compiled):
             why = (
                 "is asked step by step, with all outcomes known: no async engine runs it so; "
                 "replay it with --engine sync"
@@ -91,7 +85,7 @@ class Player:
             )
         if isinstance(contender, StaticPolicy):
             if contender.rule not in self._paths:  # other orders have the same
-                self._paths[contender.rule] = self._walk(contender)
+                self._paths[contender.rule] = self._walker.walk(contender.rule)
             return self._run(contender, self._paths[contender.rule], order, concurrency)
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
@@ -114,14 +108,10 @@ class Player:
             runs = [self.play(policy, order, concurrency) for order in orders]
         else:
             asked = np.unique(np.concatenate(orders))
-            paths = self._walk(policy, asked)
+            paths = self._walker.walk(policy.rule, asked)
             runs = [self._run(policy, paths, order, concurrency) for order in orders]
         return float(np.mean([run.tokens_per_s for run in runs]))
 
-    def _walk(self, policy: StaticPolicy, requests: Ints | None = None) -> Paths:
-        is_async = self.engine == ASYNC
-        return self._walker.walk(policy.rule, self.cap, is_async, requests)
-
     def _run(self, policy: StaticPolicy, paths: Paths, order: Ints, concurrency: int) -> Result:
         run = order, concurrency, self._rule_costs, policy.needs.drafter
-        return result_of(run_paths(self.recording.columns, paths, *run))
+        return run_paths(self.recording.columns, paths, *run)

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.match import AVAILABLE, IN_RING, LENGTH, START, Ints
-from adaspec.draft.positions import accepted_runs, look_ups
+from adaspec.draft.chains import AVAILABLE, IN_RING, LENGTH, START, Ints
+from adaspec.draft.index import accepted_runs, look_ups
 from adaspec.draft.ring import Ring
 from adaspec.errors import EvaluationError
 from adaspec.policy.static import ranking

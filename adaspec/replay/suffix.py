@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from adaspec.cost.model import CostModel, step_shape
-from adaspec.draft.match import Ints
+from adaspec.draft.chains import Ints
 from adaspec.errors import SpecError
 from adaspec.replay import closed_loop
 from adaspec.replay.recording import Recording
@@ -87,8 +87,8 @@ class SuffixMemory:
     def start(self, request: int) -> int:
         """Take a request in with its first token, and its answer out; the number it goes by."""
         asked, number = self._requests[request], next(self._numbers)
-        answer = _tokens(asked.output_tokens).tobytes()
-        self.cache.start_request(number, _tokens(asked.prompt_tokens))
+        answer = asked.output_tokens.tobytes()
+        self.cache.start_request(number, asked.prompt_tokens)
         self._running[answer] += 1
         # Where a copy runs already, the cache holds neither's answer.
         alone = self._running[answer] == 1
@@ -97,21 +97,21 @@ class SuffixMemory:
                 self.cache.evict_cached_response(hidden)
         if alone:
             self._cached[answer] = number
-        self.cache.add_active_response(number, _tokens(asked.output_tokens[:1]))
+        self.cache.add_active_response(number, asked.output_tokens[:1])
         return number
 
     def stop(self, request: int, number: int) -> None:
         """Let a request go; once no copy of it runs, its answer is known."""
         self.cache.stop_request(number)
-        answer = _tokens(self._requests[request].output_tokens).tobytes()
+        answer = self._requests[request].output_tokens.tobytes()
         self._running[answer] -= 1
         if not self._running[answer] and answer not in self._cached:
             self._cached[answer] = self._store(self._requests[request])
 
     def _store(self, request: Request) -> int:
         number = next(self._numbers)
-        self.cache.start_request(number, _tokens(request.prompt_tokens))
-        self.cache.add_active_response(number, _tokens(request.output_tokens))
+        self.cache.start_request(number, request.prompt_tokens)
+        self.cache.add_active_response(number, request.output_tokens)
         self.cache.stop_request(number)
         return number
 
@@ -163,8 +163,3 @@ def run_suffix(
         shape = step_shape(concurrency, context, sum(map(len, drafts)), 0, False)
         closed_loop.finish_step(loop, costs, shape, accepted)
     return closed_loop.result_of(loop)
-
-
-def _tokens(tokens: Ints) -> Ints:
-    """As the cache takes them."""
-    return np.ascontiguousarray(tokens, np.int32)

@@ -26,7 +26,7 @@ from adaspec.predict.network import (
     PROBABILITY,
     Network,
     constant_network,
-    inputs_of,
+    rises,
 )
 from adaspec.train.heads import Settings
 from adaspec.train.rows import Array, Floats, Ints
@@ -124,7 +124,11 @@ def fit_network(
     """
     torch = _torch()
     network = _without_weights(x, splits, link)
-    inputs = torch.from_numpy(inputs_of(network, x))
+    missing = np.isnan(x)
+    entered = (rises(network, x) - network.shift) * network.scale
+    columns = np.where(missing[:, network.source], 0, entered)
+    seen = np.concatenate((columns, missing[:, network.flagged]), axis=1, dtype=np.float32)
+    inputs = torch.from_numpy(seen)
     wanted = torch.from_numpy(targets.astype(np.float32))
     is_probability = torch.from_numpy(link == PROBABILITY)
     # What makes the loss of a number weigh as much as that of a probability.

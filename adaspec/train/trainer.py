@@ -26,7 +26,7 @@ from adaspec.predict.network import Network, constant_network
 from adaspec.predict.survival import Curves, no_curves
 from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import LearnedReplay
-from adaspec.replay.orders import draw_passes, pools_among
+from adaspec.replay.orders import draw_passes
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows
@@ -206,7 +206,7 @@ class Trainer:
         """A model that knows nothing but tables of these requests."""
         networks = {group: _constant_heads(group, 0.5) for group in ("before", "splice")}
         tables = no_tables() if self.maker is None else self.maker.make(members)
-        return Model(networks, {name: no_curves(1) for name in CURVES}, tables)
+        return Model(networks, {name: no_curves() for name in CURVES}, tables)
 
     def _survey(self, model: Model, fold: Members, drafts: bool) -> Table:
         """What the model reads in a fold: before drafting, or else of drafts and behind them."""
@@ -244,7 +244,7 @@ class Trainer:
         speeds = []
         for load in self.options.concurrency:
             rng = np.random.default_rng([self.settings.seed, 4, load])
-            order = draw_passes(pools_among(self.recording, fold), load, rng)
+            order = draw_passes(self.recording, fold, load, rng)
             for forwards in (0, 1):
                 result = replay.run(order, load, *chosen, {load: forwards})
                 speeds.append(np.log(result.tokens_per_s))

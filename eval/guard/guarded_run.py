@@ -85,11 +85,10 @@ class GuardedRun:
 
     def _speculate(self) -> None:
         if isinstance(self.policy, LearnedPolicy):
-            decided = decide_step(self.loop, *self.decides)
-            finish_step(self.loop, self.costs, decided.shape, decided.accepted)
+            _, shape, accepted = decide_step(self.loop, *self.decides)
         else:
             shape, accepted = _rule_step(self.loop, self.policy.rule, self.cap)
-            finish_step(self.loop, self.costs, shape, accepted)
+        finish_step(self.loop, self.costs, shape, accepted)
 
 
 def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape, int]:

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import Matches
-from adaspec.draft.positions import look_ups
+from adaspec.draft.chains import Matches
+from adaspec.draft.index import NgramIndex, look_ups
 from adaspec.draft.ring import ring_of
 
 MOST_TOKENS, MAX_MATCH = 140, 32
@@ -79,9 +79,11 @@ def batches(draw: st.DrawFn) -> Batch:
     return drawn, prompts
 
 
-def open_all(drawn: list[Context], prompts: list[int]) -> tuple[NgramIndex, list[int]]:
-    index = NgramIndex()
-    return index, [index.open(context[:at]) for context, at in zip(drawn, prompts, strict=True)]
+def open_all(drawn: list[Context], prompts: list[int]) -> tuple[NgramIndex, NDArray[np.int64]]:
+    index = NgramIndex(len(drawn))
+    for slot, (context, at) in enumerate(zip(drawn, prompts, strict=True)):
+        index.open(slot, np.array(context[:at], np.int32))
+    return index, np.arange(len(drawn))
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,7 +103,7 @@ def test_every_fact_is_what_a_scan_finds(batch: Batch, data: st.DataObject) -> N
         if not sum(counts):
             break
         run = [drawn[row][at[row] : at[row] + count] for row, count in enumerate(counts)]
-        index.extend(slots, [token for part in run for token in part], counts)
+        index.extend(slots, np.array(sum(run, ()), np.int32), np.array(counts))
         at = [known + count for known, count in zip(at, counts, strict=True)]
 
 
@@ -114,7 +116,7 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
     index, slots = open_all(drawn, prompts)
     random = data.draw(st.randoms(use_true_random=False))
     tails = np.full((len(drawn), most), -1, np.int32)
-    lengths = [random.randrange(most + 1) for _ in drawn]
+    lengths = np.array([random.randrange(most + 1) for _ in drawn])
     for row, context in enumerate(drawn):
         for step in range(lengths[row]):
             coming = context[prompts[row] + step : prompts[row] + step + 1]
@@ -136,7 +138,8 @@ def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
         start = int(behind.start[row])
         copied = extended[start : start + 20] if start >= 0 else ()
         assert tuple(drafts[row]) == copied + (-1,) * (20 - len(copied))
-    index.extend(slots, [t for row, n in enumerate(lengths) for t in tails[row, :n]], lengths)
+    said = [tails[row, :n] for row, n in enumerate(lengths)]
+    index.extend(slots, np.concatenate(said), lengths)
     after, _, _ = index.survey(slots, 0, 0)
     for row in range(len(slots)):
         assert facts_of(after, row) == look_up(
@@ -159,10 +162,10 @@ def test_offline_rows_are_what_the_running_index_says(
 
     found = look_ups(np.array(context, np.int32), split, drafted, ring)
 
+    index, slot = NgramIndex(1, ring), np.arange(1)
     for position in positions:
-        index = NgramIndex(ring)
-        slot = index.open(context[: split + position])
-        own = dataclasses.astuple(index.survey([slot], 1, 1)[0])
+        index.open(0, np.array(context[: split + position], np.int32))
+        own = dataclasses.astuple(index.survey(slot, 1, 1)[0])
         np.testing.assert_array_equal(found[:, position, 0], np.concatenate(own))
-        behind, _ = index.splice_matches([slot], drafted[position : position + 1], [4])
+        behind, _ = index.splice_matches(slot, drafted[position : position + 1], np.array([4]))
         np.testing.assert_array_equal(found[:, position, 1:], behind[:, :, 0].T)

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaspec.draft.chains import MATCH_FIELDS, Matches
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import MATCH_FIELDS, Matches
 from adaspec.draft.ring import Ring
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Lengths, Matched, Proposal, Step
@@ -39,11 +39,10 @@ class HostPredictor:
         self.reads_drafts = model.reads_evidence
         """Whether drafted tokens change what is expected."""
         self._model, self._shapes, self._cap = model, shapes_of(model), cap
-        self._index = NgramIndex(ring)
-        self._places = np.full(slots, -1, np.int64)
-        """By slot, where its text is in the index; -1: nowhere."""
-        self._known, self._in_ring = np.zeros(slots, np.int64), np.zeros(slots, np.bool_)
-        """By slot, how many of its tokens are there, and whether the ring is searched for it."""
+        self._index = NgramIndex(slots, ring)
+        self._known, self._in_ring = np.full(slots, -1, np.int64), np.zeros(slots, np.bool_)
+        """By slot, how many of its tokens are in the index, -1 where its text is not; and whether
+        the ring is searched for it."""
 
     def enter(self, slots: Ints, in_ring: NDArray[np.bool_]) -> None:
         """Requests take these slots, of whose texts nothing is known yet.
@@ -51,20 +50,15 @@ class HostPredictor:
         `in_ring`: whether the ring is searched for each.
         """
         for slot in slots.tolist():
-            self._forget(slot)
-        self._in_ring[slots] = in_ring
-
-    def _forget(self, slot: int) -> None:
-        if self._places[slot] >= 0:
-            self._index.close(int(self._places[slot]))
-            self._places[slot] = -1
+            self._index.close(slot)
+        self._known[slots], self._in_ring[slots] = -1, in_ring
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         slots, tokens = batch.slots.numpy(), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
         said = self._take_in(slots, tokens, context, sampled)
-        match, tail, candidate = self._index.survey(self._places[slots], TAIL, CANDIDATE)
+        match, tail, candidate = self._index.survey(slots, TAIL, CANDIDATE)
         prompt = batch.prompt_tokens.numpy()[slots]
         self.rows = Known(prompt, context - prompt, match, tail, candidate)
         """What is known of the step's rows, what is predicted of them, and what drafts show."""
@@ -79,21 +73,18 @@ class HostPredictor:
             settings=settings,
         )
 
-    def _take_in(self, slots: Ints, tokens: Ints, context: Ints, sampled: Ints) -> Ints:
+    def _take_in(self, slots: Longs, tokens: Ints, context: Ints, sampled: Ints) -> Ints:
         """Index what the texts have gained; (rows, cap + 1) the tokens that the step emitted."""
         said = _emitted(tokens, slots, context, sampled, self._cap + 1)
         # Where a step was not told of, or too long, the whole text is read.
         grows = (self._known[slots] + sampled == context) & (sampled <= self._cap + 1)
-        grows &= self._places[slots] >= 0
-        grown = slots[grows]
-        if len(grown):
+        grows &= self._known[slots] >= 0
+        if grows.any():
             new = said if grows.all() else said[grows]
-            self._index.extend(self._places[grown], new[new >= 0], sampled[grows])
+            self._index.extend(slots[grows], new[new >= 0], sampled[grows])
         for row in np.flatnonzero(~grows).tolist():
             slot = int(slots[row])
-            self._forget(slot)
-            text = tokens[slot, : context[row]]
-            self._places[slot] = self._index.open(text, bool(self._in_ring[slot]))
+            self._index.open(slot, tokens[slot, : context[row]], bool(self._in_ring[slot]))
         self._known[slots] = context
         return said
 
@@ -108,7 +99,7 @@ class HostPredictor:
             return
         holds, slots = step.holds.numpy(), step.batch.slots.numpy()
         drafts = np.where(holds[:, None], tokens.numpy(), -1).astype(np.int32)
-        facts, copied = self._index.splice_matches(self._places[slots], drafts, holds * forwards)
+        facts, copied = self._index.splice_matches(slots, drafts, holds * forwards)
         shown = confidences.numpy()[:forwards].transpose(1, 0, 2)
         self.shown = Shown(drafts, shown, Matches(*facts.transpose(1, 2, 0)), copied.T)
         reads = self.reads_drafts
@@ -145,8 +136,8 @@ class HostPredictor:
             last = np.maximum(neural - 1, 0)[:, None]
             behind = np.take_along_axis(self.shown.match.start, last, axis=1)[:, 0]
             start = np.where(neural > 0, behind, start)
-        drafts, places = self.shown.tokens, self._places[step.batch.slots.numpy()]
-        said = self._index.propose(places, start, copied, drafts, neural)
+        drafts, slots = self.shown.tokens, step.batch.slots.numpy()
+        said = self._index.propose(slots, start, copied, drafts, neural)
         return Proposal(
             lengths=Lengths(torch.from_numpy(neural), torch.from_numpy(copied)),
             gain=torch.from_numpy(rows["gain"].copy()),

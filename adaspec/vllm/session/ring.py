@@ -79,7 +79,8 @@ class ServedRing:
         if self._device is not None:
             tokens, device = self.ring.tokens, self._device.tokens.device
             known = to_device(np.array([len(tokens)], np.int32), device)
-            self._device.write(first, to_device(tokens[first:].copy(), device), known)
+            self._device.tokens[first : len(tokens)].copy_(to_device(tokens[first:].copy(), device))
+            self._device.known.copy_(known)
 
     def _save(self) -> None:
         self._wait_for_writer()

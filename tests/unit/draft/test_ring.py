@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import ring_match
 
+from adaspec.draft.chains import IN_RING
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.match import IN_RING
 from adaspec.draft.ring import Ring, read_ring, ring_of, write_ring
 from adaspec.errors import DraftError
 
@@ -16,8 +16,9 @@ CAPACITY = 1024
 
 def found(ring: Ring | None, text: list[int]):
     """Whether the match of a text is in the ring, and its facts."""
-    index = NgramIndex(ring)
-    matches, _, copied = index.survey([index.open(text)], 1, 1)
+    index = NgramIndex(1, ring)
+    index.open(0, np.array(text, np.int32))
+    matches, _, copied = index.survey(np.arange(1), 1, 1)
     start = int(matches.start[0])
     facts = (matches.votes[0], matches.occurrences[0], matches.available[0])
     return start >= IN_RING, (matches.length[0], [copied[0, 0]] if start >= 0 else [], *facts)

@@ -12,7 +12,7 @@ from interpreter import DEVICE, torch
 from random_models import random_model
 from random_recordings import random_requests, recording_of
 
-from adaspec.draft.match import IN_RING, MATCH_FIELDS
+from adaspec.draft.chains import IN_RING, MATCH_FIELDS
 from adaspec.draft.ring import Ring
 from adaspec.kernels import layout
 from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice, Step

@@ -22,7 +22,7 @@ for each in pkgutil.iter_modules(kernels.__path__):
 OF_A_ROW = (choice, features, network, prediction, survival, tables)
 NOT_OF_A_STEP = {
     *("choice.new_curves", "choice.no_settings", "choice.shapes_of"),
-    *("network.constant_network", "network.inputs_of", "network.network_from"),
+    *("network.constant_network", "network.network_from"),
     *("survival.curves_from", "survival.no_curves"),
     *("tables.from_arrays", "tables.make_tables", "tables.no_tables", "tables.to_arrays"),
 }

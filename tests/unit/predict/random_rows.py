@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaspec.draft.match import Matches
+from adaspec.draft.chains import Matches
 from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
 from adaspec.predict.tables import Tables, level_keys, make_tables
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_models import random_model
 from random_rows import TOKENS, random_rows, random_shown, random_table
 
-from adaspec.draft.match import Matches
+from adaspec.draft.chains import Matches
 from adaspec.predict.features import Known, Shown
 from adaspec.predict.model import Model
 from adaspec.predict.prediction import Predictions, predict_before, predict_behind

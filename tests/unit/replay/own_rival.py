@@ -3,10 +3,10 @@
 import numpy as np
 
 from adaspec.cost.model import step_shape
-from adaspec.policy import budgeted
 from adaspec.policy.protocol import Batch, Proposal, Report
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import ranking
+from adaspec.replay import budgeted
 
 
 class OwnRival:

@@ -12,7 +12,7 @@ from reference import Request, close, look_up, splice_match, step_seconds, verif
 from refusals import refusal
 
 from adaspec.cost.model import CostModel
-from adaspec.draft.match import Matches
+from adaspec.draft.chains import Matches
 from adaspec.errors import PolicyFault
 from adaspec.policy.protocol import Batch, Proposal, Report
 from adaspec.replay.closed_loop import Result

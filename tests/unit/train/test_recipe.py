@@ -21,7 +21,7 @@ from adaspec.policy.artifact import load_artifact, write_artifact
 from adaspec.policy.learned import load_policy
 from adaspec.predict.model import HEADS
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.player import Player, is_compiled
+from adaspec.replay.player import Compiled, Player
 from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request
@@ -123,7 +123,7 @@ def test_a_deep_drafter_of_unknown_confidences_is_learned_for_an_async_engine(tm
 
 
 def test_eval_leaves_out_what_the_policy_was_trained_on_or_marks_its_rows(trace, trained):
-    assert is_compiled(parse_contender(str(trained.folder)))
+    assert isinstance(parse_contender(str(trained.folder)), Compiled)
     report = evaluate_policies(trace, trained.folder, **asdict(OPTIONS))
     trained_on, held_out = (
         each.counts for each in (trained.corpus.trained, trained.corpus.held_out)

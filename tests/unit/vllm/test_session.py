@@ -60,7 +60,7 @@ def decided(event):
 
 def replayed_rule(recording, rule):
     """What a rule decides step by step, until the first request ends."""
-    paths = RuleWalker(recording).walk(rule, CAP)
+    paths = RuleWalker(recording, CAP).walk(rule)
     every = np.split(paths.steps, paths.start[1:-1])
     together = np.stack([steps[: min(map(len, every))] for steps in every], axis=1)
     return [lengths(step["neural"], step["copied"]) for step in together]
@@ -72,9 +72,9 @@ def replayed_policy(recording, policy):
     order, decisions = np.arange(5, dtype=np.int32), []
     loop, *decides = LearnedReplay(recording, policy).begin(order, 5, COST, CAP)
     while goes_on(loop):
-        step = decide_step(loop, *decides)
-        decisions.append(lengths(step.rows["neural"], step.rows["copied"]))
-        finish_step(loop, costs, step.shape, step.accepted)
+        rows, shape, accepted = decide_step(loop, *decides)
+        decisions.append(lengths(rows["neural"], rows["copied"]))
+        finish_step(loop, costs, shape, accepted)
     return decisions
 
 
