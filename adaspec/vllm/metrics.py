@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.policy.choice import NEURAL, NGRAM, SPLICE
-from adaspec.policy.guard import STATES
+from adaspec.policy.guard import ARMS, STATES
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.patching import wrap
@@ -45,7 +45,6 @@ TIMES_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1.0
 DRAFT_SOURCES = ("ngram", "neural", "splice")
 FORWARDS = ("draft", "keep_alive")
 STAGES = ("plan", "settle", "batch", "ring", "request", "guard", "mode_file")
-SPECULATION = ("with", "without")
 LOSSES = ("queue", "disk", "limit", "rejected", "incomplete", "closed")
 
 
@@ -96,17 +95,16 @@ METRICS = (
     Metric("mode", "Engines that serve in this mode now.", "mode", MODES, is_gauge=True),
     Metric(
         "guard_steps",
-        "Steps by what the guard made of them: the policy's plan, a probe of steps without "
-        "speculation, or speculation held off, in short holds and in long ones.",
+        "Steps by what the guard made of them: the policy's plan, the baseline, a probe of steps "
+        "without speculation, or speculation held off, in short holds and in long ones.",
         "state",
         STATES,
     ),
     Metric(
         "guard_tokens_per_second",
-        "Tokens per second at the present load, as the guard estimates them, with speculation and "
-        "without.",
-        "speculation",
-        SPECULATION,
+        "Tokens per second at the present load, as the guard measures them, by arm.",
+        "arm",
+        ARMS,
         is_gauge=True,
     ),
     Metric("faults", "Failures that were lived with, by stage.", "stage", STAGES),
@@ -117,7 +115,7 @@ METRICS = (
     ),
     Metric("dropped_rows", "Trace rows not written, by reason.", "reason", LOSSES),
 )
-POLICY_LABELS = ("policy", "drafter")
+POLICY_LABELS = ("policy", "drafter", "baseline")
 """The labels of `policy_info`."""
 FIGURES = tuple(figure for metric in METRICS for figure in metric.samples)
 
@@ -232,10 +230,8 @@ class MetricsObserver:
     def guarded(self, guarded: GuardReport) -> None:
         """Count a step by the guard's state, and note what the guard knows."""
         self.counters.add(f"guard_steps/{guarded.state}")
-        rates = zip(SPECULATION, (guarded.rate_with, guarded.rate_without), strict=True)
-        for name, rate in rates:
-            if rate == rate:  # NaN: nothing is known yet
-                self.counters.put(f"guard_tokens_per_second/{name}", rate)
+        for arm, rate in guarded.rates.items():
+            self.counters.put(f"guard_tokens_per_second/{arm}", rate)
 
     def fault(self, stage: str, switched_off: bool) -> None:
         """Count a fault, and note whether the policy is off."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from math import nan
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from adaspec.policy.guard import PLAN, Guard, GuardDecision
@@ -34,12 +33,11 @@ class GuardReport(NamedTuple):
     """What the guard says of one step, and what it knows."""
 
     state: str
-    """One of `guard.STATES`."""
+    """One of `guard.STATES`, which names the arm of the step."""
     switches: int
-    """How often it has held speculation off, since the start."""
-    rate_with: float
-    """Tokens per second at the load of the step, as estimated, with speculation; NaN: unknown."""
-    rate_without: float
+    """How often another arm began to serve, since the start."""
+    rates: Mapping[str, float]
+    """By arm, tokens per second at the load of the step, as far as they are known."""
     problem: str | None = None
     """Why there is no guard any more, told once."""
 
@@ -91,7 +89,7 @@ class TimedSteps:
         context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
         decision = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
         self._in_flight.append((step, decision, self.clock()))
-        return GuardReport(decision.state, self.guard.switches, *self.guard.rates(decision))
+        return GuardReport(decision.state, self.guard.switches, self.guard.rates(decision))
 
     def end(self, step: Any, now_s: float, outputs: Any) -> None:
         """Tell the guard what a step took whose output came at this time, and what was delivered.
@@ -114,19 +112,18 @@ class TimedSteps:
             self.guard.note(decision, now_s - began_s, sum(counts), emitting)
             if self.guard.switches > switches and now_s - self._logged_s >= _LOG_PERIOD_S:
                 self._logged_s = now_s
-                rate_with, rate_without = self.guard.rates(decision)
+                rates = self.guard.rates(decision).items()
                 log.info(
-                    "adaspec: speculation is held off with %d requests at once: %.0f tokens per "
-                    "second with it, %.0f without; it is tried again after %d steps",
+                    "adaspec: with %d requests at once, what serves now is %s; tokens per second: "
+                    "%s",
                     decision.rows,
-                    rate_with,
-                    rate_without,
-                    self.guard.hold_steps_left(decision),
+                    self.guard.serving(decision),
+                    ", ".join(f"{arm} {rate:.0f}" for arm, rate in rates),
                 )
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
-        self._untold_failure = GuardReport(PLAN, 0, nan, nan, problem=in_one_line(error, 300))
+        self._untold_failure = GuardReport(PLAN, 0, {}, in_one_line(error, 300))
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, StepShape, step_shape
-from adaspec.policy.guard import HOLD, KEEP, Guard
+from adaspec.policy.guard import HOLD, KEEP, PLAN, Guard
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy
 from adaspec.policy.static import StaticRule
 from adaspec.replay.closed_loop import (
@@ -69,7 +69,7 @@ class GuardedRun:
         time_s, tokens = float(totals["time_s"]), float(totals["tokens"])
         prompt_tokens = int(loop.state["prompt_tokens"][0])
         decision = guard.decide(rows, int(context_tokens(loop)), prompt_tokens)
-        if decision.speculates:
+        if decision.state == PLAN:
             # Those that ran without the drafter stay so: it has not read what they emitted.
             loop.state["gives_drafter"] = self.holds
             self._speculate()

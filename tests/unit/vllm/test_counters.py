@@ -48,4 +48,4 @@ def test_every_figure_is_shown_as_the_sum_of_all_engines(tmp_path):
                 labels = {"le": labels["le"].replace("inf", "+Inf")}
             assert value(metrics.PREFIX + sample, labels) == expected
     assert made["draft_len/3"] - made["draft_len/2"] == 4 + 1
-    assert value("adaspec:policy_info", {"policy": "a", "drafter": ""}) == 2
+    assert value("adaspec:policy_info", {"policy": "a", "drafter": "", "baseline": ""}) == 2

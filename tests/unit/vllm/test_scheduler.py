@@ -72,7 +72,7 @@ class Hearing:
         self.noted.append((decision.number, seconds, tokens, emitting))
 
     def rates(self, decision):
-        return 2.0, 1.0
+        return {"policy": 2.0, "none": 1.0}
 
     def interrupt(self):
         self.interrupted += 1
@@ -134,7 +134,7 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen():
     assert [prompt for *_, prompt in guard.decided] == [46, 0]
     guard.state = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
-    assert getattr(step, GUARD_ATTRIBUTE) == GuardReport("hold", 0, 2.0, 1.0)
+    assert getattr(step, GUARD_ATTRIBUTE) == GuardReport("hold", 0, {"policy": 2.0, "none": 1.0})
     assert state_of(getattr(step, GUARD_ATTRIBUTE)) == "hold"
     assert state_of(None) == "plan"
 
@@ -172,7 +172,7 @@ def scheduled():
             scheduler.update_from_output(None, output)
         scheduler.running = [None] * running
         step = SimpleNamespace(num_spec_tokens_to_schedule=LONGEST)
-        setattr(step, GUARD_ATTRIBUTE, GuardReport(word, 0, 1.0, 1.0))
+        setattr(step, GUARD_ATTRIBUTE, GuardReport(word, 0, {}))
         scheduler._update_after_schedule(step)
         return step.num_spec_tokens_to_schedule
 
