@@ -21,7 +21,7 @@ from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
 from adaspec.policy.manifest import PolicyManifest
 from adaspec.policy.protocol import Setup
 from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.vllm.options import DRAFT_METHODS, MAX_VERIFIED, Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE
@@ -118,6 +118,8 @@ def choose(
             f"num_speculative_tokens={cap} is beyond the cap of policy '{spec}': it asks for at "
             f"most {policy.cap}; give 1 to {policy.cap}, or leave it out"
         )
+    if options.baseline is not None:
+        _check_baseline(options.baseline, method, cap)
     cost, cost_name = _cost(options, manifest)
     weighs_costs = not isinstance(policy, StaticPolicy)
     doubts = [doubt]
@@ -179,6 +181,47 @@ def named_policy(text: str) -> ServedPolicy:
                 f"give a rule of at most {most}"
             )
     return policy
+
+
+def baseline_of(text: str) -> StaticPolicy:
+    """The static rule that an operator calls the baseline: a spec, or `METHOD:K` as in vLLM."""
+    method, _, rest = text.partition(":")
+    kind = "neural" if method in DRAFT_METHODS else method if method == "ngram" else None
+    try:
+        policy = named_policy(text if kind is None else f"fixed:{kind}:{rest}")
+    except AdaspecError as error:
+        raise ServingError(
+            f"baseline '{text}' is no static rule: write eagle:3 or ngram:5 for what vLLM's method "
+            f"does with so many tokens, or a spec such as hybrid:4:16:3 ({error})"
+        ) from None
+    if not isinstance(policy, StaticPolicy) or policy.rule == StaticRule():
+        raise ServingError(
+            f"baseline '{text}' is no static rule that drafts: write eagle:3, ngram:5 or a spec "
+            "such as hybrid:4:16:3; with no speculation at all, the guard compares anyway"
+        )
+    return policy
+
+
+def _check_baseline(text: str, method: str | None, cap: int) -> None:
+    """Refuse a baseline that an engine of this head, if any, and this length cannot run."""
+    needs = baseline_of(text).needs
+    if needs.drafter and method is None:
+        raise ServingError(
+            f"baseline '{text}' drafts with a neural drafter, and no \"model\" is given: name the "
+            'head, or leave "baseline" out'
+        )
+    name = text.partition(":")[0]
+    if name in DRAFT_METHODS and name != method:
+        raise ServingError(
+            f"baseline '{text}' is of method {name}, and the head drafts as {method}: write "
+            f"{method}{text[len(name) :]}"
+        )
+    if needs.draft_len is not None and needs.draft_len > cap:
+        raise ServingError(
+            f"baseline '{text}' drafts up to {needs.draft_len} tokens, and this engine at most "
+            f"{cap}: give a shorter one, or num_speculative_tokens={needs.draft_len} where the "
+            "policy goes with that"
+        )
 
 
 def digest_of(spec: str) -> str | None:

@@ -16,7 +16,14 @@ from adaspec.files import check_writable
 from adaspec.policy.budget import LONGEST_DRAFT
 from adaspec.trace.identity import vocabulary_hash
 from adaspec.vllm import scheduler
-from adaspec.vllm.choice import ON_ACCELERATORS, choose, named_policy, runner_of, target_of
+from adaspec.vllm.choice import (
+    ON_ACCELERATORS,
+    baseline_of,
+    choose,
+    named_policy,
+    runner_of,
+    target_of,
+)
 from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.head_kind import check_there, drafter_method
 from adaspec.vllm.machine import hardware
@@ -104,6 +111,8 @@ def asked_for(args: Any) -> Options:
         check_there("drafter", options.model)
     if options.policy is not None:
         named_policy(options.policy)
+    if options.baseline is not None:
+        baseline_of(options.baseline)
     return options
 
 
@@ -160,7 +169,7 @@ def _announce(options: Options) -> None:
     """Say in one line what serves and why, and in further ones what is in doubt about it."""
     log.info(
         "adaspec: policy '%s' (%s), mode %s, model runner %s%s, drafts of at most %s tokens, "
-        "drafter %s, costs '%s'%s",
+        "drafter %s, costs '%s'%s%s",
         options.policy,
         options.policy_why,
         options.mode,
@@ -170,6 +179,7 @@ def _announce(options: Options) -> None:
         f"'{options.model}' as {options.draft_method}" if options.model else "none: n-gram alone",
         options.cost,
         " until they are measured" if options.measures else "",
+        f", compared with '{options.baseline}'" if options.baseline else "",
     )
     for doubt in options.doubts:
         log.warning("adaspec: %s", doubt)
@@ -191,6 +201,11 @@ def _set_scheduler(config: Any, options: Options) -> None:
         raise ServingError(
             "mode_file does not go with --scheduler-cls: the engine's scheduler reads the file: "
             "leave one out"
+        )
+    elif options.baseline is not None:
+        raise ServingError(
+            "baseline does not go with --scheduler-cls: the engine's scheduler compares: leave one "
+            "out"
         )
     elif options.is_guarded:
         log.warning(

@@ -42,7 +42,9 @@ class DraftedStep:
     recorded: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """The rows that are drafted for in full, and proposed nothing."""
     forwards: int = 0
-    """How often the policy has the drafter run; for recorded rows it runs oftener."""
+    """How often the drafter runs for it; for recorded rows it runs oftener."""
+    is_baseline: bool = False
+    """Whether the baseline drafts in it, not the policy."""
     settings: Floats = field(default_factory=no_settings)
     """By what the rows choose: the price of a token, and the factors of each source."""
     budget: int = 0

@@ -57,7 +57,9 @@ class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     serve_fraction: Share = 1.0
     """The fraction of requests drafted for."""
     guard: bool = True
-    """Whether speculation is held off where it is measured to be slower than none."""
+    """Whether what serves is what is measured to be fastest: the policy, the baseline or none."""
+    baseline: Text | None = None
+    """What the operator would serve otherwise, a static rule: the guard compares with it."""
     cost: Text | None = None
     trace_dir: Text | None = None
     max_trace_bytes: Annotated[int, Meta(ge=1, le=1 << 62)] = 10 << 30
@@ -147,6 +149,12 @@ def _check(options: Options) -> None:
         ("ring_tokens", 0 < options.ring_tokens < LEAST_RING, f"0, or {LEAST_RING:,} or more"),
         ("ring_file", options.ring_tokens == 0, "ring_tokens as well, such as 65536"),
         ("mode_file", recording, "it without mode 'record', which nothing switches"),
+        ("baseline", not options.guard, "guard true, which compares with it"),
+        (
+            "baseline",
+            options.densely_recorded > 0,
+            "it where nothing is recorded: no guard is then",
+        ),
         ("record_fraction", recording and fraction == 0, "more than 0, or nothing is recorded"),
     ):
         value = getattr(options, name)

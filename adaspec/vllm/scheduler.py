@@ -1,9 +1,9 @@
 """The engine's scheduler, which guards, sends the mode along, and makes room for drafts.
 
-With a guard, every step that is scheduled says whether it speculates, and with a `mode_file`, in
-which mode it is served: so all ranks change over in the same step. On V2 drafts are scheduled
-before they are made, and the session says for how long ones; its word comes with a step's output.
-Where nothing is so, vLLM's scheduler is as it was.
+With a guard, every step that is scheduled says which arm it is, and with a `mode_file`, in which
+mode it is served: so all ranks change over in the same step. On V2 drafts are scheduled before they
+are made, and the session says for how long ones; its word comes with a step's output. Where nothing
+is so, vLLM's scheduler is as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import plain_seconds
 from adaspec.errors import nearest, shown
-from adaspec.policy.guard import PLAN, Guard
+from adaspec.policy.guard import BASELINE, NONE, POLICY, SPECULATING, Guard
 from adaspec.predict.model import LONGEST_NEURAL
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, SALT_ATTRIBUTE
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
@@ -91,7 +91,8 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     made.adaspec_mode_file = file
     if options.is_guarded:
         cost = cost_from_document(options.costs, "costs")
-        guard = Guard(plain_seconds(cost), LAGS[options.runner])
+        arms = (NONE, POLICY) if options.baseline is None else (NONE, POLICY, BASELINE)
+        guard = Guard(plain_seconds(cost), LAGS[options.runner], arms)
         made.adaspec_timed = TimedSteps(
             made, guard, lambda: (options if file is None else file).mode == "serve"
         )
@@ -161,7 +162,7 @@ class _Following:
         Where many requests run, drafts take at most half of a step's room for tokens: of most few
         tokens are verified, and new prompts have to be read.
         """
-        if state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) != PLAN:
+        if state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) not in SPECULATING:
             return 0
         assert self.adaspec_length is not None
         rows = max(len(self.running), 1)

@@ -24,7 +24,11 @@ FLUSH_S = 5.0
 def observers_of(serving: Serving) -> list[Any]:
     """The observers that the options ask for, meant for the first rank only."""
     folder, options = os.environ.get(FOLDER_VARIABLE), serving.options
-    info = {"policy": serving.name, "drafter": options.model or ""}
+    info = {
+        "policy": serving.name,
+        "drafter": options.model or "",
+        "baseline": options.baseline or "",
+    }
     counters = Counters(Path(folder) if folder else None, info)
     counting = MetricsObserver(counters)
     counting.switched(options.mode)

@@ -1,12 +1,13 @@
 """Greedy output equals that without speculation, token for token, whatever is decided."""
 
+import numpy as np
 import pytest
 from heard import Heard
 from kinds import KINDS, requests_of
 from live_engine import sampling
 from wandering import Wanderer, check_sound
 
-from adaspec.policy.guard import HOLD, PLAN
+from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
 from adaspec.vllm.scheduler import follow
 
 THOROUGH = pytest.mark.thorough
@@ -43,6 +44,25 @@ def test_rules_and_adaptive_policies_leave_the_output_as_it_was(
     engine, session = serve(head, policy)
     assert engine.greedy(prompts, 32) == truth(32)
     check_sound(session)
+
+
+@pytest.mark.parametrize("baseline", ["eagle:3", "ngram:5:1", "hybrid-splice:3:8:2:1:4"])
+def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
+    serve, prompts, truth, baseline, monkeypatch
+):
+    engine, wanderer = wandering(serve, "eagle", baseline=baseline)
+    chance, session = np.random.default_rng(4), wanderer.session
+    verified = Heard(session)["verified"]
+
+    def follow_and_alternate(session, scheduled):
+        follow(session, scheduled)
+        session.guard_state = str(chance.choice([PLAN, BASE, PLAN, BASE, PROBE, KEEP]))
+
+    monkeypatch.setattr("adaspec.vllm.v1.attachment.follow", follow_and_alternate)
+    assert engine.greedy(prompts, 48) == truth()
+    assert engine.greedy(prompts, 48) == truth()
+    check_sound(session)
+    assert {each.step.is_baseline for each in verified if each.drafted.any()} == {False, True}
 
 
 @pytest.fixture(scope="module")

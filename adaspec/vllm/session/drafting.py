@@ -6,6 +6,7 @@ On an accelerator nothing here waits for it, and no shape depends on what it com
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,9 @@ class Drafting:
         device: torch.device,
         ring: ServedRing | None = None,
         rule: StaticRule | None = None,
+        baseline: StaticRule | None = None,
     ) -> None:
-        """Where there is a `rule`, it decides in the policy's place."""
+        """A `rule` decides in the policy's place, and `baseline` in steps of that arm."""
         slots, cap = setup.slots, setup.cap
         self.predictor: Any
         if has_kernels(device):
@@ -60,7 +62,8 @@ class Drafting:
             searched = None if ring is None else ring.ring
             self.predictor = HostPredictor(policy.model, slots, cap, searched)
             self._pack = packing.pack_on_host
-        self._rule, self._neural_cap, self._cap = rule, setup.neural_cap, setup.cap
+        self._rule, self._baseline = rule, baseline
+        self._neural_cap, self._cap = setup.neural_cap, setup.cap
         self.layout = Layout(cap, setup.neural_cap)
         self._vocabulary = vocabulary
 
@@ -72,11 +75,13 @@ class Drafting:
         for forwards in (0, 1):
             drafted = none.new_zeros((0, forwards), dtype=torch.int64)
             confidences = settings.new_zeros((forwards, 0, len(CONFIDENCES)), dtype=torch.float32)
-            for allowed in (None, none.new_zeros(0, dtype=torch.int32)):
+            limits = None, none.new_zeros(0, dtype=torch.int32)
+            arms = (False,) if self._baseline is None else (False, True)
+            for allowed, is_baseline in itertools.product(limits, arms):
                 self.enter(np.zeros(0, np.int32), np.zeros(0, np.bool_))
                 step = self.begin(empty, settings)
                 self.revise(step, drafted, confidences)
-                self.finish(step, drafted, confidences, allowed)
+                self.finish(step, drafted, confidences, allowed, is_baseline)
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Take in what the target accepted, and what is expected of drafts that follow.
@@ -95,13 +100,19 @@ class Drafting:
         self.predictor.revise(step, tokens, confidences)
 
     def finish(
-        self, step: Step, drafted: Tensor, confidences: Tensor, allowed: Tensor | None
+        self,
+        step: Step,
+        drafted: Tensor,
+        confidences: Tensor,
+        allowed: Tensor | None,
+        is_baseline: bool = False,
     ) -> Drafts:
         """Choose every row's source, and draft by it as far as it goes.
 
         `allowed` are (rows,) int32: the most tokens of a row's draft.
         """
-        proposal = self.predictor.propose(step, self._lengths(step))
+        rule = self._baseline if is_baseline else self._rule
+        proposal = self.predictor.propose(step, self._lengths(step, rule))
         chosen = Chosen(
             tokens=proposal.tokens,
             survival=proposal.survival,
@@ -117,12 +128,12 @@ class Drafting:
         )
         return self._pack(self.layout, chosen, allowed, self._vocabulary)
 
-    def _lengths(self, step: Step) -> Lengths | None:
+    def _lengths(self, step: Step, rule: StaticRule | None) -> Lengths | None:
         """What a rule drafts; None where a policy chooses."""
-        if self._rule is None:
+        if rule is None:
             return None
-        most = min(self._rule.neural_len, self._neural_cap, step.forwards)
-        rule = dataclasses.replace(self._rule, neural_len=most)
+        most = min(rule.neural_len, self._neural_cap, step.forwards)
+        rule = dataclasses.replace(rule, neural_len=most)
         matched = self.predictor.matches(step, min(most, self._cap))
         neural, copied = rule.lengths(self._cap, step.holds, *matched)
         return Lengths(neural.long(), copied.long())

@@ -36,12 +36,12 @@ from adaspec.cost.engine import SYNC
 from adaspec.cost.model import CostModel
 from adaspec.kernels.batch import Batch, Step, to_device
 from adaspec.policy.artifact import GENERAL
-from adaspec.policy.guard import HOLD, PLAN, PROBE
+from adaspec.policy.guard import BASE, HOLD, PLAN, PROBE, SPECULATING
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticPolicy
 from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.choice import Serving
+from adaspec.vllm.choice import Serving, baseline_of
 from adaspec.vllm.client_arguments import is_chosen, is_rehearsed, is_served
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
 from adaspec.vllm.session.drafting import Drafting
@@ -52,6 +52,9 @@ from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.ring import ServedRing
 from adaspec.vllm.session.rule import RuleHost
 from adaspec.vllm.session.unread_blocks import UnreadBlocks
+
+_MOST_MISSED_STEPS = 64
+"""After more steps of a baseline that never runs the drafter, requests lose theirs."""
 
 
 class _Drafted(NamedTuple):
@@ -72,17 +75,20 @@ class Session:
         self._rule = policy.rule if isinstance(policy, StaticPolicy) else None
         # A rule is served by the same choice, which takes a policy's model.
         learned = load_policy(GENERAL) if isinstance(policy, StaticPolicy) else policy
+        baseline = serving.options.baseline
+        self._baseline = None if baseline is None else baseline_of(baseline).rule
         self.serving = serving
         self.observers = Observers()
         self.breaker = CircuitBreaker(serving.name, self.observers)
         warm_up(learned, setup)
         self._policy = learned
-        self.host = self._host_of(setup)
+        self._make_hosts(setup)
         options = serving.options
         self.ring = ServedRing(options, serving.target) if options.ring_tokens else None
         """The tokens of ended answers, where they are searched."""
         vocabulary = serving.target.vocabulary
-        self.drafting = Drafting(learned, setup, vocabulary, device, self.ring, self._rule)
+        rules = self._rule, self._baseline
+        self.drafting = Drafting(learned, setup, vocabulary, device, self.ring, *rules)
         self.trims = setup.engine == SYNC
         """Whether drafts are trimmed to a budget: in an async engine, where `v2.attachment` finds
         that vLLM can. If not, all drafts are of one length."""
@@ -97,6 +103,8 @@ class Session:
         self.drafter_ran = False
         """Whether it ran in the last step, which an engine that runs it says."""
         self._reads_prompts = False
+        self._missed_steps = 0
+        """How many steps of a baseline that never runs the drafter came one behind another."""
         self._untold: list[Callable[[], None]] = []
         self._holds = torch.zeros(setup.slots, dtype=torch.bool, device=device)
         self._current: tuple[DraftedStep, Step] | None = None
@@ -113,23 +121,44 @@ class Session:
     def most_forwards(self) -> int:
         """The drafter never runs oftener in a step."""
         recorded = self.serving.record_cap if self.serving.options.densely_recorded else 0
-        return max(self.host.most_forwards, recorded)
+        return max(recorded, *(each.most_forwards for each in self._hosts))
 
     def take_costs(self, cost: CostModel) -> None:
         """Decide by these costs; nothing has been served so far."""
         setup = dataclasses.replace(self.serving.setup, cost=cost)
         self.serving = dataclasses.replace(self.serving, setup=setup)
-        self.host = self._host_of(setup)
+        self._make_hosts(setup)
 
-    def _host_of(self, setup: Setup) -> Host:
-        if self._rule is not None:
-            return RuleHost(self._policy, setup, self._rule)
-        return Host(self._policy, setup)
+    def _make_hosts(self, setup: Setup) -> None:
+        """The decisions of either arm, each of which remembers its own steps alone."""
+        policy, rule, baseline = self._policy, self._rule, self._baseline
+        self.host = Host(policy, setup) if rule is None else RuleHost(policy, setup, rule)
+        self._of_baseline = None if baseline is None else RuleHost(policy, setup, baseline)
+        self._hosts = [each for each in (self.host, self._of_baseline) if each is not None]
+
+    def _host(self, is_baseline: bool) -> Host:
+        """Who decides for a step of that arm."""
+        if is_baseline and self._of_baseline is not None:
+            return self._of_baseline
+        return self.host
+
+    @property
+    def _misses_text(self) -> bool:
+        """Whether the drafter reads nothing of this step: a probe, or a baseline without it."""
+        if self.guard_state == BASE:
+            return self._baseline is not None and self._baseline.neural_len == 0
+        return self.guard_state == PROBE
+
+    def _holds_drafter(self, running: int) -> bool:
+        """Whether requests hold the neural drafter where so many run, because an arm wants it."""
+        if self._missed_steps > _MOST_MISSED_STEPS:
+            return False
+        return any(each.holds_drafter(running) for each in self._hosts)
 
     @property
     def needs_keep_alive(self) -> bool:
         """Whether the drafter has to run, if only so that its KV has no holes."""
-        if self.mode == "off" or self.breaker.off or self.guard_state == PROBE:
+        if self.mode == "off" or self.breaker.off or self._misses_text:
             return False
         if self._reads_prompts and self.unread is not None and self.most_forwards:
             return True  # others may be served from these blocks
@@ -140,7 +169,7 @@ class Session:
         """For how long drafts the coming steps shall make room."""
         if self.mode != "serve" or self.breaker.off:
             return 0
-        return self.host.length(self.trims)
+        return self._host(self.guard_state == BASE).length(self.trims)
 
     def follow_blocks(self, scheduled: Any) -> None:
         """Before a step runs: learn who is served from blocks that the drafter has not read."""
@@ -182,7 +211,7 @@ class Session:
         """
         before, self.observers.muted = self.observers.muted, any(map(is_rehearsed, names))
         if before and not self.observers.muted:
-            self.host = self._host_of(self.serving.setup)
+            self._make_hosts(self.serving.setup)
             self._drafted = self._awaited = self._awaiting_verdict = None
 
     def take_reports(self) -> None:
@@ -205,7 +234,7 @@ class Session:
         self._budget, self._cut_by_engine = 0, False
         if self._decides and self._awaited is not None and running:
             try:
-                wanted = self.host.budget(running, reading)
+                wanted = self._host(self.guard_state == BASE).budget(running, reading)
                 self._budget = min(wanted, most)
                 self._cut_by_engine = self._budget < wanted
             except Exception as error:
@@ -215,7 +244,7 @@ class Session:
     @property
     def _decides(self) -> bool:
         """Whether it is decided what is verified."""
-        return self.mode == "serve" and self.guard_state == PLAN and not self.breaker.off
+        return self.mode == "serve" and self.guard_state in SPECULATING and not self.breaker.off
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int:
         """How often the drafter is to run for drafts of these rows.
@@ -237,7 +266,7 @@ class Session:
                 self.requests.stop_drafting(rows)
                 return 0
             pending = self._decide(rows)
-            if self.guard_state != PLAN:
+            if self.guard_state not in SPECULATING:
                 # A probe copies nothing that is verified in it, and misses so few tokens that
                 # requests keep the drafter. It is decided all the same: reports stay whole.
                 pending.forwards = 0
@@ -267,7 +296,9 @@ class Session:
         used = pending.forwards = min(pending.forwards, runs)
         try:
             self.drafting.revise(step, drafted[:, :used], confidences[:used])
-            drafts = self.drafting.finish(step, drafted, confidences, self._allowed)
+            drafts = self.drafting.finish(
+                step, drafted, confidences, self._allowed, pending.is_baseline
+            )
             made = drafts.report
             report = made if isinstance(made, StepReport) else Copy(made, self._copy_stream)
         except Exception as error:
@@ -290,7 +321,7 @@ class Session:
             self._read(drafted)
             began_s = perf_counter()
             if self._decides:
-                self.host.take_likeliest(pending)
+                self._host(pending.is_baseline).take_likeliest(pending)
             else:
                 pending.lengths = np.zeros_like(pending.drafts.length)
             for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):
@@ -332,7 +363,9 @@ class Session:
     def _decide(self, rows: Rows) -> DraftedStep:
         """Give requests their slots, and decide what is decided for the batch."""
         requests = self.requests
-        changed = requests.drop_drafter_where_read(rows) if self.guard_state == PROBE else False
+        is_baseline, misses = self.guard_state == BASE, self._misses_text
+        self._missed_steps = self._missed_steps + 1 if is_baseline and misses else 0
+        changed = requests.drop_drafter_where_read(rows) if misses else False
         changed |= self._enter(rows)
         chosen = np.flatnonzero(rows.samples).astype(np.int32)
         slots = rows.slots[chosen].astype(np.int32)
@@ -345,11 +378,12 @@ class Session:
             running=requests.in_slot[slots],
             rows=chosen,
             recorded=recorded,
+            is_baseline=is_baseline,
         )
         if rows.outcome is not None:
             self._take_outcome(pending, Outcome(*(each[chosen] for each in rows.outcome)))
         context = int(rows.context_tokens[chosen].sum())
-        if holds.any() and not self.host.holds_drafter(len(chosen)):
+        if holds.any() and not self._holds_drafter(len(chosen)):
             requests.facts["holds_neural"] &= requests.facts["recorded"]
             pending.holds_neural, changed = holds & recorded, True
         if changed:
@@ -357,12 +391,12 @@ class Session:
         self._allowed, allowed = None, requests.allowed(rows, self.serving.setup.cap)
         if allowed is not None:
             self._allowed = to_device(allowed, self._device)
-        return self.host.decide(pending, context)
+        return self._host(is_baseline).decide(pending, context)
 
     def _enter(self, rows: Rows) -> bool:
         """Give slots to requests that are in a batch for the first time; whether there are any."""
         # If this fails, nobody has entered: they do in the next step.
-        pays = self.host.holds_drafter(max(int(np.count_nonzero(rows.samples)), 1))
+        pays = self._holds_drafter(max(int(np.count_nonzero(rows.samples)), 1))
         entered = self.requests.enter(rows)
         for request in entered:
             holds = pays and request.is_served and not request.drafter_has_holes
@@ -422,7 +456,7 @@ class Session:
         self._read(drafted)
         began_s, pending = perf_counter(), drafted.step  # waiting for the device is no deciding
         pending.budget, pending.cut_by_engine = self._budget, self._cut_by_engine
-        self.host.note(pending, self.trims)
+        self._host(pending.is_baseline).note(pending, self.trims)
         self._budget = 0
         self._take_outcome(pending, pending.drafts)
         self._awaiting_verdict = pending
@@ -441,7 +475,7 @@ class Session:
         )
         if before is not None:
             verified = self._verified(before, pending)
-            self.host.learn(verified)
+            self._host(before.is_baseline).learn(verified)
             self._untold.append(partial(self.observers.notify, "verified", verified))
 
     def _verified(self, before: DraftedStep, after: DraftedStep) -> VerifiedStep:

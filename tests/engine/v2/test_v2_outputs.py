@@ -4,9 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from heard import Heard
 from kinds import KINDS, requests_of
 from tiny_models import document, ids_of
 from wandering import Wanderer, check_sound
+
+from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
+from adaspec.vllm.scheduler import follow
 
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
@@ -25,6 +29,24 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
         taken.update(wanderer.taken)
     kinds = ("ngram",) if head is None else ("ngram", "neural", "splice")
     assert all(taken[kind] > 0 for kind in kinds), taken
+
+
+@pytest.mark.parametrize("baseline", ["eagle3:3", "ngram:5:1"])
+def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
+    served, prompts, truth, baseline, monkeypatch
+):
+    engine, chance = served("eagle3"), np.random.default_rng(4)
+    session = Wanderer(engine, baseline=baseline).session
+    verified = Heard(session)["verified"]
+
+    def follow_and_alternate(session, scheduled):
+        follow(session, scheduled)
+        session.guard_state = str(chance.choice([PLAN, BASE, PLAN, BASE, PROBE, KEEP]))
+
+    monkeypatch.setattr("adaspec.vllm.v2.attachment.follow", follow_and_alternate)
+    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+    check_sound(session)
+    assert {each.step.is_baseline for each in verified if each.drafted.any()} == {False, True}
 
 
 def test_requests_that_come_and_go_in_mixed_batches(served, engines):

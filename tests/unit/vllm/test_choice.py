@@ -12,9 +12,17 @@ from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
 from adaspec.cost.load import cost_document, save_cost
 from adaspec.errors import ServingError
 from adaspec.policy.artifact import GENERAL
+from adaspec.policy.static import StaticRule
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.vllm import choice
-from adaspec.vllm.choice import Target, check_made_for, choose, named_policy, runner_of
+from adaspec.vllm.choice import (
+    Target,
+    baseline_of,
+    check_made_for,
+    choose,
+    named_policy,
+    runner_of,
+)
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import V2_VARIABLE
@@ -104,6 +112,44 @@ def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch,
     save_cost(H100_LLAMA_3_1_8B, asked)
     found = choose(Options(policy="mine", cost=str(asked)), target(), method="eagle3")
     assert (found.costs, found.cost) == (cost_document(H100_LLAMA_3_1_8B), str(asked))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        *((f"{each}:3", StaticRule(neural_len=3)) for each in ("eagle", "eagle3", "mtp")),
+        ("draft_model:2", StaticRule(neural_len=2)),
+        ("ngram:5", StaticRule(min_match=3, ngram_len=5)),
+        ("ngram:5:2", StaticRule(min_match=2, ngram_len=5)),
+        ("fixed:neural:4", StaticRule(neural_len=4)),
+        ("hybrid-splice:4:20:2:3:5", StaticRule(4, 20, 2, 3, 5)),
+    ],
+)
+def test_a_baseline_is_named_as_vllm_names_it_or_by_its_spec(text, rule):
+    assert baseline_of(text).rule == rule
+    method = text.partition(":")[0] if text[0] in "edm" else "eagle"
+    assert choose(Options(baseline=text), target(), method).baseline == text
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "cap", "says"),
+    [
+        ("eagle:3", None, None, 'drafts with a neural drafter, and no "model" is given'),
+        ("hybrid:4:16:3", None, None, "drafts with a neural drafter"),
+        ("eagle:3", "mtp", None, "the head drafts as mtp: write mtp:3"),
+        ("ngram:9", None, 8, "up to 9 tokens, and this engine at most 8: give a shorter one"),
+        ("eagle", "eagle", None, "write eagle:3 or ngram:5"),
+        ("eagle:x", "eagle", None, "K is 'x', not a whole number"),
+        ("eagle:900", "eagle", None, "more than a server does"),
+        ("eagel:3", "eagle", None, "is no static rule"),
+        ("none", "eagle", None, "no static rule that drafts"),
+        ("budget:5", "eagle", None, "is no static rule"),
+        (GENERAL, "eagle", None, "no static rule that drafts"),
+    ],
+)
+def test_a_baseline_that_an_engine_cannot_run_is_refused_in_one_line(text, method, cap, says):
+    asked = Options(baseline=text, num_speculative_tokens=cap), target(), method
+    assert says in refusal(ServingError, choose, *asked)
 
 
 @pytest.mark.parametrize(

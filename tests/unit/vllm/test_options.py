@@ -37,6 +37,11 @@ def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_
             {"mode": "record", "trace_dir": "x", "mode_file": "y"},
             "mode_file is 'y': give it without mode 'record'",
         ),
+        ({"baseline": "eagle:3", "guard": False}, "give guard true, which compares with it"),
+        (
+            {"baseline": "eagle:3", "trace_dir": "x", "record_fraction": 0.1},
+            "baseline is 'eagle:3': give it where nothing is recorded",
+        ),
         ({"replica": 2}, "unknown key 'replica'"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaspec.policy.guard import HOLD, KEEP, PLAN, PROBE
+from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
 from adaspec.predict.model import LONGEST_NEURAL
 from adaspec.vllm.options import MODES, Options
 from adaspec.vllm.scheduler import LENGTH, WORDS, ModeFile, Told, follow, following
@@ -188,6 +188,7 @@ def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_sa
     assert scheduled(4) == 6
     assert {scheduled(4, word) for word in (PROBE, KEEP, HOLD)} == {0}
     assert scheduled(256, told=30) == 15
+    assert scheduled(4, BASE) == 30
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from scripted_engine import (  # noqa: E402
     report_of,
 )
 
+from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE  # noqa: E402
 from adaspec.replay.closed_loop import finish_step, goes_on  # noqa: E402
 from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
 from adaspec.replay.paths import RuleWalker  # noqa: E402
@@ -329,3 +330,73 @@ def test_nobody_is_told_of_vllms_warm_up_and_nothing_is_learned_of_it():
     assert session.host.state.throughput["steps"][0] == 0
     session.observers.notify("switched", "serve")
     assert engine.heard["switched"] == ["serve"]
+
+
+def alternating(policy, baseline, states, seed=5):
+    """Run an engine whose steps are of these states at random; which steps either arm learned."""
+    requests = random_requests(seed, 5, tokens=True, output_tokens=(60, 80))
+    engine = engine_of(policy_of(policy, seed), requests, baseline=baseline)
+    session, chance, learned = engine.session, np.random.default_rng(seed), {}
+    for is_baseline in (False, True):
+        host = session._host(is_baseline)
+        learn = host.learn
+
+        def learn_and_note(verified, learn=learn, is_baseline=is_baseline):
+            learned.setdefault(is_baseline, []).append(verified)
+            learn(verified)
+
+        host.learn = learn_and_note
+    while engine.running:
+        session.guard_state = str(chance.choice(states))
+        engine.step()
+        if session.guard_state not in (PLAN, BASE):
+            assert not any(engine.drafts[at] for at in engine.running)
+    assert not session.breaker.counts
+    return learned
+
+
+@pytest.mark.parametrize("policy", ["learned", "fixed:ngram:8:1"])
+@pytest.mark.parametrize(
+    ("baseline", "neural", "copied"),
+    [("eagle:3", {3}, {0}), ("ngram:5:1", {0}, set(range(6))), ("hybrid:4:6:2", {0, 2}, {0, 6})],
+)
+def test_either_arm_drafts_its_own_and_learns_from_its_own_steps(policy, baseline, neural, copied):
+    learned = alternating(policy, baseline, [PLAN, PLAN, BASE, BASE, PROBE, KEEP])
+    for is_baseline, events in learned.items():
+        assert {event.step.is_baseline for event in events} == {is_baseline}
+    assert learned[True] and learned[False]
+    assert any(event.drafted.any() for event in learned[False])
+    drafts = [event.step.drafts for event in learned[True] if event.step.lengths.any()]
+    held = np.concatenate([event.step.holds_neural for event in learned[True]])
+    assert held.all() == (policy == "learned" or max(neural) > 0)
+    assert set(np.concatenate([each.neural for each in drafts]).tolist()) <= neural | {0}
+    assert max(each.neural.max() for each in drafts) == max(neural)
+    spliced = np.concatenate([each.length - each.neural for each in drafts])
+    assert set(spliced.tolist()) <= set(range(max(copied) + 1))
+    assert (spliced.max() > 0) == (max(copied) > 0)
+
+
+def test_a_policy_is_the_same_behind_steps_of_a_baseline():
+    session = engine_of(policy_of("learned"), repetitive(3), baseline="eagle:3").session
+    engine = ScriptedEngine(repetitive(3, tokens=200), session)
+    engine.run(10)
+    session.guard_state = BASE
+    engine.run(1)  # in it, what the policy drafted before is verified
+    before = session.host.state.throughput.tobytes(), session.host._load
+    engine.run(10)
+    assert (session.host.state.throughput.tobytes(), session.host._load) == before
+    assert session.most_forwards >= 3
+
+
+def test_while_a_baseline_without_drafter_serves_for_long_requests_lose_theirs():
+    engine = engine_of("fixed:neural:3", repetitive(2, tokens=400), baseline="ngram:2")
+    session = engine.session
+    engine.run(3)
+    for steps, holds in ((60, True), (10, False)):
+        session.guard_state = BASE
+        engine.run(steps)
+        assert not session.needs_keep_alive
+        assert bool(session.requests.facts["holds_neural"].any()) == holds
+    session.guard_state = HOLD
+    engine.run(1)
+    assert not session.breaker.counts
