@@ -117,7 +117,7 @@ class TimedSteps:
                     "adaspec: with %d requests at once, what serves now is %s; tokens per second: "
                     "%s",
                     decision.rows,
-                    self.guard.serving(decision),
+                    self.guard.incumbent(decision),
                     ", ".join(f"{arm} {rate:.0f}" for arm, rate in rates),
                 )
         except Exception as error:
