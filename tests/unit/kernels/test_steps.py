@@ -194,7 +194,8 @@ def random_ring(rng: np.random.Generator, engine: Engine) -> tuple[Ring, RingOnD
         end = engine.tokens[slot, : known[slot]][-rng.integers(1, 50) :]
         ring.append(np.append(end, answer) if rng.random() < 0.5 else answer)
     assert ring.moves
-    there.write(0, torch.from_numpy(ring.tokens), torch.tensor([len(ring.tokens)]))
+    there.tokens[: len(ring.tokens)].copy_(torch.from_numpy(ring.tokens))
+    there.known.fill_(len(ring.tokens))
     return ring, there
 
 
