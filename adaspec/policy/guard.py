@@ -12,7 +12,7 @@ are a pair, and the challenger's lead in it is the logarithm of what it delivere
 what the incumbent did. Over six pairs or more, weighted by their variance, the incumbent loses its
 place where
 
-    mean lead - 2.5 standard errors > 0.
+    mean lead - 2.75 standard errors > 0.
 
 Where that makes none the incumbent, speculation is *held off* for some steps. Then another arm is
 on *trial*: until it has lost its credit, and is held off again, or for 256 steps, which make it the
@@ -44,7 +44,7 @@ PlainSeconds = Callable[[int, int, int], float]
 """What the cost model says of a step of so many rows, context tokens and prompt tokens, without
 drafts."""
 
-_PAIRS, _REMEMBERED, _ERRORS = 6, 24, 2.5
+_PAIRS, _REMEMBERED, _ERRORS = 6, 24, 2.75
 _BLOCK, _VARIANCE = 512, 0.05
 """The steps that a block has at most, and the variance of its rate that lets a probe begin."""
 _SPREAD_PER_ROW, _UNSEEN_PER_ROW, _UNSEEN = 1.0, 2.0, 0.02
@@ -311,7 +311,7 @@ class Guard:
         if arm.lead(0) < 0:  # nothing changes
             record.wait = min(record.wait * (4 if arm.lead(3) < 0 else 2), longest)
         elif arm.lead(-1) > 0:
-            record.wait = max(record.wait // 4, 1)
+            record.wait = max(record.wait // 4, len(arm.pairs))  # a close race takes longer blocks
         record.go_back()
 
     def rates(self, decision: GuardDecision) -> dict[str, float]:

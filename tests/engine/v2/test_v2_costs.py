@@ -49,7 +49,7 @@ class SlowSteps:
     """
 
     def __init__(self, engine, monkeypatch):
-        self.slow_s, self.now_s, self.states = 15.0, 0.0, []
+        self.slow_s, self.now_s, self.states = 4.0, 0.0, []
         scheduler, timed = engine.scheduler, engine.scheduler.adaspec_timed
         guard = Guard(lambda rows, context_tokens, prompt_tokens: 1.0, LAGS["V2"])
         self._update = scheduler.update_from_output

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from adaspec.policy.guard import HOLD, KEEP, NONE, PLAN, POLICY, PROBE, Guard
+from adaspec.policy.guard import BASELINE, HOLD, KEEP, NONE, PLAN, POLICY, PROBE, Guard
 
 PLAIN_S = 0.01
 LOADS = (1, 32)
@@ -33,7 +33,7 @@ class Engine:
         A share of the steps reads `prompts`; there it takes `slower_prompts` times as long.
         """
         seconds = without = 0.0
-        of_arm = {POLICY: (slower, accepted), "baseline": baseline}
+        of_arm = {POLICY: (slower, accepted), BASELINE: baseline}
         for _ in range(steps):
             reads = bool(self.chance.random() < prompts)
             tokens = int(self.chance.integers(50, 1000)) if reads else 0
@@ -43,7 +43,7 @@ class Engine:
             step_s = PLAIN_S * (1 + rows / 100)
             took = plain_s = step_s + (PLAIN_S * (1 + tokens / 1000) if reads else 0.0)
             emitted = rows
-            if decision.arm == POLICY:
+            if decision.arm != NONE:
                 times, mean = of_arm[decision.arm]
                 took *= slower_prompts if reads and slower_prompts else times
                 drafts = self.chance.random(rows) < mean / 6
@@ -85,8 +85,8 @@ def test_a_plan_that_gains_is_left_alone_whatever_the_costs_say(rows, believed):
     assert engine.guard.switches == 0
     assert 0 < engine.share(PROBE, 5000) < 0.01
     # Rates are tokens per second.
-    with_s, without_s = engine.guard.rates(engine.guard.decide(rows, rows * 1000))
-    assert with_s / without_s == pytest.approx(1.95 / 1.3, rel=0.2)
+    rates = engine.guard.rates(engine.guard.decide(rows, rows * 1000))
+    assert rates[POLICY] / rates[NONE] == pytest.approx(1.95 / 1.3, rel=0.2)
 
 
 @pytest.mark.parametrize("rows", LOADS)
@@ -139,17 +139,17 @@ def test_when_everything_gets_slower_nothing_is_held_off():
 
 
 @pytest.mark.parametrize(
-    ("policy", "baseline", "best"),
+    ("policy", BASELINE, "best"),
     [
         ((1.3, 1.2), (1.3, 0.6), POLICY),
-        ((1.3, 0.4), (1.3, 1.2), "baseline"),
-        ((1.3, 0.0), (1.3, 0.95), "baseline"),
+        ((1.3, 0.4), (1.3, 1.2), BASELINE),
+        ((1.3, 0.0), (1.3, 0.95), BASELINE),
         ((1.3, 0.0), (1.2, 0.0), NONE),
     ],
 )
 @pytest.mark.parametrize("rows", LOADS)
 def test_of_three_arms_the_best_serves(rows, policy, baseline, best):
-    engine = Engine(arms=(NONE, POLICY, "baseline"))
+    engine = Engine(arms=(NONE, POLICY, BASELINE))
     engine.run(8000, rows, *policy, baseline=baseline)
     assert engine.arms[-2000:].count(best) > 1900
 
