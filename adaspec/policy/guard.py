@@ -311,7 +311,8 @@ class Guard:
                 record.holds = 0
         longest = int((self._lag + _PROBE) / _SHARE)
         if arm.lead(0) < 0:  # nothing changes
-            record.wait = min(record.wait * (4 if arm.lead(3) < 0 else 2), longest)
+            times = 16 if arm.lead(6) < 0 else 4 if arm.lead(3) < 0 else 2
+            record.wait = min(record.wait * times, longest)
         elif arm.lead(-1) > 0:
             record.wait = max(record.wait // 4, len(arm.pairs))  # a close race takes longer blocks
         record.go_back()
