@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adaspec.errors import TraceError
+from adaspec.errors import TraceError, shown
 from adaspec.files import UNFINISHED, AnyPath
 from adaspec.records import read_json
 from adaspec.trace.columns import LATER_COLUMN, batch_rows, row_schema
@@ -123,12 +123,11 @@ class TraceReader:
         found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
         expected = [shard_name(number) for number in range(len(found))]
         for name in expected:
-            if name not in found:
-                raise TraceError(
-                    f"{self.path / name}: is missing, though {max(found)} is there: {RESTORE}"
-                )
             if not (self.path / name).is_file():
-                raise TraceError(f"{self.path / name}: is not a file: {RESTORE}")
+                what = (
+                    "is not a file" if name in found else f"is missing, though {max(found)} is not"
+                )
+                raise TraceError(f"{self.path / name}: {what}: {RESTORE}")
         return [self.path / name for name in expected]
 
     def _rows_in(self, shard: Path) -> int:
@@ -150,20 +149,14 @@ class TraceReader:
         file = self.path / COMPLETE
         try:
             record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
-            expected = record.get("shards") if isinstance(record, dict) else None
-            if not isinstance(expected, int):
-                raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
-            if expected != len(self.shards):
-                raise TraceError(
-                    f"{self.path}: {COMPLETE} says that there are {expected} shards, of which "
-                    f"{len(self.shards)} can be seen: {RESTORE}"
-                )
+            if record != {"shards": len(self.shards)}:
+                seen = f"there are {len(self.shards)} shards, but it says {shown(record)}"
+                raise TraceError(f"{file}: {seen}: {RESTORE}")
         except FileNotFoundError:
-            shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
-                f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): "
-                f"all that it had written was read ({shards}); at most the rows that it had not "
-                "written yet are missing, from a server those of the last seconds"
+                f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): at most "
+                "the rows that it had not written yet are missing, from a server those of the last "
+                "seconds"
             )
 
 
@@ -176,9 +169,8 @@ def paths_of(paths: Paths) -> list[Path]:
         raise TraceError(f"{paths!r:.60} is no path, nor a list of paths: {error}") from None
 
 
-def read_trace(path: AnyPath) -> TraceReader:
-    """Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
-    return TraceReader(path)
+read_trace = TraceReader
+"""Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
 
 
 def open_traces(paths: Paths) -> list[TraceReader]:

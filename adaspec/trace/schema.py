@@ -54,8 +54,7 @@ class Request:
     @property
     def nbytes(self) -> int:
         """Size of its arrays in memory."""
-        arrays = (getattr(self, name) for name in ARRAYS)
-        return sum(array.nbytes for array in arrays if array is not None)
+        return sum(array.nbytes for name in ARRAYS if (array := getattr(self, name)) is not None)
 
 
 ARRAYS: dict[str, type[np.number[Any]]] = {
@@ -70,20 +69,18 @@ ARRAYS: dict[str, type[np.number[Any]]] = {
 
 
 def as_array(values: Any, kind: type[np.number[Any]], what: str) -> NDArray[Any]:
-    """Numbers, such as a list of them, as an array of a kind; a null first entry becomes -1."""
+    """Numbers, such as a list of them, as an array of a kind.
+
+    A first entry that is null becomes -1, and a null among floats NaN.
+    """
     if isinstance(values, list) and values[:1] == [None]:
         values = [-1, *values[1:]]
     try:
         array = np.asarray(values if np.size(values) else np.empty(np.shape(values), kind))
         with np.errstate(invalid="ignore"):  # what does not fit is refused below
             cast = array.astype(kind, copy=False)
-        if array.dtype.kind not in "iuf" or (
-            kind != np.float32 and not np.array_equal(cast, array)
-        ):
+        if kind != np.float32 and not np.array_equal(cast, array):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        bits = np.dtype(kind).itemsize * 8
-        whole = "" if kind == np.float32 else "whole "
-        said = f"{what} is no array of {whole}numbers of {bits} bits: {values!r:.60}"
-        raise TraceError(said) from None
+        raise TraceError(f"{what} is no array of {kind.__name__}: {values!r:.60}") from None
     return cast

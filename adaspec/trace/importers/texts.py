@@ -21,8 +21,7 @@ from typing import Any
 from adaspec.errors import TraceError
 from adaspec.records import fits
 from adaspec.trace.identity import model_name, vocabulary_hash
-from adaspec.trace.importers.dense import Format, Line
-from adaspec.trace.importers.lines import Record, as_object
+from adaspec.trace.importers.lines import Format, Line, Record, as_object
 from adaspec.trace.manifest import Manifest, TokenLimit
 
 
