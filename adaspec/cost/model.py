@@ -94,10 +94,8 @@ class Costs(NamedTuple):
 
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Seconds = Annotated[
-    float,
-    Meta(ge=0, le=100, description="seconds from 0 to 100 (is it in another unit?)"),
+    float, Meta(ge=0, le=100, description="seconds from 0 to 100 (is it in another unit?)")
 ]
-"""Above any real step's; a larger number is in another unit."""
 
 
 class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,30 +129,22 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse the first field that cannot be right, since compiled code relies on the table."""
         where = f"cost model {shown(self.name)}"
         check(self, where, CostError)
-        if len(self.tokens) != len(self.seconds) or len(self.tokens) < 2:
-            raise CostError(
-                f"{where}: {len(self.tokens)} tokens and {len(self.seconds)} seconds: give a table "
-                "of two steps or more, with the seconds of each"
-            )
-        for index, (smaller, size) in enumerate(pairwise((0, *self.tokens))):
-            if size <= smaller:
+        if len(self.tokens) != len(self.seconds):
+            raise CostError(f"{where}: {len(self.tokens)} tokens, but {len(self.seconds)} seconds")
+        steps = zip((0, *self.tokens), (0.0, *self.seconds), strict=True)
+        for (smaller, less), (size, taken) in pairwise(steps):
+            if size <= smaller or taken < less or taken == 0:
                 raise CostError(
-                    f"{where}: tokens[{index}] is {size} after {smaller}: give numbers that "
-                    "increase"
-                )
-        for index, (less, taken) in enumerate(pairwise((0.0, *self.seconds))):
-            if taken < less or taken == 0:
-                raise CostError(
-                    f"{where}: seconds[{index}] is {taken} after {less}: more tokens take no less, "
-                    "and none take 0"
+                    f"{where}: {taken} s for {size} tokens stand behind {less} s for {smaller}: "
+                    "tokens increase, and more of them take no less, and more than 0"
                 )
         largest = self.largest_graph
         if largest and largest not in self.tokens:
             raise CostError(f"{where}: largest_graph {largest} is none of its tokens")
         if largest + 1 not in self.tokens[:-1]:
             raise CostError(
-                f"{where}: no step of {largest + 1} tokens, the first outside the graphs, or none "
-                "of more: give both"
+                f"{where}: give a step of {largest + 1} tokens, the first outside the graphs, and "
+                "one of more"
             )
 
     @property
@@ -285,10 +275,7 @@ def step_s(costs: Costs, shape: StepShape) -> float:
 
 
 def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
-    """(rows, context tokens, prompt tokens read) -> the seconds of a step without drafts.
-
-    It is for whoever asks in every step of an engine.
-    """
+    """(rows, context tokens, prompt tokens read) -> the seconds of a step without drafts."""
     costs = cost.constants()
 
     def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:

@@ -98,8 +98,7 @@ class CellResult:
         if name not in self.replicates or other not in self.replicates:
             return point, None
         ratios = self.replicates[name] / self.replicates[other]
-        ends = interval(point, ratios, self.variance_ratio)
-        return point, None if ends is None else list(map(float, ends))
+        return point, interval(point, ratios, self.variance_ratio)
 
     def lift(self, name: str, other: str) -> tuple[float | None, list[float] | None]:
         """The same, minus 1."""
@@ -115,21 +114,17 @@ class CellResult:
         128 greedy foresight may lie under vllm:best, or so little over it that any policy "closes"
         -300%.
         """
-        policy, bound, start = map(self.speed, (name, FORESIGHT, self.best_of_vllm))
-        plain = self.speed(NONE)
-        if policy is None or bound is None or start is None or plain is None:
+        bound, start, plain = map(self.speed, (FORESIGHT, self.best_of_vllm, NONE))
+        if bound is None or start is None or plain is None or bound - start < MIN_GAP * plain:
             return None
-        if bound <= start or bound - start < MIN_GAP * plain:
-            return None
-        return (policy - start) / (bound - start)
+        return (self.measures[name].tokens_per_s - start) / (bound - start)
 
     def rows(self, cell: Cell) -> list[dict[str, Any]]:
         """The report's rows of this cell."""
         rows = []
         for name, measured in self.measures.items():
-            detail: dict[str, Any] = {
-                "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
-            }
+            latency = {"median": measured.token_s_median, "p95": measured.token_s_p95}
+            detail: dict[str, Any] = {"latency_s": latency}
             if name in self.winners:
                 detail["spec"] = self.winners[name]
             speedup, ends = self.ratio(name, NONE)
@@ -201,28 +196,11 @@ def average(folds: Sequence[CellResult]) -> CellResult:
             if row in rows
         },
         first.contenders,
-        {
-            name: Measure(
-                *np.mean([astuple(each.measures[name]) for each in folds], axis=0).tolist()
-            )
-            for name in rows
-        },
+        {name: _mean([each.measures[name] for each in folds]) for name in rows},
         {name: np.mean([each.replicates[name] for each in folds], axis=0) for name in paired},
         max(each.variance_ratio for each in folds),
     )
 
 
-def report_parts(
-    results: Mapping[Cell, CellResult], named: Sequence[Contender], workloads: Sequence[str]
-) -> dict[str, Any]:
-    """The report's `rows` and `headline`."""
-    names = dict.fromkeys(contender.name for contender in named)
-    return {
-        "rows": [row for cell, result in results.items() for row in result.rows(cell)],
-        "headline": [
-            result.headline(cell, name, [results[workload, cell[1]] for workload in workloads])
-            for cell, result in results.items()
-            for name in names
-            if name in result.measures
-        ],
-    }
+def _mean(measures: Sequence[Measure]) -> Measure:
+    return Measure(*np.mean([astuple(each) for each in measures], axis=0).tolist())

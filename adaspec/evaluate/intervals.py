@@ -31,7 +31,6 @@ from adaspec.replay.orders import draw_order, entries
 from adaspec.replay.player import Compiled, Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
-Interval = tuple[float, float]
 Speeds = NDArray[np.float64]
 
 BOOTSTRAP = 7919
@@ -77,23 +76,22 @@ def _replicate(
 ) -> dict[Cell, Speeds]:
     recording = player.recording
     rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
-    pools = {}
-    for name in recording.workloads:
-        members = recording.members(name)
-        pools[name] = rng.choice(members, size=len(members), replace=True)
+    members = {name: recording.members(name) for name in recording.workloads}
+    pools = {name: rng.choice(each, len(each)) for name, each in members.items()}
     speeds = {}
-    for cell, contenders_of_cell in contenders.items():
+    for cell, some in contenders.items():
         workload, concurrency = cell
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
-        tokens = float((player.recording.columns.length[order] - 1).sum())
-        taken = alone.get(cell, [None] * len(contenders_of_cell))
+        tokens = float((recording.columns.length[order] - 1).sum())
         speeds[cell] = np.array(
             [
                 player.play(contender, order, concurrency).tokens_per_s
                 if seconds is None
                 else tokens / float(seconds[order].sum())
-                for contender, seconds in zip(contenders_of_cell, taken, strict=True)
+                for contender, seconds in zip(
+                    some, alone.get(cell, [None] * len(some)), strict=True
+                )
             ]
         )
     return speeds
@@ -106,30 +104,30 @@ def seconds_alone(
 
     None for suffix decoding, to which the order matters: it learns from the answers of a run.
     """
-    columns, rng = player.recording.columns, np.random.default_rng([options.seed, BOOTSTRAP])
+    rng = np.random.default_rng([options.seed, BOOTSTRAP])
     order = rng.permutation(player.recording.members(cell[0])).astype(np.int32)
-    found: list[Speeds | None] = []
-    for contender in contenders:
-        seconds = None
-        if not isinstance(contender, SuffixDecoding):
-            seconds = np.full(len(columns.length), np.nan)
-            seconds[order] = player.play(contender, order, 1).request_s
-        found.append(seconds)
-    return found
+
+    def seconds(contender: Contender) -> Speeds:
+        taken = np.full(len(player.recording), np.nan)
+        taken[order] = player.play(contender, order, 1).request_s
+        return taken
+
+    return [None if isinstance(each, SuffixDecoding) else seconds(each) for each in contenders]
 
 
-def interval(point: float, replicates: NDArray[np.float64], ratio: float = 1.0) -> Interval | None:
-    """The 95% interval around a point, from replicates of the same figure.
+def interval(
+    point: float, replicates: NDArray[np.float64], ratio: float = 1.0
+) -> list[float] | None:
+    """The 95% interval around a point, from replicates of the same figure; None if it has none.
 
-    `ratio` is the point's variance divided by the replicates'. The interval is None if that ratio
-    is not finite, or if there are fewer than two replicates.
+    `ratio` is the point's variance divided by the replicates'.
     """
     count = len(replicates)
     if count < 2 or not math.isfinite(ratio):
         return None
     deviation = math.sqrt(ratio) * float(np.std(replicates, ddof=1))
     half = float(stdtrit(count - 1, 0.975)) * deviation
-    return point - half, point + half
+    return [point - half, point + half]
 
 
 def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adaspec.errors import TraceError, shown
+from adaspec.errors import TraceError
 from adaspec.files import UNFINISHED, AnyPath
 from adaspec.records import read_json
 from adaspec.trace.columns import LATER_COLUMN, batch_rows, row_schema
@@ -58,8 +58,7 @@ def is_blank(folder: Path) -> bool:
 class TraceReader:
     """Reads a trace folder, complete or cut off; anything unsound in it is an error.
 
-    Rows are streamed, with one row group in memory at a time. `warnings` lists what is missing from
-    a folder whose writer was cut off.
+    `warnings` lists what is missing from a folder whose writer was cut off.
     """
 
     def __init__(self, path: AnyPath):
@@ -111,23 +110,17 @@ class TraceReader:
         self, shard: Path, columns: list[str] | None, rows: int
     ) -> Iterator[pa.RecordBatch]:
         with _parquet(shard) as file:
-            # Groups are read one by one, as a batch across several would hold all of them.
-            for group in range(file.num_row_groups):
-                for batch in file.iter_batches(
-                    rows, row_groups=[group], columns=columns, use_threads=False
-                ):
-                    batch.validate(full=True)
-                    yield batch
+            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                batch.validate(full=True)
+                yield batch
 
     def _shards(self) -> list[Path]:
         found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
         expected = [shard_name(number) for number in range(len(found))]
         for name in expected:
             if not (self.path / name).is_file():
-                what = (
-                    "is not a file" if name in found else f"is missing, though {max(found)} is not"
-                )
-                raise TraceError(f"{self.path / name}: {what}: {RESTORE}")
+                what = "not a file" if name in found else f"missing, though {max(found)} is not"
+                raise TraceError(f"{self.path / name}: is {what}: {RESTORE}")
         return [self.path / name for name in expected]
 
     def _rows_in(self, shard: Path) -> int:
@@ -150,7 +143,7 @@ class TraceReader:
         try:
             record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
             if record != {"shards": len(self.shards)}:
-                seen = f"there are {len(self.shards)} shards, but it says {shown(record)}"
+                seen = f"there are {len(self.shards)} shards, but it says {record!r:.60}"
                 raise TraceError(f"{file}: {seen}: {RESTORE}")
         except FileNotFoundError:
             self.warnings.append(

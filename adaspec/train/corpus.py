@@ -10,14 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from adaspec.errors import TrainingError, nearest
-from adaspec.evaluate.selection import (
-    Selection,
-    Wanted,
-    content_hash,
-    distinct_names,
-    select,
-)
+from adaspec.errors import TrainingError
+from adaspec.evaluate.selection import Selection, Wanted, content_hash, distinct_names, select
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
@@ -86,9 +80,10 @@ def read_everything(
     """All requests of traces that can be replayed, first those that show drafted tokens."""
     if not general:
         check_alike(readers)
-    found = select([each.path for each in readers], Wanted(exclude=exclude_requests))
+    wanted = Wanted(exclude=exclude_requests, exclude_workloads=tuple(exclude_workloads))
+    found = select([each.path for each in readers], wanted)
     in_order = sorted(found.requests, key=lambda request: request.drafted_tokens is None)
-    return without(replace(found, requests=tuple(in_order)), exclude_workloads)
+    return replace(found, requests=tuple(in_order))
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
@@ -146,24 +141,6 @@ def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
     return tuple(sorted({content_hash(request) for request in requests}))
 
 
-def without(selection: Selection, workloads: Iterable[str]) -> Selection:
-    """The selection without some workloads, which it must have."""
-    left_out, known = set(workloads), selection.counts.keys() | selection.left_out.keys()
-    for name in sorted(left_out - known):
-        raise TrainingError(
-            f"no workload '{name}' to exclude{nearest(name, known)} "
-            f"(has: {', '.join(sorted(known))})"
-        )
-    kept, unpaired = (
-        tuple(r for r in requests if r.workload not in left_out)
-        for requests in (selection.requests, selection.unpaired)
-    )
-    if not kept:
-        raise TrainingError("every workload is excluded: leave one to train on")
-    counts = {name: why for name, why in selection.left_out.items() if name not in left_out}
-    return replace(selection, requests=kept, unpaired=unpaired, left_out=counts)
-
-
 def check_alike(readers: Sequence[TraceReader]) -> None:
     """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed.
 
@@ -184,12 +161,10 @@ def check_alike(readers: Sequence[TraceReader]) -> None:
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:
     everything, *sides = (dialogues_of(each.requests) for each in (selection, trained, held_out))
     for workload, dialogues in everything.items():
-        count = len(dialogues)
         train, kept = (len(side.get(workload, ())) for side in sides)
         if train < MIN_TRAINED or kept < MIN_HELD_OUT:
             raise TrainingError(
-                f"workload '{workload}' has too few requests: of {count} ({TURNS}), {train} are to "
-                f"train on and {kept} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
-                f"about {max(ENOUGH, 2 * count)} requests of it, or leave it out with "
-                f"--exclude-workload {workload}"
+                f"workload '{workload}' has too few requests: {train} are to train on and {kept} "
+                f"kept back ({TURNS}), {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give about "
+                f"{max(ENOUGH, 2 * len(dialogues))} of it, or leave it out with --exclude-workload"
             )

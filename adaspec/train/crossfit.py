@@ -23,7 +23,6 @@ from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
 from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, part_of, read_everything
-from adaspec.train.rows import Members
 from adaspec.train.trainer import Trainer
 
 
@@ -56,7 +55,7 @@ def cross_fit(
     # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
     policies: list[LearnedPolicy] = []
-    for policy in pool(delayed(_train)(trainer, members) for members in others):
+    for policy, *_ in pool(delayed(trainer.train)(members) for members in others):
         policies.append(policy)
         progress("folds", len(policies), folds)
 
@@ -76,10 +75,6 @@ def cross_fit(
     return report
 
 
-def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
-    return trainer.train(members)[0]
-
-
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
     """The fold of each request, with each workload spread as evenly over the folds as possible.
 
@@ -97,24 +92,15 @@ def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
 def check_folds(selection: Selection, folds: int) -> None:
     """Refuse a number of folds that leaves a fold empty or too few requests to train on."""
     if folds < 2:
-        raise TrainingError(
-            f"--crossfit {folds}: cross-fitting takes 2 folds or more: one to judge by, the "
-            "others to train on"
-        )
+        raise TrainingError(f"--crossfit {folds}: 2 folds or more are needed, one to judge by")
     for workload, dialogues in dialogues_of(selection.requests).items():
         count = len(dialogues)
-        found = f"workload '{workload}' has {count} different requests ({TURNS})"
-        if folds > count:
-            raise TrainingError(
-                f"--crossfit {folds}: {found}, fewer than folds: ask for at most {count}, or leave "
-                f"it out with --exclude-workload {workload}"
-            )
         left = count - -(-count // folds)
-        if left < MIN_TRAINED:
+        if folds > count or left < MIN_TRAINED:
             raise TrainingError(
-                f"--crossfit {folds}: {found}, which leaves {left} of it to train on, "
-                f"{MIN_TRAINED} are needed: give more of it, or leave it out with "
-                f"--exclude-workload {workload}"
+                f"--crossfit {folds}: workload '{workload}' has {count} different requests "
+                f"({TURNS}), which leaves {left} of it to train on, and a fold needs one, training "
+                f"{MIN_TRAINED}: give more of it, or leave it out with --exclude-workload"
             )
 
 

@@ -47,7 +47,7 @@ MISTAKES = {
     "train TRACE": "Missing option '-o'",
     "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
     "train TRACE -o out --exclude-request edits/none": "no request 'edits/none' to exclude",
-    "train TRACE -o out --cost h200": "no cost model 'h200'",
+    "train TRACE -o out --cost h200": "a JSON file, is 'h200'; did",
     "train nowhere -o TRACE": "add --force",
     "train nowhere -o TRACE --force": "so --force will not replace it",
     f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), fewer than folds",

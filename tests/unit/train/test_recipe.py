@@ -198,7 +198,7 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, 
     )
     before = sorted(tmp_path.rglob("*"))
     for traces, excluded, said in (
-        (tmp_path / "few", [], "too few requests.*give about 20 requests"),
+        (tmp_path / "few", [], "too few requests.*give about 20 of it"),
         (tmp_path / "hopeless", [], "nothing to learn from"),
         (trace, ["talk", "edits"], "leave one to train on"),
     ):
