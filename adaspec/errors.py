@@ -93,10 +93,7 @@ GONE: dict[str, str] = {
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string.
-
-    Of a word of an earlier version it says that it went, and what to use.
-    """
+    """`"; did you mean 'x'?"`, or that a word of an earlier version went, or an empty string."""
     if word in GONE:
         return f": it went in 0.2; {GONE[word]}"
     words = list(known)

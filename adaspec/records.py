@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -99,10 +98,7 @@ def _parts(type_: Any) -> Iterator[Any]:
 def upgraded(
     record: object, kind: str, schema: int, where: str, error: type[AdaspecError]
 ) -> dict[str, Any]:
-    """The record as one of this schema; raises `error` if its own is newer or no number.
-
-    `kind` is what errors say the record should be.
-    """
+    """The record, which should be `kind`, as one of this schema; a newer one raises `error`."""
     if not isinstance(record, Mapping) or "schema" not in record:
         raise error(f"{where}: not {kind}: it has no 'schema'")
     given = record["schema"]
@@ -127,15 +123,6 @@ def parse_json(
         raise error(f"{where}: broken JSON ({fault}): {advice}") from None
 
 
-def is_json(value: Any) -> bool:
-    """True if the value can be written as JSON: it has no NaN, and nothing but JSON's types."""
-    try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
-
-
 def json_types(value: Any) -> Any:
     """The value in JSON's own types: numpy's are converted, NaN and infinities become None."""
     if isinstance(value, Mapping):
@@ -152,10 +139,7 @@ def json_types(value: Any) -> Any:
 def read_file(
     path: Path, error: type[AdaspecError], advice: str, max_bytes: int | None = None
 ) -> bytes:
-    """The bytes of a file; raises `error` if it cannot be read or is over `max_bytes`.
-
-    A missing file stays a `FileNotFoundError`.
-    """
+    """The bytes of a file; raises `error` if it cannot be read, unless as none is there."""
     try:
         size = path.stat().st_size
         if not path.is_file():  # reading a pipe could block

@@ -93,9 +93,7 @@ def command(
         print_json(made.report)
     if count := len(made.corpus.trained.unpaired):
         remark(f"of {count:,} requests without drafts only the text was used")
-    remark(
-        f"{out}: a policy. On the requests kept back, each opponent tuned on these in hindsight:"
-    )
+    remark(f"{out}: a policy. On the requests kept back, with opponents tuned in hindsight:")
     for line in verdict(made.report):
         remark(f"  {line}")
     remark(f"All of it is in {out / 'CARD.md'}")

@@ -1,7 +1,4 @@
-"""The measurements of one cell for all its contenders, and the report's rows and headline of it.
-
-A cell is a workload, or the mix of all workloads, at one concurrency.
-"""
+"""The measurements of one cell for all its contenders, and the report's rows and headline of it."""
 
 from __future__ import annotations
 
@@ -82,10 +79,7 @@ class CellResult:
         return max(VLLM_BEST, self.best_suffix, key=lambda name: self.speed(name) or 0.0)
 
     def resampled(self) -> dict[str, Contender]:
-        """The contenders that get intervals.
-
-        Suffix decoding takes longest to replay by far, and only its best setting is a rival.
-        """
+        """The contenders that get intervals; of suffix decoding, which is slow, the best alone."""
         best = self.best_suffix
         return {n: each for n, each in self.contenders.items() if n == best or not _is_suffix(each)}
 
@@ -110,9 +104,8 @@ class CellResult:
     def gap_closed(self, name: str) -> float | None:
         """(policy - vllm:best) / (foresight - vllm:best); None if there is hardly a gap to close.
 
-        The quotient is noise if the gap is below `MIN_GAP` of none's throughput: at concurrency
-        128 greedy foresight may lie under vllm:best, or so little over it that any policy "closes"
-        -300%.
+        Under `MIN_GAP` of none's throughput the quotient is noise, and greedy foresight may even
+        lie under vllm:best.
         """
         bound, start, plain = map(self.speed, (FORESIGHT, self.best_of_vllm, NONE))
         if bound is None or start is None or plain is None or bound - start < MIN_GAP * plain:

@@ -87,8 +87,7 @@ def evaluate_folds(
 ) -> dict[str, Any]:
     """The document of a cross-fit: the mean over folds, each replayed alone with its own policy.
 
-    `folds` has the requests of each and the policy for them; all policies go by one name. Rivals
-    have the best setting of each fold, too.
+    All policies go by one name. Rivals have the best setting of each fold, too.
     """
     found: dict[Cell, list[CellResult]] = {}
     tried = 0
@@ -152,10 +151,7 @@ def _player(
 def _answered_before(
     warm: Sequence[Request], requests: Sequence[Request], seed: int
 ) -> list[Request]:
-    """Those of `warm` that are no answer of the requests, nor of later turns of their dialogues.
-
-    They come mixed, as workloads do.
-    """
+    """Those of `warm`, mixed, that answer none of the requests, nor a later turn of them."""
     own, dialogues = {_answer(each) for each in requests}, Dialogues(requests)
     others = [
         each

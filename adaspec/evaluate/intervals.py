@@ -4,16 +4,14 @@ All contenders of a replicate see the same requests in the same order. An interv
 plus or minus Student's t times the replicates' standard deviation, so that a few dozen replicates
 suffice.
 
-A replicate runs one order, but the point is a mean over several. So replicates scatter more than
-the point does: with thousands of requests, of which 160 enter, intervals would be 1.7 times too
-wide. The deviation is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for
-bootstraps of other schemes), which is exact for a mean over entries. Which requests run side by
-side is not rescaled, so intervals are rather too wide than too narrow.
+A replicate runs one order, but the point is a mean over several, and scatters less. The deviation
+is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for bootstraps of other
+schemes), which is exact for a mean over entries. Which requests run side by side is not rescaled,
+so intervals are rather too wide than too narrow.
 
-At concurrency 1 no two requests share a step: a request takes as long in whatever order it stands,
-but for what a policy that adapts has learned by then. So every request is replayed once, and a
-replicate adds up what those of its order took. Suffix decoding, which learns from the answers of a
-run, is replayed again all the same.
+At concurrency 1 a request takes as long in whatever order it stands, but for what a policy that
+adapts has learned by then. So every request is replayed once, and a replicate adds up what those of
+its order took. Suffix decoding, which learns from a run's answers, is replayed all the same.
 """
 
 from __future__ import annotations
@@ -100,10 +98,7 @@ def _replicate(
 def seconds_alone(
     player: Player, cell: Cell, contenders: Sequence[Contender], options: Options
 ) -> list[Speeds | None]:
-    """What each request of a cell takes each contender, one at a time, its prefill included.
-
-    None for suffix decoding, to which the order matters: it learns from the answers of a run.
-    """
+    """What each request of a cell takes each contender, one at a time; None for suffix decoding."""
     rng = np.random.default_rng([options.seed, BOOTSTRAP])
     order = rng.permutation(player.recording.members(cell[0])).astype(np.int32)
 
@@ -135,11 +130,9 @@ def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float
 
     An order has n entries: q full passes over the m requests of a workload, and r requests more.
     In units of the variance between requests, drawing the requests contributes 1/m, and the choice
-    of the r that enter once more, which each order makes anew, contributes
-    a = (r/n)^2 (1/r - 1/m). The ratio is (1/m + a/orders) / (1/m + a), times m / (m - 1) because
-    replicates estimate the requests' variance from those m alone. A mix takes the largest ratio of
-    its workloads. The ratio is infinite if a workload has one request, which says nothing about
-    others.
+    of the r that enter once more, which each order makes anew, a = (r/n)^2 (1/r - 1/m). The ratio
+    is (1/m + a/orders) / (1/m + a), times m / (m - 1) because replicates estimate the requests'
+    variance from those m alone; of a mix, the largest. One request says nothing about others.
     """
     n = entries(concurrency)
     ratios = []

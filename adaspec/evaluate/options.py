@@ -15,7 +15,6 @@ from adaspec.records import check
 
 CONCURRENCY = (1, 8, 32, 128)
 LOADS = ",".join(map(str, CONCURRENCY))
-MAX_CONCURRENCY = 4096
 ORDERS = 3
 RESAMPLES = 40
 CAP = 48
@@ -49,11 +48,8 @@ class Options:
     """How to evaluate: concurrencies, orders, intervals, and what steps are charged for."""
 
     concurrency: Annotated[
-        tuple[Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)], ...],
-        Meta(
-            min_length=1,
-            description=f"at least one number, each a whole number from 1 to {MAX_CONCURRENCY}",
-        ),
+        tuple[Annotated[int, Meta(ge=1, le=4096)], ...],
+        Meta(min_length=1, description="at least one number, each a whole number from 1 to 4096"),
     ] = CONCURRENCY
     orders: Annotated[int, Meta(ge=1, le=1000)] = ORDERS
     resamples: Annotated[int, Meta(ge=0, le=10_000)] = RESAMPLES
@@ -83,9 +79,6 @@ class Options:
 
 
 def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:
-    """The cells to replay: first those of the mix, then those of each workload.
-
-    One workload alone is its own mix, and not replayed again.
-    """
+    """The cells to replay: of the mix, then of each workload, but for one that is its own mix."""
     names = (None, *workloads) if len(workloads) > 1 else (None,)
     return [(name, load) for name in names for load in options.concurrency]

@@ -1,8 +1,4 @@
-"""Converts requests of a trace to Arrow columns and back.
-
-On disk a null entry is a null, and drafts are ragged, so that any Parquet tool can read a trace. In
-memory entry 0 of a count is -1, and drafted tokens and confidences are padded to the draft cap.
-"""
+"""Converts requests of a trace to Arrow columns, with nulls and ragged drafts, and back."""
 
 from __future__ import annotations
 

@@ -27,11 +27,7 @@ class Dialogues:
 
 
 def dialogue_hashes(requests: Sequence[Request]) -> list[str]:
-    """A hash for each request, the same for all turns of a dialogue, whatever their order.
-
-    It is the least content hash among the first turns with the dialogue's first prompt, and of a
-    request in no dialogue its own.
-    """
+    """A hash for each request: the least content hash of its dialogue's first turns, or its own."""
     dialogues = Dialogues(requests)
     own = [request_hash(each.prompt_tokens, each.output_tokens) for each in requests]
     first = [next(dialogues.earlier_turns(each), None) for each in requests]
@@ -49,6 +45,5 @@ def dialogue_hashes(requests: Sequence[Request]) -> list[str]:
 
 def prompt_hashes(requests: Sequence[Request]) -> list[str]:
     """The same without regard to answers: also the same for all answers to one prompt."""
-    return dialogue_hashes(
-        [replace(each, output_tokens=each.output_tokens[:0]) for each in requests]
-    )
+    bare = [replace(each, output_tokens=each.output_tokens[:0]) for each in requests]
+    return dialogue_hashes(bare)

@@ -17,9 +17,6 @@ from adaspec.version import __version__
 
 SCHEMA = 4
 """Schema of manifest and columns together; 2 and 3 are read, too."""
-
-MAX_DRAFTED = 128
-"""The largest draft cap; a reader allocates a trace's draft cap at every position."""
 TokenLimit = Annotated[
     int, Meta(ge=1, lt=1 << 31, description="a whole number from 1 to 2147483647")
 ]
@@ -33,13 +30,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     drafter: str | None = None
     tokenizer: str | None = None
     vocabulary_hash: VocabularyHash | None = None
-    """Hash of the tokenizer's tokens and ids, made by `identity.vocabulary_hash`, or its size."""
     neural_cap: Annotated[int, Meta(ge=1, le=32767)] | None = None
     """Count at which neural accepted counts are censored; longer drafts cannot be replayed."""
-    draft_cap: Annotated[int, Meta(ge=1, le=MAX_DRAFTED)] | None = None
+    draft_cap: Annotated[int, Meta(ge=1, le=128)] | None = None
     """Drafted tokens stored per position; None if they were not recorded."""
     confidences: tuple[str, ...] = ()
-    """Those of `CONFIDENCES` that are recorded, in their order."""
     engine: str | None = None
     engine_version: str | None = None
     hardware: str | None = None

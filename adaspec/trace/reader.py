@@ -31,8 +31,6 @@ COMPLETE = "complete.json"
 """Name of the file that is written last, so a trace without it was cut off."""
 RESTORE = "restore it from a copy, or record or import the trace again"
 _MAX_BYTES = 16 << 20
-"""Largest size of either JSON file. A larger file is not one of a trace."""
-_BATCH_ROWS = 64
 
 
 def shard_name(number: int) -> str:
@@ -72,7 +70,7 @@ class TraceReader:
 
     @property
     def bytes(self) -> int:
-        """Size of the shards on disk, in bytes."""
+        """Size of the shards on disk."""
         return sum(shard.stat().st_size for shard in self.shards)
 
     def requests(self) -> Iterator[Request]:
@@ -81,7 +79,7 @@ class TraceReader:
         seen: dict[Key, str] = {}
         for shard in self.shards:
             row = 0
-            for batch in self._batches(shard, None, _BATCH_ROWS):
+            for batch in self._batches(shard, None, 64):
                 named = f"{shard} rows {row}..{row + batch.num_rows - 1}"
                 for request in batch_rows(batch, self.manifest, named):
                     where = f"{shard} row {row}"

@@ -18,8 +18,7 @@ CONFIDENCES = ("logprob", "margin", "entropy")
 class Request:
     """One request of a trace; arrays are indexed by position, and entry 0 is -1 or NaN.
 
-    Neural columns are None if no neural drafter ran. `neural_accepted` is stored as recorded; if it
-    is not as long as the output, the request is not `paired`.
+    Neural columns are None if no neural drafter ran.
     """
 
     workload: str
@@ -32,19 +31,15 @@ class Request:
     confidences: NDArray[np.float32] | None = None
     """Confidences, as (positions, draft cap, len(CONFIDENCES)), NaN where unknown."""
     ngram_accepted: NDArray[np.int16] | None = None
-    """Accepted counts of the recording engine's own n-gram look-up, which is not adaspec's.
-
-    They may exceed the output's end, as an engine drafts beyond the last token.
-    """
+    """Accepted counts of the recording engine's own look-up, even beyond the output's end."""
     max_tokens: int | None = None
     """The most output tokens that the request was allowed; None if that is not known."""
 
     @property
     def paired(self) -> bool:
         """True if neural counts and output tokens are of equal length, so from the same run."""
-        return self.neural_accepted is not None and len(self.neural_accepted) == len(
-            self.output_tokens
-        )
+        counts = self.neural_accepted
+        return counts is not None and len(counts) == len(self.output_tokens)
 
     @property
     def is_cut_off(self) -> bool:

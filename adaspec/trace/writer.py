@@ -39,8 +39,7 @@ TRACE = Kind(
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 """A trace holds the texts of others, so only its owner may read it."""
 _SHARD_BYTES = 2 << 20
-"""Size of a shard in memory: a reader loads one at once, and each flush writes the last one anew,
-so whoever flushes every few seconds gets few files, and little is written twice."""
+"""Size of a shard in memory; each flush writes the last one anew."""
 
 
 class TraceWriter:
@@ -158,10 +157,7 @@ class TraceWriter:
 
 @contextmanager
 def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator[TraceWriter]:
-    """A writer of a trace that appears at `path` when all of it is written, or not at all.
-
-    With `force` it replaces an older trace, and nothing else.
-    """
+    """A writer of a trace that appears as a whole; with `force` it replaces an older one."""
     with (
         new_folder(path, TRACE, force, _FOLDER_MODE) as staged,
         TraceWriter(staged, manifest) as writer,
@@ -180,8 +176,8 @@ def write_trace(
 ) -> None:
     """Write a trace of these requests, whole or not at all.
 
-    `target` and `drafter` name the models. The caps are the largest neural count and the longest
-    draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
+    The caps are the largest neural count and the longest draft among the requests, as longer drafts
+    cannot be replayed. A `manifest` can replace caps and names.
     """
     where = Path(path)
     rows = [_of_arrays(each, f"{where}: request {at}") for at, each in enumerate(requests)]

@@ -45,10 +45,7 @@ def gather(
     general: bool = False,
     exclude_requests: tuple[str, ...] = (),
 ) -> Corpus:
-    """Read traces and split their requests into both sides.
-
-    In a `general` corpus they may be of several targets and drafters.
-    """
+    """Read traces, of several models if the corpus is `general`, and split their requests."""
     readers = open_traces(paths)
     selection = read_everything(readers, exclude_workloads, general, exclude_requests)
     is_held_out = np.array(held_out_of(selection.requests), np.bool_)
@@ -58,7 +55,7 @@ def gather(
     _check_enough(selection, trained, held_out)
     if general:
         trained, held_out = (
-            replace(side, target=None, drafter=None) for side in (trained, held_out)
+            replace(each, target=None, drafter=None) for each in (trained, held_out)
         )
         return Corpus(trained, held_out, None, None, general)
     tokenizer = distinct_names(known_of("tokenizer", readers))
@@ -97,21 +94,16 @@ def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
 
 
 def vocabularies_of(readers: Iterable[TraceReader]) -> dict[str, Path]:
-    """The traces' vocabularies, each with the first trace that has it.
-
-    Where a size alone is known, as no tokenizer was at hand, it is that of another trace of that
-    size.
-    """
+    """The same of vocabularies, but for those that are only known to be as large as another."""
     found = known_of("vocabulary_hash", readers)
     hashed = {each.partition("-")[0] for each in found if "-" in each}
     return {each: path for each, path in found.items() if each not in hashed}
 
 
 def held_out_of(requests: Sequence[Request]) -> list[bool]:
-    """Which requests are kept back: all turns of a dialogue or none.
+    """Which requests are kept back, by the content of the first turn of their dialogue alone.
 
-    Only the content of a request, or of the first turn given of its dialogue, decides: none changes
-    sides as other requests come or go.
+    So no request changes sides as others come or go.
     """
     digests = (
         hashlib.sha256(f"held out: {content}".encode()).digest()
@@ -123,9 +115,8 @@ def held_out_of(requests: Sequence[Request]) -> list[bool]:
 def _of_other_dialogues(selection: Selection, judged: Sequence[Request]) -> tuple[Request, ...]:
     """The unpaired requests of a selection without the prompt or dialogue of any that is judged."""
     hashes = prompt_hashes([*judged, *selection.unpaired])
-    judged_hashes = set(hashes[: len(judged)])
-    pairs = zip(selection.unpaired, hashes[len(judged) :], strict=True)
-    return tuple(request for request, dialogue in pairs if dialogue not in judged_hashes)
+    theirs, others = set(hashes[: len(judged)]), hashes[len(judged) :]
+    return tuple(compress(selection.unpaired, (each not in theirs for each in others)))
 
 
 def dialogues_of(requests: Sequence[Request]) -> dict[str, set[str]]:
@@ -142,14 +133,13 @@ def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
 
 
 def check_alike(readers: Sequence[TraceReader]) -> None:
-    """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed.
-
-    Names of tokenizers are compared only if a vocabulary is unknown: one tokenizer may have many.
-    """
+    """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed."""
     known = {what: known_of(what, readers) for what in ("target", "tokenizer", "drafter")}
+    known["vocabulary"] = vocabularies_of(readers)
+    # A tokenizer has many names, so they tell nothing where vocabularies are known.
     if all(reader.manifest.vocabulary_hash for reader in readers):
         del known["tokenizer"]
-    for what, values in (known | {"vocabulary": vocabularies_of(readers)}).items():
+    for what, values in known.items():
         if len(values) > 1:
             listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
             raise TrainingError(

@@ -36,8 +36,7 @@ def cross_fit(
 ) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
-    Each fold is replayed by itself, and figures are means over folds. The report is that of an
-    evaluation, with the models' calibration. What is `chosen` is as in `corpus.read_everything`.
+    The report is an evaluation's, with calibration. `chosen` is as in `corpus.read_everything`.
     """
     progress("reading", 0, 1)
     selection = read_everything(open_traces(traces), **chosen)
@@ -76,12 +75,7 @@ def cross_fit(
 
 
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
-    """The fold of each request, with each workload spread as evenly over the folds as possible.
-
-    Within a workload the distinct dialogues are dealt out in turn, ordered by a hash of their first
-    turns' contents; a request in no dialogue is one of its own. The same dialogue is always in the
-    same fold, even if it occurs in several workloads.
-    """
+    """The fold of each request: a workload's dialogues are dealt out in turn, by their hashes."""
     fold_of: dict[str, int] = {}
     for dialogues in dialogues_of(requests).values():
         fresh = sorted(dialogues - fold_of.keys(), key=_shuffled)

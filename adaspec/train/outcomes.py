@@ -29,16 +29,14 @@ class Outcomes:
     """Drafts of one kind, one per row: tokens that were right, of so many that are known."""
 
     right: Ints
-    """At most `known`."""
     known: Ints
-    """0 where nothing is known; further tokens than the longest draft has do not count."""
 
     def chosen(self, rows: NDArray[np.bool_] | Longs) -> Outcomes:
-        """Those of some rows."""
+        """The outcomes of some rows."""
         return Outcomes(self.right[rows], self.known[rows])
 
     def up_to(self, longest: int) -> Outcomes:
-        """Those of drafts of at most so many tokens."""
+        """The outcomes of drafts of at most so many tokens."""
         return Outcomes(np.minimum(self.right, longest), np.minimum(self.known, longest))
 
 
@@ -100,10 +98,7 @@ def expected_log(outcomes: Outcomes, longest: int) -> Array:
 
 
 def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Curves:
-    """P(right >= j | right >= 1) in equally large bins of the score, of drafts with right >= 1.
-
-    Each bin is shrunk towards all drafts by a few imaginary ones.
-    """
+    """P(right >= j | right >= 1) in equally large bins of the score, of drafts with right >= 1."""
     ascending = np.sort(scores)
     cuts = -(-np.arange(1, bins) * len(scores) // bins) - 1
     edges = np.unique(ascending[cuts]) if len(scores) else np.empty(0)
@@ -119,10 +114,7 @@ def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Cu
 
 
 def _counted(outcomes: Outcomes, longest: int) -> tuple[Array, Array]:
-    """By token, how many drafts tell of it with all before it right, and in how many it is right.
-
-    Token 0 stands for the drafts themselves.
-    """
+    """By token, how many drafts tell of it, all before being right, and in how many it is right."""
     each = outcomes.up_to(longest)
     reached = np.minimum(each.right + 1, each.known)
     return _at_least(reached, longest), _at_least(each.right, longest)

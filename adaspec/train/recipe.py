@@ -54,26 +54,24 @@ def train_policy(
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
-    `options` are those of the evaluation; their concurrencies are also the loads trained for.
-    `spread` calls what takes long for many arguments, on other machines for instance. What is
-    `chosen` of the traces is as in `corpus.gather`.
+    `options` are those of the evaluation, and have the loads trained for; `spread` is as in
+    `Trainer`. What is `chosen` of the traces is as in `corpus.gather`.
     """
     check_folder(folder, KIND, force)
     progress("reading", 0, 1)
     corpus = gather(traces, **chosen)
     trainer = Trainer(corpus.trained, cost, options, corpus.general, progress, spread)
     progress("reading", 1, 1)
-    everyone = np.ones(len(trainer.recording), np.bool_)
-    trained, forwards, boosters = trainer.train(everyone)
+    trained, forwards, boosters = trainer.train(np.ones(len(trainer.recording), np.bool_))
     manifest = manifest_of(corpus, trainer, trained, forwards)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     progress("calibration", 0, 1)
-    judging = build_recording(corpus.held_out.requests, corpus.held_out.neural_cap)
-    everything = np.ones(len(judging), np.bool_)
-    report["calibration"] = calibration_of(Recorded(judging), [(policy, everything)])
+    judging = Recorded(build_recording(corpus.held_out.requests, corpus.held_out.neural_cap))
+    everyone = np.ones(len(judging.recording), np.bool_)
+    report["calibration"] = calibration_of(judging, [(policy, everyone)])
     progress("calibration", 1, 1)
     manifest = structs.replace(manifest, metrics={"held_out": metrics_of(report)})
     card = card_of(manifest, corpus, report, len(tables["keys"]))
@@ -85,15 +83,13 @@ def manifest_of(
     corpus: Corpus, trainer: Trainer, policy: LearnedPolicy, forwards: Forwards
 ) -> PolicyManifest:
     """The manifest of a policy."""
-    sources: tuple[Source, ...] = ("ngram",)
-    if policy.neural_cap:
-        sources = ("ngram", "neural", "splice")
+    sources: tuple[Source, ...] = ("ngram", "neural", "splice")
     evidence: tuple[Evidence, ...] = ()
     if policy.model.reads_evidence:
         evidence = ("tokens", "confidences") if trainer.shown.shows_confidences else ("tokens",)
     return PolicyManifest(
         features=FEATURES_VERSION,
-        sources=sources,
+        sources=sources if policy.neural_cap else ("ngram",),
         neural_cap=policy.neural_cap or None,
         cost=trainer.cost.name,
         step_costs=cost_document(trainer.cost),

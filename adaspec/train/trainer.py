@@ -67,9 +67,8 @@ class Trainer:
     ) -> None:
         """Prepare what all training on these requests shares; refuse them if no draft was right.
 
-        `options` are those of the evaluation: replays at their loads say whether the drafter pays.
-        Where the training is `general`, tokens mean different things in different requests, and
-        there are no token tables. `spread` runs surveys and replays; None uses threads.
+        Replays at the loads of `options` say whether the drafter pays. `general` training makes no
+        token tables. `spread` runs surveys and replays; None uses threads.
         """
         requests, cap = selection.requests, selection.neural_cap
         recording = build_recording(requests, cap)
@@ -245,10 +244,9 @@ class Trainer:
         for load in self.options.concurrency:
             rng = np.random.default_rng([self.settings.seed, 4, load])
             order = draw_passes(self.recording, fold, load, rng)
-            for forwards in (0, 1):
-                result = replay.run(order, load, *chosen, {load: forwards})
-                speeds.append(np.log(result.tokens_per_s))
-        return np.reshape(speeds, (-1, 2))
+            runs = (replay.run(order, load, *chosen, {load: forwards}) for forwards in (0, 1))
+            speeds.append([run.tokens_per_s for run in runs])
+        return np.log(speeds)
 
 
 def _constant_heads(group: str, value: float) -> Network:

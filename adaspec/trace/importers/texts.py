@@ -37,17 +37,13 @@ def load_tokenizer(name: str) -> Any:
     """The tokenizer of a model, by its folder or hub id."""
     try:
         from transformers import AutoTokenizer
-    except ImportError as error:
-        raise TraceError(
-            "texts become tokens by transformers, which is not installed: pip install transformers"
-        ) from error
-    try:
+
         return AutoTokenizer.from_pretrained(name)
+    except ImportError as error:
+        raise TraceError(f"texts need transformers ({error}): pip install transformers") from error
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise TraceError(
-            f"tokenizer '{name}' cannot be read: {said}: give a model's folder, or a hub id"
-        ) from error
+        advice = "give a model's folder, or a hub id"
+        raise TraceError(f"tokenizer '{name}' cannot be read: {_said(error)}: {advice}") from error
 
 
 def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
@@ -55,11 +51,14 @@ def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
         raise TraceError(
-            f"{where}: the model's chat template does not take these messages: {said}"
+            f"{where}: the model's chat template does not take these messages: {_said(error)}"
         ) from error
     return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Line:
@@ -74,17 +73,14 @@ def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Li
     if isinstance(messages, list) == isinstance(prompt, str):
         raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
     if not isinstance(answer, str):
-        raise TraceError(
-            f"{where}: has no answer as a text: messages that end with the assistant's, a "
-            "completion, or a response"
-        )
+        raise TraceError(f"{where}: has no answer as a text, in messages, completion or response")
     limit = asked.get("max_tokens")
+    if isinstance(messages, list):
+        tokens = chat_tokens(tokenizer, messages, where)
+    else:
+        tokens = tokenizer.encode(prompt)
     return Line(
-        prompt_token_ids=(
-            chat_tokens(tokenizer, messages, where)
-            if isinstance(messages, list)
-            else tokenizer.encode(prompt)
-        ),
+        prompt_token_ids=tokens,
         output_token_ids=tokenizer.encode(answer, add_special_tokens=False),
         id=record.get("id"),
         workload=record.get("workload"),

@@ -200,7 +200,7 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, 
     for traces, excluded, said in (
         (tmp_path / "few", [], "too few requests.*give about 20 of it"),
         (tmp_path / "hopeless", [], "nothing to learn from"),
-        (trace, ["talk", "edits"], "leave one to train on"),
+        (trace, ["talk", "edits"], "exclude fewer workloads"),
     ):
         line = refusal(AdaspecError, train, traces, tmp_path / "policy", exclude_workloads=excluded)
         assert re.search(said, line)
