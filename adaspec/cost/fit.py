@@ -27,7 +27,6 @@ BENDS = (8, 64, 192)
 MIN_KINDS = 10
 """The number of different steps that a fit needs, with a few held out."""
 HELD_OUT_SHARE = 0.2
-"""The share of the kinds of step that is held out of a fit."""
 MIN_OWN_SHARE = 1e-2
 """A term can be told apart if at least this share of its column is outside the earlier ones."""
 _ROUNDS, _USUAL_DEVIATIONS, _IMPOSSIBLE_DEVIATIONS = 20, 2.0, 10.0

@@ -37,17 +37,14 @@ class StepShape(NamedTuple):
     rows: int
     """The running requests, each of which verifies one token beside its draft."""
     context_tokens: int
-    """The known tokens, summed over the rows."""
     drafted: int = 0
     """The drafted tokens that are verified, of all sources: they take the same time."""
     forwards: int = 0
-    """The forwards of the neural drafter."""
     holds_neural: bool = False
     """Whether any row holds the neural drafter, so that it runs at least once."""
     budget: int = 0
     """Tokens that the target runs on for drafts, even if these do not fill them."""
     prompt_tokens: int = 0
-    """Tokens of prompts that are read in the same step."""
     draft_prompt_tokens: int = 0
     """Those of them that the drafter reads too."""
 
@@ -110,7 +107,6 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
     largest_graph: Tokens = 0
     """The largest captured size; 0 where steps run in no graphs."""
     context_s: Seconds = 0.0
-    """Seconds of each token of context."""
     forward_s: Seconds = 0.0
     """Seconds of a forward of the neural drafter, and of each row and context token in it."""
     forward_per_row_s: Seconds = 0.0
@@ -118,7 +114,6 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
     outside_graphs_s: Seconds = 0.0
     """What the drafter takes more in a step that runs outside all graphs."""
     draft_prompt_s: Seconds = 0.0
-    """Seconds of each prompt token that the drafter reads."""
     decide_s: Seconds = 0.0
     """Seconds of deciding a step, and each of its rows, as a learned policy does."""
     decide_per_row_s: Seconds = 0.0

@@ -18,7 +18,6 @@ from adaspec.replay.player import Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
 BOUNDS = ("combine", "plan-splice")
-"""The oracles that every report shows."""
 FORESIGHT = "oracle:plan-splice"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,18 +153,15 @@ def _answered_before(
     warm: Sequence[Request], requests: Sequence[Request], seed: int
 ) -> list[Request]:
     """Those of `warm`, mixed, that answer none of the requests, nor a later turn of them."""
-    own, dialogues = {_answer(each) for each in requests}, Dialogues(requests)
+    own, dialogues = {each.output_tokens.tobytes() for each in requests}, Dialogues(requests)
     others = [
         each
         for each in warm
-        if _answer(each) not in own and next(dialogues.earlier_turns(each), None) is None
+        if each.output_tokens.tobytes() not in own
+        and next(dialogues.earlier_turns(each), None) is None
     ]
     order = np.random.default_rng([seed, len(others)]).permutation(len(others))
     return [others[at] for at in order.tolist()]
-
-
-def _answer(request: Request) -> bytes:
-    return np.asarray(request.output_tokens, np.int32).tobytes()
 
 
 def evaluate_closed_loop(
@@ -208,7 +206,8 @@ def _add_replicates(
 
 def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
     """The content hashes of all requests that any named policy was trained on."""
-    return frozenset().union(*(_trained_on(policy) for policy in named))
+    manifests = [each.manifest for each in named if isinstance(each, LearnedPolicy)]
+    return frozenset().union(*(each.training_requests for each in manifests if each is not None))
 
 
 def _document(
@@ -260,7 +259,8 @@ def _notes(
     yield from selection.warnings
     if not cost.charges_deciding:
         yield "deciding is not charged, as the cost file does not say what it takes (decide_s)"
-    measured, target = (_model_name(each or "") for each in (cost.target, selection.target))
+    # The last part of a folder or hub id is the same however a model is given.
+    measured, target = (Path(each or "").name.lower() for each in (cost.target, selection.target))
     if cost == BUILTIN.get(cost.name):
         yield f"costs are those of {cost.hardware}: another machine has other winners"
     elif measured and target and measured != target:
@@ -283,19 +283,8 @@ def _mark_seen(
     """Mark each row whose policy was trained on some of the row's requests."""
     hashes = [(content_hash(request), request.workload) for request in selection.requests]
     for policy in named:
-        trained_on = _trained_on(policy)
+        trained_on = seen_in_training([policy])
         seen = {place for key, workload in hashes if key in trained_on for place in (workload, ALL)}
         for row in rows:
             if row["policy"] == policy.name and row["workload"] in seen:
                 row["detail"]["seen_in_training"] = True
-
-
-def _trained_on(policy: Contender) -> frozenset[str]:
-    """The content hashes of the requests that a policy was trained on."""
-    manifest = policy.manifest if isinstance(policy, LearnedPolicy) else None
-    return frozenset() if manifest is None else frozenset(manifest.training_requests)
-
-
-def _model_name(model: str) -> str:
-    """The last part of a folder or hub id, which is the same however a model is given."""
-    return model.rstrip("/").rpartition("/")[2].lower()

@@ -18,7 +18,6 @@ DRAWN = {
 }
 """The rows that are drawn beside the policies: meaning, colour, marker and line."""
 _LONGEST_NAME = 34
-"""Characters of a name in a figure, as many as fit on a phone."""
 
 
 def speedup_by_load(report: Report, workload: str) -> dict[str, Any] | None:

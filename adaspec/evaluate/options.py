@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -23,20 +23,15 @@ MAX_SEED = 2**31 - 1
 
 REPORT_SCHEMA = 1
 ALL = "all"
-"""The name of the mix of all workloads in reports."""
 NONE = "none"
-"""The name of no speculation in reports."""
 MIN_GAP = 0.05
 """The smallest gap, as a share of none's throughput, for which "gap closed" is computed."""
 Cell = tuple[str | None, int]
 """A workload, or None for the equal-weight mix of all, at a concurrency."""
 
 
-class Progress(Protocol):
-    """A function that is called as work advances, one stage after another."""
-
-    def __call__(self, stage: str, done: float, total: float) -> None:
-        """Take note that `done` of `total` are finished in this stage."""
+Progress = Callable[[str, float, float], None]
+"""A function that is told that so much of a total is done in a stage of the work."""
 
 
 def silent(stage: str, done: float, total: float) -> None:
@@ -58,9 +53,7 @@ class Options:
     prefill: bool = True
     """Whether reading prompts takes time, by the target and by the neural drafter."""
     free_decisions: bool = False
-    """Whether deciding takes no time."""
     engine: Engine = ASYNC
-    """The engine whose order of events is replayed: in `cost.engine`."""
     jobs: Annotated[int, Meta(ge=0, le=4096)] = 0
     """The number of worker threads or processes; 0 means one per core."""
 

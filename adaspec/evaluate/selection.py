@@ -121,7 +121,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
 
 
 def answered(paths: Paths) -> tuple[Request, ...]:
-    """All requests of traces, as a server that had answered them would remember them."""
+    """All requests of traces."""
     return tuple(request for reader in open_traces(paths) for request in reader.requests())
 
 

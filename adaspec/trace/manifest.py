@@ -40,7 +40,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hardware: str | None = None
     sampling: dict[str, Any] = {}
     source: str | None = None
-    """Program that made the trace, and from what."""
     adaspec_version: str = __version__
     schema: int = SCHEMA
 

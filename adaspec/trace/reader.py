@@ -191,17 +191,14 @@ def _manifest(path: Path) -> Manifest:
         what = "is a file, not a trace's folder" if path.exists() else "there is no such folder"
         raise TraceError(f"{path}: {what}: {advice}")
     file = path / MANIFEST
-    traces = sorted(str(each.parent) for each in path.glob(f"*/{file.name}"))
-    if traces and not file.exists():
-        raise TraceError(
-            f"{path}: is no trace, but a folder of {len(traces)}: give one or several of "
-            f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
-        )
     try:
-        record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
+        return Manifest.from_record(read_json(file, TraceError, RESTORE, _MAX_BYTES), str(file))
     except FileNotFoundError:
-        raise TraceError(f"{path}: holds no {MANIFEST}, so it is no trace: {advice}") from None
-    return Manifest.from_record(record, str(file))
+        traces = sorted(str(each.parent) for each in path.glob(f"*/{MANIFEST}"))
+        if traces:
+            some = f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
+            advice = f"but a folder of {len(traces)}: give one or several of {some}"
+        raise TraceError(f"{path}: holds no {MANIFEST}, so it is no trace, {advice}") from None
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from adaspec.train.corpus import HELD_OUT, Corpus
 from adaspec.train.token_tables import MIN_REQUESTS
 
 MINE = "this policy"
-"""What the card calls the policy, whatever its folder's name."""
 
 _EVIDENCE = (
     "It never sees drafted tokens or confidences: the traces held none.",

@@ -21,7 +21,6 @@ GAIN_DEPTH = 2
 """Number of neural tokens behind which the expected gain of a splice is learned."""
 MAX_GAIN = 10
 _BINS = {"ngram": 20, "neural": 20, "splice": 10}
-"""The bins of each source's curves."""
 _THREAD_ROWS = 200_000
 """Rows per thread: with fewer, threads only wait for each other."""
 
@@ -41,7 +40,6 @@ class Settings:
     """Number of parts into which requests are dealt, to score neural drafts and splices of each by
     trees that never saw it. Below 2, curves are fitted over the scores of trees that did."""
     width: int = 64
-    """Hidden units of a network in each layer."""
     steps: int = 2000
     """Steps of fitting a network: at least so many, in whole passes over the rows."""
 

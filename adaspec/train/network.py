@@ -32,7 +32,6 @@ from adaspec.train.heads import Settings
 from adaspec.train.rows import Array, Floats, Ints
 
 EXCHANGED = 0.15
-"""The share of values that are exchanged."""
 COLUMNS = 2.4
 """About how many columns there are per feature, dealt by how much depends on each."""
 LEAST_STEP = 1e-3

@@ -19,7 +19,6 @@ from adaspec.replay.recording import Recording
 from adaspec.train.rows import Array, Ints, Longs
 
 MIN_EXAMPLES = 50
-"""The fewest of which anything is learned."""
 IMAGINARY = 30.0
 """Imaginary drafts in every bin of a curve, which behave as those of all bins together."""
 

@@ -37,9 +37,7 @@ class Product:
     policy: LearnedPolicy
     manifest: PolicyManifest
     corpus: Corpus
-    """Requests that it was trained and judged on."""
     report: dict[str, Any]
-    """Evaluation on the requests kept back."""
 
 
 def train_policy(

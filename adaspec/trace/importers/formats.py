@@ -5,21 +5,14 @@
     {"id": "7", "workload": "chat", "prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
 
 Without `workload`, the workload is the file's name; without `id`, requests are numbered within
-their workload. `max_tokens` is the most output tokens that the request was allowed. Optional keys,
-all indexed by position with entry 0 null (or [] for lists): `neural_accepted`, `drafted_tokens` (a
-list of drafted tokens per position), `logprob`, `margin`, `entropy` (a list per position, with one
-number or null per drafted token), `ngram_accepted`. The neural cap is the largest neural count or
-draft in the files, as longer drafts may never have been tried.
+their workload. Optional keys, indexed by position with entry 0 null (or [] for lists), are
+`neural_accepted`, `ngram_accepted`, `drafted_tokens` (a list per position), and `logprob`, `margin`
+and `entropy` (one number or null per drafted token). `max_tokens` is the request's limit.
 
-**specdecode-bench**: `combined_*.jsonl` of github.com/SpecDecode-Bench/simulator. Each line has
-`id`, `prompt_token_ids`, `generated_token_ids`, `acc_eagle.acc_len` and `acc_ngram.acc_len`.
-`acc_len[i]` belongs to the context prompt + generated[:i] and counts the bonus token, so accepted =
-acc_len - 1. Entry 0 has no meaning and becomes null. The lists come from different runs and are
-stored as recorded, each with its own length: a request whose EAGLE list is not as long as its
-output is not paired. Recorded n-gram counts may exceed the output's end (by up to 6 tokens after an
-end-of-text, by up to 19 if the output was cut off at 8,192); EAGLE counts do not.
-
-**texts**: in `texts`.
+**specdecode-bench**: `combined_*.jsonl` of github.com/SpecDecode-Bench/simulator, where
+`acc_len[i]` belongs to the context prompt + generated[:i] and counts the bonus token. Its lists are
+of different runs: a request whose EAGLE list is not as long as its output is not paired, and n-gram
+counts may exceed the output's end.
 """
 
 from __future__ import annotations
@@ -53,9 +46,7 @@ from adaspec.trace.schema import CONFIDENCES, Request, as_array
 from adaspec.trace.writer import whole_trace
 
 TEXTS = "texts"
-"""The format that needs a tokenizer."""
 UNPAIRED = "neural counts of another length than their output, and so not paired with it"
-"""The note of such requests."""
 _PUBLIC = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
 
 

@@ -4,12 +4,8 @@
     {"prompt": "Once upon", "completion": " a time"}
     {"request": {"messages": [...]}, "response": {"choices": [{"message": {"content": "Hi."}}]}}
 
-The first are those of OpenAI's fine-tuning; the last pairs what was sent to a server with what it
-answered, OpenAI's or vLLM's, chats or completions. Where the messages end with the assistant's,
-that is the answer. `workload`, `id` and `max_tokens` are as in jsonl.
-
-A tokenizer makes tokens of them, its chat template included. What a drafter would have said is not
-known: such a trace serves for copies alone.
+The last pairs what was sent to a server with what it answered. `workload`, `id` and `max_tokens`
+are as in jsonl. What a drafter would have said is not known: such a trace serves for copies alone.
 """
 
 from __future__ import annotations
