@@ -93,12 +93,11 @@ def train_policy(
         paths_of(folder)[0],
         _cost(cost),
         _options(options),
+        Wanted(exclude=_texts(exclude_requests), exclude_workloads=_texts(exclude_workloads)),
+        general,
         spread,
         force,
         progress,
-        exclude_workloads=_texts(exclude_workloads),
-        exclude_requests=_texts(exclude_requests),
-        general=general,
     )
 
 

@@ -105,10 +105,8 @@ def upgraded(
     if type(given) is not int or given < 1:
         raise error(f"{where}: schema is {shown(given)}, not a version number")
     if given > schema:
-        raise error(
-            f"{where}: schema {given} is newer than the {schema} that adaspec {__version__} reads: "
-            "update adaspec"
-        )
+        read = f"the {schema} that adaspec {__version__} reads"
+        raise error(f"{where}: schema {given} is newer than {read}: update adaspec")
     return {**record, "schema": schema}
 
 

@@ -60,8 +60,7 @@ def fit_cost(
     kinds, kind = np.unique(np.array(facts).reshape(-1, 4), axis=0, return_inverse=True)
     if len(kinds) < MIN_KINDS:
         raise CostError(
-            f"{len(kinds)} different steps were measured, a fit needs at least {MIN_KINDS}: "
-            "measure more batch sizes, contexts and draft lengths"
+            f"{len(kinds)} different steps were measured, a fit needs {MIN_KINDS}: measure more"
         )
     rows, tokens, context, forwards = np.array(facts, np.float64).T
     outside = tokens > sizes[-1] if sizes else np.zeros(len(steps), np.bool_)

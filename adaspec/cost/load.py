@@ -73,10 +73,8 @@ def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
     if values.pop("kind", None) != KIND:
         raise CostError(f"{where}: not a cost file: kind is {shown(document.get('kind'))}")
     if document["schema"] != values.pop("schema"):
-        raise CostError(
-            f"{where}: schema {document['schema']} is of an earlier adaspec, whose steps had other "
-            "times: measure it again with 'adaspec profile'"
-        )
+        earlier = f"schema {document['schema']} is of an earlier adaspec"
+        raise CostError(f"{where}: {earlier}: measure it again with 'adaspec profile'")
     return convert(values, CostModel, where, CostError)
 
 

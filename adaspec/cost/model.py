@@ -137,10 +137,8 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
         if largest and largest not in self.tokens:
             raise CostError(f"{where}: largest_graph {largest} is none of its tokens")
         if largest + 1 not in self.tokens[:-1]:
-            raise CostError(
-                f"{where}: give a step of {largest + 1} tokens, the first outside the graphs, and "
-                "one of more"
-            )
+            first = f"a step of {largest + 1} tokens, the first outside the graphs"
+            raise CostError(f"{where}: give {first}, and one of more")
 
     @property
     def charges_deciding(self) -> bool:

@@ -61,7 +61,8 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         "rows": reader.rows,
         "workloads": _workloads(reader, progress),
     }
-    return _document("trace", path, reader.bytes, parts, reader.warnings)
+    size = sum(shard.stat().st_size for shard in reader.shards)
+    return _document("trace", path, size, parts, reader.warnings)
 
 
 def ngram_accepted(request: Request) -> NDArray[np.int64]:

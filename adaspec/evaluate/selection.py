@@ -136,8 +136,7 @@ def _check_enough(kept: list[Request], left_out: dict[str, Counter[str]], where:
         if seen := left_out[workload][SEEN]:
             raise EvaluationError(
                 f"workload '{workload}': a policy was trained on {seen} of its requests and none "
-                "is left to judge it by: give requests that it never saw, or add "
-                "--include-training, which marks the rows"
+                "is left to judge it by: give other requests, or add --include-training"
             )
     if not kept:
         total: Counter[str] = sum(left_out.values(), Counter())
@@ -154,8 +153,7 @@ def _check_names(requests: Sequence[Request], wanted: Wanted, where: str) -> Non
     workloads = sorted({request.workload for request in requests})
     if ALL in workloads:
         raise EvaluationError(
-            f"{where}: a workload is called '{ALL}', as reports call all of them together: import "
-            "or record it under another name"
+            f"{where}: a workload is called '{ALL}', as reports call the mix: give it another name"
         )
     named = () if wanted.workload is None else (wanted.workload,)
     for name in (*named, *wanted.exclude_workloads):

@@ -32,10 +32,8 @@ class Report:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         if document.get("schema") != REPORT_SCHEMA:
-            raise EvaluationError(
-                f"report: schema {document.get('schema')!r} is not {REPORT_SCHEMA}, which this "
-                "adaspec reads: run 'adaspec eval' again"
-            )
+            found = f"schema {document.get('schema')!r} is not {REPORT_SCHEMA}"
+            raise EvaluationError(f"report: {found}: run 'adaspec eval' again")
         self.document = document
         self.entries: dict[tuple[str, int, str], dict[str, Any]] = {}
         """By workload, load and policy; what was not computed or is not finite is None."""

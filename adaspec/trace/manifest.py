@@ -47,10 +47,8 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse what does not fit together, since all later checks rely on these fields."""
         check(self, "manifest of a trace", TraceError)
         if self.confidences != tuple(each for each in CONFIDENCES if each in self.confidences):
-            raise TraceError(
-                f"confidences is {shown(self.confidences)}: expected some of "
-                f"{', '.join(CONFIDENCES)}, in this order"
-            )
+            known = f"expected some of {', '.join(CONFIDENCES)}, in this order"
+            raise TraceError(f"confidences is {shown(self.confidences)}: {known}")
         if self.draft_cap is not None and self.neural_cap is None:
             raise TraceError("draft_cap is given but neural_cap is null")
         if self.confidences and self.draft_cap is None:

@@ -68,11 +68,6 @@ class TraceReader:
         """The number of its requests."""
         self._note_unfinished()
 
-    @property
-    def bytes(self) -> int:
-        """Size of the shards on disk."""
-        return sum(shard.stat().st_size for shard in self.shards)
-
     def requests(self) -> Iterator[Request]:
         """The requests in recorded order."""
         limit = self.manifest.max_tokens
@@ -179,8 +174,7 @@ def open_traces(paths: Paths) -> list[TraceReader]:
 def _claim(seen: dict[Key, str], key: Key, where: str) -> None:
     if key in seen:
         raise TraceError(
-            f"{where}: request {key[1]!r} of workload {key[0]!r} is already in {seen[key]}: "
-            "leave one of the two out"
+            f"{where}: request {key[1]!r} of workload {key[0]!r} is already in {seen[key]}"
         )
     seen[key] = where
 

@@ -75,10 +75,8 @@ class TraceWriter:
         key = (row.workload, row.id)
         check_request(row, self.manifest, where)
         if key in self._known:
-            raise TraceError(
-                f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
-                "rename or remove one"
-            )
+            twice = f"id {row.id!r} occurs twice in workload {row.workload!r}"
+            raise TraceError(f"{where}: {twice}: rename or remove one")
         self._known.add(key)
         self._rows.append(row)
         self._bytes += row.nbytes
@@ -128,8 +126,7 @@ class TraceWriter:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise TraceError(
-                f"{self.path}: another process is writing to it: wait for its end, or choose "
-                "another folder"
+                f"{self.path}: another process is writing to it: choose another folder"
             ) from None
         except OSError:
             pass  # Some network file systems have no locks; writing goes on without one.

@@ -25,6 +25,7 @@ ENOUGH = 20
 """Requests per workload from which the hash very likely deals enough to both sides."""
 
 TURNS = "turns of a dialogue count as one"
+EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,10 @@ class Corpus:
     """Whether what it teaches is to serve any model: nothing of a vocabulary, a name or a head."""
 
 
-def gather(
-    paths: Paths,
-    exclude_workloads: Iterable[str] = (),
-    general: bool = False,
-    exclude_requests: tuple[str, ...] = (),
-) -> Corpus:
+def gather(paths: Paths, wanted: Wanted = EVERYTHING, general: bool = False) -> Corpus:
     """Read traces, of several models if the corpus is `general`, and split their requests."""
     readers = open_traces(paths)
-    selection = read_everything(readers, exclude_workloads, general, exclude_requests)
+    selection = read_all(readers, wanted, general)
     is_held_out = np.array(held_out_of(selection.requests), np.bool_)
     held_out = replace(part_of(selection, is_held_out), unpaired=())
     texts = _of_other_dialogues(selection, held_out.requests)
@@ -68,16 +64,10 @@ def part_of(selection: Selection, members: Members) -> Selection:
     return replace(selection, requests=tuple(compress(selection.requests, members)))
 
 
-def read_everything(
-    readers: Sequence[TraceReader],
-    exclude_workloads: Iterable[str] = (),
-    general: bool = False,
-    exclude_requests: tuple[str, ...] = (),
-) -> Selection:
-    """All requests of traces that can be replayed, first those that show drafted tokens."""
+def read_all(readers: Sequence[TraceReader], wanted: Wanted, general: bool) -> Selection:
+    """The wanted requests of traces, first those that show drafted tokens."""
     if not general:
         check_alike(readers)
-    wanted = Wanted(exclude=exclude_requests, exclude_workloads=tuple(exclude_workloads))
     found = select([each.path for each in readers], wanted)
     in_order = sorted(found.requests, key=lambda request: request.drafted_tokens is None)
     return replace(found, requests=tuple(in_order))
@@ -143,8 +133,7 @@ def check_alike(readers: Sequence[TraceReader]) -> None:
         if len(values) > 1:
             listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
             raise TrainingError(
-                f"the traces differ in their {what} ({listing}): train on one, or a policy for any "
-                "model by --general"
+                f"the traces differ in their {what} ({listing}): train on one, or add --general"
             )
 
 

@@ -16,13 +16,13 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import evaluate_folds
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.selection import Selection
+from adaspec.evaluate.selection import Selection, Wanted
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
-from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, part_of, read_everything
+from adaspec.train.corpus import EVERYTHING, MIN_TRAINED, TURNS, dialogues_of, part_of, read_all
 from adaspec.train.trainer import Trainer
 
 
@@ -31,21 +31,20 @@ def cross_fit(
     folds: int,
     cost: CostModel,
     options: Options,
+    wanted: Wanted = EVERYTHING,
+    general: bool = False,
     progress: Progress = silent,
-    **chosen: Any,
 ) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
-    The report is an evaluation's, with calibration. `chosen` is as in `corpus.read_everything`.
+    The report is an evaluation's, with calibration.
     """
     progress("reading", 0, 1)
-    selection = read_everything(open_traces(traces), **chosen)
+    selection = read_all(open_traces(traces), wanted, general)
     check_folds(selection, folds)
     workers = min(options.workers, folds)
-    threads = max(1, options.workers // workers)
-    alone = replace(options, jobs=threads)
-    heard = progress if workers == 1 else silent
-    trainer = Trainer(selection, cost, alone, chosen.get("general", False), heard)
+    alone = replace(options, jobs=max(1, options.workers // workers))
+    trainer = Trainer(selection, cost, alone, general, progress if workers == 1 else silent)
     member = deal(selection.requests, folds)
     others = [member != fold for fold in range(folds)]
     progress("reading", 1, 1)
@@ -55,13 +54,11 @@ def cross_fit(
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
     policies: list[LearnedPolicy] = []
     for policy, *_ in pool(delayed(trainer.train)(members) for members in others):
+        policy.name = f"crossfit:{folds}"
         policies.append(policy)
         progress("folds", len(policies), folds)
-
-    for policy in policies:
-        policy.name = f"crossfit:{folds}"
     parts = [part_of(selection, member == fold) for fold in range(folds)]
-    judged_by = list(zip(parts, policies, strict=True))
+    judged_by = [*zip(parts, policies, strict=True)]
     report = evaluate_folds(selection, judged_by, cost, options, progress)
     progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]

@@ -8,7 +8,7 @@ known (Kaplan and Meier's estimate), never the mean of censored counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,22 +39,16 @@ class Outcomes:
         return Outcomes(np.minimum(self.right, longest), np.minimum(self.known, longest))
 
 
-@dataclass(slots=True)
 class Recorded:
     """The outcomes of a recording's drafts by flat position."""
 
-    recording: Recording
-    request: Ints = field(init=False)
-    """The request of each flat position."""
-    _untold: Longs = field(init=False)
-    """Tokens until an output's end that a limit made, behind which nothing is known."""
-
-    def __post_init__(self) -> None:
-        """Work out what does not depend on the rows asked for."""
-        columns = self.recording.columns
+    def __init__(self, recording: Recording) -> None:
+        columns = recording.columns
+        self.recording = recording
         self.request = np.repeat(np.arange(len(columns.length)), columns.length).astype(np.int32)
         left = (columns.offset[:-1] + columns.length)[self.request] - np.arange(len(self.request))
-        cut_off = np.array([each.is_cut_off for each in self.recording.requests])
+        cut_off = np.array([each.is_cut_off for each in recording.requests])
+        # Behind the end of an output that a limit made, nothing is known.
         self._untold = np.where(cut_off[self.request], left, np.iinfo(np.int64).max)
 
     def neural(self, at: Longs) -> Outcomes:

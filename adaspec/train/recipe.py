@@ -14,6 +14,7 @@ from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
+from adaspec.evaluate.selection import Wanted
 from adaspec.files import check_folder
 from adaspec.policy.artifact import KIND, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
@@ -22,7 +23,7 @@ from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.recording import build_recording
 from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
-from adaspec.train.corpus import Corpus, content_hashes, gather
+from adaspec.train.corpus import EVERYTHING, Corpus, content_hashes, gather
 from adaspec.train.heads import model_text
 from adaspec.train.metrics import metrics_of
 from adaspec.train.outcomes import Recorded
@@ -45,20 +46,21 @@ def train_policy(
     folder: Path,
     cost: CostModel,
     options: Options,
+    wanted: Wanted = EVERYTHING,
+    general: bool = False,
     spread: Spread | None = None,
     force: bool = False,
     progress: Progress = silent,
-    **chosen: Any,
 ) -> Product:
     """Train on 70% of the requests, judge the model on the rest, and write the folder or nothing.
 
     `options` are those of the evaluation, and have the loads trained for; `spread` is as in
-    `Trainer`. What is `chosen` of the traces is as in `corpus.gather`.
+    `Trainer`.
     """
     check_folder(folder, KIND, force)
     progress("reading", 0, 1)
-    corpus = gather(traces, **chosen)
-    trainer = Trainer(corpus.trained, cost, options, corpus.general, progress, spread)
+    corpus = gather(traces, wanted, general)
+    trainer = Trainer(corpus.trained, cost, options, general, progress, spread)
     progress("reading", 1, 1)
     trained, forwards, boosters = trainer.train(np.ones(len(trainer.recording), np.bool_))
     manifest = manifest_of(corpus, trainer, trained, forwards)

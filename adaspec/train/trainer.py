@@ -27,7 +27,7 @@ from adaspec.predict.survival import Curves, no_curves
 from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.orders import draw_passes
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows
 from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
@@ -75,10 +75,10 @@ class Trainer:
         columns = recording.columns
         if not ((columns.run >= 1).any() or (columns.neural >= 1).any()):
             raise TrainingError(
-                f"nothing to learn from: no draft was ever right at any of {len(columns.run):,} "
-                "positions: speculation does not pay on this traffic, serve it without"
+                f"nothing to learn from: no draft was right at any of {len(columns.run):,} "
+                "positions: serve this traffic without speculation"
             )
-        self.recorded = Recorded(recording)
+        self.recording, self.recorded = recording, Recorded(recording)
         self.cost, self.options = cost, options
         self.progress, self.spread = progress, spread
         self.settings = Settings(seed=options.seed, threads=options.workers)
@@ -87,20 +87,15 @@ class Trainer:
         """The first of the requests, with the drafted tokens that the others lack."""
         if 0 < len(shown) < len(requests):
             self.shown = build_recording(shown, cap)
-        self.texts = build_recording(selection.unpaired, 0) if selection.unpaired else None
-        """Requests of which only the text is known. They go into the token tables alone."""
-        self.maker = None if general else TableMaker(recording, options.seed, self.texts)
+        # Requests of which only the text is known go into the token tables alone.
+        texts = build_recording(selection.unpaired, 0) if selection.unpaired else None
+        self.maker = None if general else TableMaker(recording, options.seed, texts)
 
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
         other = copy.copy(self)
-        other.progress, other.spread, other.texts = silent, None, None
+        other.progress, other.spread = silent, None
         return other
-
-    @property
-    def recording(self) -> Recording:
-        """The recording, without what is known of its outcomes."""
-        return self.recorded.recording
 
     @one_torch_thread()
     def train(self, members: Members) -> tuple[LearnedPolicy, Forwards, dict[str, Boosters]]:

@@ -132,10 +132,7 @@ def import_trace(
         rows = known = list(rows)
         manifest = manifest_for([request for _, request in known])
     if drafter is not None and manifest.neural_cap is None:
-        raise TraceError(
-            f"a drafter is named ('{drafter}'), but the recording holds no neural counts: "
-            "leave it out, or import what the drafter did"
-        )
+        raise TraceError(f"drafter '{drafter}': the recording holds no neural counts: leave it out")
     # Only the files' names, because a path may reveal the user.
     names = ", ".join(file.name for file in files[:8])
     more = f" and {len(files) - 8} more" if len(files) > 8 else ""

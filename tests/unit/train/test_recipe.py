@@ -42,7 +42,7 @@ def rewritten(source, path, change=lambda request: request, **manifest):
 
 def test_a_requests_content_alone_decides_its_side(trace, trained):
     everyone = gather([trace])
-    alone = gather([trace], ["edits"])
+    alone = gather([trace], Wanted(exclude_workloads=("edits",)))
     for here, there in ((everyone.trained, alone.trained), (everyone.held_out, alone.held_out)):
         talk = [r.id for r in here.requests if r.workload == "talk"]
         assert talk == [r.id for r in there.requests]
@@ -202,7 +202,8 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, 
         (tmp_path / "hopeless", [], "nothing to learn from"),
         (trace, ["talk", "edits"], "exclude fewer workloads"),
     ):
-        line = refusal(AdaspecError, train, traces, tmp_path / "policy", exclude_workloads=excluded)
+        wanted = Wanted(exclude_workloads=tuple(excluded))
+        line = refusal(AdaspecError, train, traces, tmp_path / "policy", wanted=wanted)
         assert re.search(said, line)
         assert sorted(tmp_path.rglob("*")) == before
 
