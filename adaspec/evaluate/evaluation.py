@@ -21,16 +21,7 @@ from adaspec.draft.ring import RING_TOKENS, ring_of
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
 from adaspec.evaluate.hindsight import hindsight
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
-from adaspec.evaluate.options import (
-    ALL,
-    MAX_SEED,
-    REPORT_SCHEMA,
-    Cell,
-    Options,
-    Progress,
-    cells,
-    silent,
-)
+from adaspec.evaluate.options import ALL, MAX_SEED, REPORT_SCHEMA, Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.replay.contender import check_distinct
@@ -113,17 +104,11 @@ def _few_notes(selection: Selection, options: Options) -> Iterator[str]:
     """Where a workload has too few requests for its figures to say much."""
     for workload, count in selection.counts.items():
         if count == 1:
-            yield (
-                f"workload '{workload}' has one request, which says nothing of others: no "
-                "intervals there nor for the mix"
-            )
+            yield f"workload '{workload}' has one request: no intervals there nor for the mix"
     most = max(options.concurrency)
     few = [f"{name} {count}" for name, count in selection.counts.items() if count < most]
     if few:
-        yield (
-            f"at concurrency {most} several copies of a request run side by side where a workload "
-            f"has fewer ({', '.join(few)})"
-        )
+        yield f"at concurrency {most} copies of a request run side by side: {', '.join(few)}"
 
 
 def _player(
@@ -169,9 +154,12 @@ def evaluate_closed_loop(
 ) -> tuple[dict[Cell, CellResult], int]:
     """What each cell's replays come to, and how many settings were run to find the rivals."""
     recording = player.recording
+    # One workload alone is its own mix, and not replayed again.
+    names = (None, *recording.workloads) if len(recording.workloads) > 1 else (None,)
     orders = {
-        cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
-        for cell in cells(recording.workloads, options)
+        (name, load): draw_orders(recording, name, load, options.seed, options.orders)
+        for name in names
+        for load in options.concurrency
     }
     winners, tried = hindsight(player, orders, options, progress)
     results = new_results(player, named, winners)

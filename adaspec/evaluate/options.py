@@ -69,9 +69,3 @@ class Options:
     def workers(self) -> int:
         """The number of workers to use."""
         return self.jobs if self.jobs > 0 else os.cpu_count() or 1
-
-
-def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:
-    """The cells to replay: of the mix, then of each workload, but for one that is its own mix."""
-    names = (None, *workloads) if len(workloads) > 1 else (None,)
-    return [(name, load) for name in names for load in options.concurrency]

@@ -17,10 +17,7 @@ HASH_DIGITS = 16
 
 def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     """A hash of a request's content in 16 hex digits: equal for equal tokens on every platform."""
-    prompt, output = (
-        np.asarray(tokens, np.int64 if np.size(tokens) == 0 else None).astype("<i8", casting="safe")
-        for tokens in (prompt_tokens, output_tokens)
-    )
+    prompt, output = (np.asarray(tokens, "<i8") for tokens in (prompt_tokens, output_tokens))
     # The length of the prompt comes first, so that it is clear where the output begins.
     content = len(prompt).to_bytes(8, "little") + prompt.tobytes() + output.tobytes()
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]

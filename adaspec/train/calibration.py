@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
+from adaspec.evaluate.options import Progress
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import BEFORE_HEADS, Model
 from adaspec.predict.network import predict
@@ -23,11 +24,12 @@ _CERTAIN = 1e-6
 
 
 def calibration_of(
-    recorded: Recorded, judged: Sequence[tuple[LearnedPolicy, Members]]
+    recorded: Recorded, judged: Sequence[tuple[LearnedPolicy, Members]], progress: Progress
 ) -> list[dict[str, Any]]:
     """A row per source and depth, about all requests, for each of which its own policy predicts."""
     seen: dict[tuple[str, int], list[tuple[Array, Array]]] = {}
-    for policy, members in judged:
+    for done, (policy, members) in enumerate(judged):
+        progress("calibration", done, len(judged))
         rows = survey(recorded.recording, policy.model, members, 0)["before"]
         for source, outcomes, usable in recorded.sources(rows.at):
             predicted = _predicted(policy.model, rows.x, source)
@@ -35,6 +37,7 @@ def calibration_of(
                 known = (outcomes.known >= depth) & usable
                 came = (outcomes.right[known] >= depth).astype(np.float64)
                 seen.setdefault((source, depth), []).append((came, predicted[known, depth - 1]))
+    progress("calibration", len(judged), len(judged))
     joined = {key: [*map(np.concatenate, zip(*pairs, strict=True))] for key, pairs in seen.items()}
     return [
         {"source": source, "survival": depth, **judge(came, predicted)}

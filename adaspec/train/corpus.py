@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from adaspec.errors import TrainingError
-from adaspec.evaluate.selection import Selection, Wanted, content_hash, distinct_names, select
+from adaspec.evaluate.selection import Selection, Wanted, distinct_names, select
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
@@ -115,11 +115,6 @@ def dialogues_of(requests: Sequence[Request]) -> dict[str, set[str]]:
     for request, dialogue in zip(requests, dialogue_hashes(requests), strict=True):
         dialogues.setdefault(request.workload, set()).add(dialogue)
     return dict(sorted(dialogues.items()))
-
-
-def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
-    """The distinct hashes of the requests' contents, sorted, as a policy's manifest keeps them."""
-    return tuple(sorted({content_hash(request) for request in requests}))
 
 
 def check_alike(readers: Sequence[TraceReader]) -> None:

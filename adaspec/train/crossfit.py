@@ -60,10 +60,8 @@ def cross_fit(
     parts = [part_of(selection, member == fold) for fold in range(folds)]
     judged_by = [*zip(parts, policies, strict=True)]
     report = evaluate_folds(selection, judged_by, cost, options, progress)
-    progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
-    report["calibration"] = calibration_of(trainer.recorded, judged)
-    progress("calibration", 1, 1)
+    report["calibration"] = calibration_of(trainer.recorded, judged, progress)
     report["notes"].append(
         f"cross-fitted in {folds} folds: every request is decided by a model that never saw it; "
         "each fold is replayed by itself, with hindsight of its own; figures are means over folds"

@@ -20,14 +20,7 @@ import numpy as np
 
 from adaspec.errors import TrainingError
 from adaspec.predict.model import FEATURE_NAMES, PROBABILITIES
-from adaspec.predict.network import (
-    INTERVALS,
-    NUMBER,
-    PROBABILITY,
-    Network,
-    constant_network,
-    rises,
-)
+from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network, constant_network, rises
 from adaspec.train.heads import Settings
 from adaspec.train.rows import Array, Floats, Ints
 

@@ -14,7 +14,7 @@ from adaspec.cost.load import cost_document
 from adaspec.cost.model import CostModel
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.selection import Wanted
+from adaspec.evaluate.selection import Wanted, content_hash
 from adaspec.files import check_folder
 from adaspec.policy.artifact import KIND, write_artifact
 from adaspec.policy.learned import LearnedPolicy, policy_of
@@ -23,7 +23,7 @@ from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.recording import build_recording
 from adaspec.train.calibration import calibration_of
 from adaspec.train.card import card_of
-from adaspec.train.corpus import EVERYTHING, Corpus, content_hashes, gather
+from adaspec.train.corpus import EVERYTHING, Corpus, gather
 from adaspec.train.heads import model_text
 from adaspec.train.metrics import metrics_of
 from adaspec.train.outcomes import Recorded
@@ -68,11 +68,9 @@ def train_policy(
     # The policy is made of the arrays that a server will load, so that these are judged.
     policy = policy_of(folder.resolve().name, manifest, networks, tables)
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
-    progress("calibration", 0, 1)
     judging = Recorded(build_recording(corpus.held_out.requests, corpus.held_out.neural_cap))
     everyone = np.ones(len(judging.recording), np.bool_)
-    report["calibration"] = calibration_of(judging, [(policy, everyone)])
-    progress("calibration", 1, 1)
+    report["calibration"] = calibration_of(judging, [(policy, everyone)], progress)
     manifest = structs.replace(manifest, metrics={"held_out": metrics_of(report)})
     card = card_of(manifest, corpus, report, len(tables["keys"]))
     write_artifact(folder, manifest, networks, tables, model_text(boosters), card, force)
@@ -87,13 +85,14 @@ def manifest_of(
     evidence: tuple[Evidence, ...] = ()
     if policy.model.reads_evidence:
         evidence = ("tokens", "confidences") if trainer.shown.shows_confidences else ("tokens",)
+    seen = (*corpus.trained.requests, *corpus.trained.unpaired)
     return PolicyManifest(
         features=FEATURES_VERSION,
         sources=sources if policy.neural_cap else ("ngram",),
         neural_cap=policy.neural_cap or None,
         cost=trainer.cost.name,
         step_costs=cost_document(trainer.cost),
-        training_requests=content_hashes((*corpus.trained.requests, *corpus.trained.unpaired)),
+        training_requests=tuple(sorted(set(map(content_hash, seen)))),
         cap=policy.cap,
         seed=trainer.options.seed,
         evidence=evidence,

@@ -162,7 +162,11 @@ class Trainer:
         self, models: list[Model], table: Table, others: Sequence[Members]
     ) -> list[Model]:
         """Each fold's model, the table's groups fitted on the rows of the other folds."""
-        seen = [rows.of_members(table, other, self.recorded.request) for other in others]
+        request = self.recorded.request
+        seen = [
+            {group: each.chosen(other[request[each.at]]) for group, each in table.items()}
+            for other in others
+        ]
         return self._models(models, seen, self.settings.rough())[0]
 
     def _models(
