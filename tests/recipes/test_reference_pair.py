@@ -25,15 +25,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def training(pair: Path, output: Path) -> list[object]:
-    return [
-        RECIPE / "train_heads.py",
-        *("--method", "eagle3", "--target", pair / "target", "--states", pair / "states"),
-        *("-o", output, "--tokens", 40_000, "--draft-vocab", 256, "--warmup", 10),
-        *("--rate", "2e-3", "--dtype", "float32"),
-    ]
-
-
 def reports(folder: Path) -> list[dict]:
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [row for row in rows if "report_at_tokens" in row]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from checkout import CHECKOUT, need
@@ -12,21 +10,16 @@ from interpreter import DEVICE, torch
 from random_models import random_model
 from random_recordings import random_requests, recording_of
 
-from adaspec.draft.chains import IN_RING, MATCH_FIELDS
+from adaspec.draft.chains import IN_RING
 from adaspec.draft.ring import Ring
-from adaspec.kernels import layout
 from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice, Step
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.kernels.tables import TableBuffers
-from adaspec.policy import choice
 from adaspec.policy.learned import load_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.policy.static import StaticPolicy, StaticRule
 from adaspec.predict.model import (
     HEADS,
-    LONGEST_NEURAL,
-    LONGEST_NGRAM,
-    LONGEST_SPLICE,
     Model,
 )
 from adaspec.predict.network import constant_network
@@ -60,8 +53,7 @@ class Pair:
         self._in_ring = there.readers.cpu().numpy() if there else np.zeros(slots, np.bool_)
         self.enter(*range(slots))
         self.fused = FusedPredictor(model, slots, cap, DEVICE, splits=2, ring=there)
-        self._model, self._rule = model, rule
-        self.cap, self.choices, self.other_choices = cap, 0, 0
+        self.cap, self._rule = cap, rule
         self._rng = np.random.default_rng(0)
 
     def enter(self, *slots: int) -> None:
@@ -70,32 +62,23 @@ class Pair:
 
     def step(self, batch: Batch, drafts: Drafts, price: float) -> Proposal:
         """One step in which this is drafted; what the host proposes."""
-        self.price, self.count = price, len(batch.slots)
         factors = self._rng.uniform(0.3, 1.15, 3).tolist()
         settings = torch.tensor([price, *factors], dtype=torch.float64)
         ours = self.host.begin(Batch(*(each.cpu() for each in batch)), settings)
         theirs = self.fused.begin(batch, settings.to(DEVICE))
         for name in ("context_tokens", "decides", "holds", "emitted"):
             self._same(name, getattr(theirs, name), getattr(ours, name).numpy())
-        available = self._facts(layout.MATCH.value + layout.AVAILABLE.value, 1)
-        self._same("available", available, self.host.rows.match.available[:, None])
-        self._compare_curves(ours)
         tokens, confidences = drafts
         self.host.revise(ours, tokens, confidences)
         self.fused.revise(theirs, tokens.to(DEVICE), confidences.to(DEVICE))
-        for depth in range(len(confidences)):
-            place = layout.SPLICE_MATCHES.value + depth * layout.MATCH_FACTS.value
-            behind, match = self._facts(place, MATCH_FIELDS), self.host.shown.match
-            facts = (getattr(match, each.name)[:, depth] for each in dataclasses.fields(match))
-            self._same("match behind", behind, np.stack(list(facts), axis=1))
-        self._compare_curves(ours)
         lengths = [self._by_rule(*each) for each in ((self.host, ours), (self.fused, theirs))]
         wanted, found = self.host.propose(ours, lengths[0]), self.fused.propose(theirs, lengths[1])
-        same = self._compare_choice(wanted.lengths, found.lengths, ours)
+        for name, theirs, ours in zip(Lengths._fields, found.lengths, wanted.lengths, strict=True):
+            self._same(name, theirs, ours.numpy())
         if self._rule is None:
             self._close("gain", found.gain, wanted.gain.numpy())
-        self._close("survival", found.survival[same], wanted.survival[same].numpy())
-        self._same("tokens", found.tokens[same], wanted.tokens[same].numpy())
+        self._close("survival", found.survival, wanted.survival.numpy())
+        self._same("tokens", found.tokens, wanted.tokens.numpy())
         return wanted
 
     def _by_rule(self, predictor: HostPredictor | FusedPredictor, step: Step) -> Lengths | None:
@@ -106,81 +89,11 @@ class Pair:
         lengths = self._rule.lengths(self.cap, step.holds, *matched)
         return Lengths(*(each.long() for each in lengths))
 
-    def _facts(self, first: int, columns: int) -> torch.Tensor:
-        return self.fused.rows.facts[: self.count, first : first + columns]
-
-    def _curves(self, first: int, columns: int) -> torch.Tensor:
-        return self.fused.rows.curves[: self.count, first : first + columns]
-
-    def _host_curves(self, row: int, step: Step) -> choice.Curves:
-        """A row's curves as they are before they are corrected."""
-        of, curves = np.zeros(1, choice.ROW), choice.new_curves()
-        of["holds_neural"] = step.holds[row].item()
-        forwards = step.forwards
-        known = forwards if self.host.reads_drafts else 0
-        said, shapes = self.host.predictions[row], choice.shapes_of(self._model)
-        choice.fill_curves(of[0], said, shapes, forwards, known, self.cap, curves)
-        return curves
-
-    def _compare_curves(self, step: Step) -> None:
-        lanes, depth = layout.SPLICE_LANES.value, step.forwards
-        rows = [self._host_curves(row, step) for row in range(self.count)]
-        neural, ngram, splice = (
-            np.stack([getattr(each, name) for each in rows])
-            for name in ("neural", "ngram", "splice")
-        )
-        self._close(
-            "neural", self._curves(layout.NEURAL_AT.value + 1, LONGEST_NEURAL), neural[:, 1:]
-        )
-        self._close("n-gram", self._curves(layout.NGRAM_AT.value + 1, LONGEST_NGRAM), ngram[:, 1:])
-        expected = self.host.predictions["splice_gain"][:, None]
-        self._close("expected of a splice", self._curves(layout.EXPECTED_AT.value, 1), expected)
-        if self.host.reads_drafts:
-            found = self._curves(layout.SPLICE_AT.value + lanes, depth * lanes)
-            found = found.reshape(self.count, depth, lanes)[:, :, 1 : LONGEST_SPLICE + 1]
-            self._close("splice", found, splice[:, 1 : depth + 1, 1:])
-
-    def _compare_choice(self, wanted: Lengths, found: Lengths, step: Step) -> np.ndarray:
-        """Which rows chose alike; the others, sources that are worth the same up to last digits."""
-        pairs, others = torch.stack(wanted, 1).numpy(), torch.stack(found, 1).cpu().numpy()
-        same = (pairs == others).all(1)
-        self.choices += len(same)
-        self.other_choices += (~same).sum()
-        for row in np.flatnonzero(~same):
-            both = pairs[row, 0], others[row, 0]
-            assert both[0] != both[1], (pairs[row], others[row])
-            for price in (self.price, 0.0):
-                ours, theirs = (self._worth(row, neural, step, price) for neural in both)
-                assert abs(ours - theirs) < CLOSE * LONGEST_SPLICE, (pairs[row], others[row])
-                if ours > 0:
-                    break  # where nothing is worth the price, all that is drafted is for free
-        return same
-
-    def _worth(self, row: int, neural: int, step: Step, price: float) -> float:
-        """What so many neural tokens are worth with their splice, or a copy, by the host's curves.
-
-        That is 0 where they are not worth the price.
-        """
-        settings, curves = step.settings.numpy(), self._host_curves(row, step)
-        choice.correct(curves, settings)
-        if neural == 0:
-            most = min(self.host.rows.match.available[row], self.cap)
-            gains = curves.ngram[1 : most + 1] - price
-            return float(gains[np.cumprod(gains >= 0) > 0].sum())
-        gain = float(self.host.predictions["splice_gain"][row]) * settings[choice.SPLICE]
-        choice.weigh_splices(curves, gain, step.forwards if self.host.reads_drafts else 0, price)
-        own = (curves.neural[1 : neural + 1] - price).sum()
-        return max(float(own + (curves.splice_value[neural] if neural < self.cap else 0.0)), 0.0)
-
     def _same(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
         np.testing.assert_array_equal(found.cpu().numpy(), wanted, what)
 
     def _close(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
-        theirs, ours = found[: self.count].cpu().numpy(), wanted[: self.count]
-        assert theirs.shape == ours.shape, what
-        np.testing.assert_array_equal(np.isnan(theirs), np.isnan(ours), what)
-        far = np.nan_to_num(np.abs(theirs - ours) / np.maximum(np.abs(ours), 1.0)).max(initial=0.0)
-        assert far < CLOSE, (what, far)
+        np.testing.assert_allclose(found.cpu().numpy(), wanted, CLOSE, CLOSE, err_msg=what)
 
 
 def random_ring(rng: np.random.Generator, engine: Engine) -> tuple[Ring, RingOnDevice]:
@@ -233,7 +146,6 @@ def test_random_steps_are_those_of_the_host(
         copied += int(sum((each >= IN_RING).sum() for each in starts))
         engine.verify(proposal)
     assert (copied > 0) == has_ring
-    assert pair.other_choices <= pair.choices // 10
 
 
 def recorded_state(
@@ -271,7 +183,6 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
         pair.enter(*range(6))
         price = float(rng.choice([0.0, 0.05, 0.3]))
         pair.step(*recorded_state(some, rng, forwards), price)
-    assert pair.other_choices == 0
 
 
 @pytest.mark.parametrize(
@@ -297,7 +208,6 @@ def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec: str) -> 
         assert torch.equal(proposal.survival, (proposal.tokens >= 0).to(proposal.survival))
         drafted += int(sum(proposal.lengths).sum())
         engine.verify(proposal)
-    assert pair.other_choices == 0
     assert (drafted > 0) == (spec != "none")
 
 
@@ -326,7 +236,6 @@ def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
     for price in (0.5, 0.125, 0.0625, 0.0, 1.0):
         proposal = pair.step(engine.batch, engine.draft(3), price)
         engine.verify(proposal)
-    assert pair.other_choices == 0
 
 
 def test_a_key_at_the_end_of_a_long_run_of_full_slots_is_reached() -> None:

@@ -29,10 +29,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Match:
-    """A look-up's answer: `length` tokens matched, and `copy` is what followed them."""
+    """A look-up's answer: `length` tokens matched, and `copy` is what followed them.
+
+    `votes` of the latest `occurrences` that matched so far say the same next.
+    """
 
     length: int
     copy: list[int]
+    votes: int = 0
+    occurrences: int = 0
 
 
 NO_MATCH = Match(0, [])
@@ -49,15 +54,18 @@ def look_up(text: Sequence[int]) -> Match:
         tail = known[-length:]
         ends = [at for at in range(length, len(known)) if known[at - length : at] == tail]
         if ends:
-            own = Match(length, known[ends[-1] :])
+            latest = [known[end] for end in ends[-8:]]
+            own = Match(length, known[ends[-1] :], latest.count(latest[-1]), len(latest))
             break
-    there, _, _ = ring_match(RING, known)
+    there = ring_match(RING, known)
     return there if there.length > own.length else own
 
 
-def ring_match(ring: Sequence[int], text: Sequence[int]) -> tuple[Match, int, int]:
-    """The longest match in the ring, how many of its latest 8 occurrences say the same next, of
-    how many. It is the latest of those that say what most say; its length counts half."""
+def ring_match(ring: Sequence[int], text: Sequence[int]) -> Match:
+    """The longest match in the ring: the latest of those that say what most of the latest 8 say.
+
+    Its length counts half.
+    """
     longest, places = 0, []
     for place in range(1, len(ring)):
         length = 0
@@ -70,12 +78,13 @@ def ring_match(ring: Sequence[int], text: Sequence[int]) -> tuple[Match, int, in
             places = [place] if length > longest else [*places, place]
             longest = length
     if longest < 2:
-        return NO_MATCH, 0, 0
+        return NO_MATCH
     latest = places[:-9:-1]
     votes = Counter(ring[place] for place in latest)
     most = max(votes.values())
     place = next(each for each in latest if votes[ring[each]] == most)
-    return Match(longest // 2, list(ring[place : ring.index(-1, place)])[:64]), most, len(latest)
+    copy = list(ring[place : ring.index(-1, place)])[:64]
+    return Match(longest // 2, copy, most, len(latest))
 
 
 @dataclass(frozen=True)
@@ -278,35 +287,6 @@ def play(
                     unfilled = True
         if unfilled:
             return played
-
-
-def play_rule(
-    requests: Sequence[Request],
-    order: Sequence[int],
-    concurrency: int,
-    cost: CostModel,
-    rule: StaticRule,
-    cap: int,
-    prefill: bool = False,
-    is_async: bool = False,
-) -> Played:
-    """The closed loop under a static rule.
-
-    An async engine prepares a step before it is known which rows will copy: all forwards run, every
-    row verifies the longest draft that the rule could make.
-    """
-    longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
-    return play(
-        requests,
-        order,
-        concurrency,
-        cost,
-        lambda request, position: static_step(request, position, rule, cap),
-        holds_neural=rule.neural_len > 0,
-        prefill=prefill,
-        least=min(longest, cap) if is_async else 0,
-        least_forwards=min(rule.neural_len, cap) if is_async else 0,
-    )
 
 
 def close(a: float, b: float) -> bool:

@@ -14,7 +14,7 @@ from random_recordings import (
     recording_of,
     static_specs,
 )
-from reference import Played, Request, close, play_rule
+from reference import Played, Request, Step, close, play, static_step
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.draft.ring import Ring, ring_of
@@ -66,8 +66,16 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkey
         recording = recording.with_prefill() if prefill else recording
         player = Player(recording, cost, cap, engine)
         player.check(policy)
-        rule, is_async = policy.rule, engine == ASYNC
-        played = play_rule(requests, order, concurrency, cost, rule, cap, prefill, is_async)
+        rule, holds_neural = policy.rule, policy.rule.neural_len > 0
+
+        def decide(request: Request, position: int) -> Step:
+            return static_step(request, position, rule, cap)
+
+        least = (0, 0)
+        if engine == ASYNC:  # prepares a step before it is known which rows will copy
+            longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
+            least = min(longest, cap), min(rule.neural_len, cap)
+        played = play(requests, order, concurrency, cost, decide, holds_neural, prefill, *least)
         assert_equal(player.play(policy, entries, concurrency), played)
 
     check()
