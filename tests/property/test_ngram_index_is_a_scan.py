@@ -1,7 +1,5 @@
 """The index against a scan of the whole context, over random and adversarial contexts."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -12,14 +10,13 @@ from hypothesis import strategies as st
 from reference import look_up
 
 from adaspec.draft.index import NgramIndex, look_ups
-from adaspec.draft.ring import Ring, ring_of
+from adaspec.draft.ring import ring_of
 
 MOST_TOKENS, TAIL, COPIED, CAPACITY = 140, 12, 20, 1024
-Context = tuple[int, ...]
 
 
 @st.composite
-def contexts(draw: st.DrawFn) -> Context:
+def contexts(draw):
     """Small alphabets, periods with few flaws, and spans copied from anywhere."""
     random, length = draw(st.randoms(use_true_random=False)), draw(st.integers(0, MOST_TOKENS))
     alphabet = draw(st.sampled_from([1, 2, 3, 5, 20]))
@@ -39,7 +36,7 @@ def contexts(draw: st.DrawFn) -> Context:
 ANSWERS = st.lists(contexts().filter(len), max_size=15)
 
 
-def filled(answers: list[Context]) -> tuple[Ring | None, list[int]]:
+def filled(answers):
     """A ring of these answers, and its last tokens, -1 behind each answer."""
     stored = [token for answer in answers for token in (*answer, -1)][-CAPACITY:]
     if not answers:
@@ -49,20 +46,18 @@ def filled(answers: list[Context]) -> tuple[Ring | None, list[int]]:
     return ring, stored
 
 
-def facts_of(length: int, start: int, votes: int, occurrences: int, available: int, *_: int):
+def facts_of(length, start, votes, occurrences, available, *_):
     assert (start >= 0) == (length > 0)
     return length, votes, occurrences, available
 
 
-def padded(tokens: list[int] | Context, count: int) -> list[int]:
+def padded(tokens, count):
     return [*tokens[:count], *[-1] * (count - len(tokens))]
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(contexts(), min_size=1, max_size=4), ANSWERS, st.data())
-def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(
-    drawn: list[Context], answers: list[Context], data: st.DataObject
-) -> None:
+def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(drawn, answers, data):
     random, slots = data.draw(st.randoms(use_true_random=False)), np.arange(len(drawn))
     ring, stored = filled(answers)
     index, at = NgramIndex(len(drawn), ring), [random.randrange(len(each) + 1) for each in drawn]
@@ -104,9 +99,7 @@ def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(
 
 @settings(max_examples=40, deadline=None)
 @given(contexts(), ANSWERS, st.data())
-def test_offline_rows_are_what_the_running_index_says(
-    context: Context, answers: list[Context], data: st.DataObject
-) -> None:
+def test_offline_rows_are_what_the_running_index_says(context, answers, data):
     split = data.draw(st.integers(0, len(context)))
     positions = range(len(context) - split)
     drafted = np.full((len(positions), 4), -1, np.int32)

@@ -1,7 +1,5 @@
 """Whatever is sound survives a trace."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import fields
 from pathlib import Path
@@ -20,7 +18,7 @@ TOKEN = st.integers(0, 2**31 - 1)
 
 
 @st.composite
-def requests(draw: st.DrawFn, id: str) -> Request:
+def requests(draw, id):
     prompt = draw(st.lists(TOKEN, max_size=5))
     output = np.array(draw(st.lists(st.integers(0, 9), max_size=9)), dtype=np.int32)
     ngram = draw(st.none() | st.lists(st.integers(0, 20), max_size=9))
@@ -59,7 +57,7 @@ def requests(draw: st.DrawFn, id: str) -> Request:
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-def test_any_sound_requests_come_back_as_they_went_in(data: st.DataObject) -> None:
+def test_any_sound_requests_come_back_as_they_went_in(data):
     manifest = Manifest(neural_cap=NEURAL_CAP, draft_cap=DRAFT_CAP, confidences=CONFIDENCES)
     sent = [data.draw(requests(str(at))) for at in range(data.draw(st.integers(0, 6)))]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,5 @@
 """Every number of the worked example in docs/how-it-decides.md, computed by the code itself."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -24,13 +22,13 @@ ROWS = len(OFFERED)
 
 
 @pytest.fixture(scope="module")
-def section() -> str:
+def section():
     need("docs")
     page = (CHECKOUT / "docs" / "how-it-decides.md").read_text(encoding="utf-8")
     return page.partition("## A worked example")[2]
 
 
-def test_every_table_row_of_the_page_is_computed(section: str) -> None:
+def test_every_table_row_of_the_page_is_computed(section):
     best = np.sort(np.concatenate(list(OFFERED.values())))[::-1]
     rows = [[name, ", ".join(f"{s:.2f}" for s in offered)] for name, offered in OFFERED.items()]
     for budget in (0, 5, 7, 12, 13):
@@ -44,7 +42,7 @@ def test_every_table_row_of_the_page_is_computed(section: str) -> None:
     assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == rows
 
 
-def test_the_budgets_and_the_price_are_what_the_page_says(section: str) -> None:
+def test_the_budgets_and_the_price_are_what_the_page_says(section):
     lengths = np.array([len(offered) for offered in OFFERED.values()])
     survival = np.zeros((ROWS, lengths.max()))
     for row, offered in enumerate(OFFERED.values()):

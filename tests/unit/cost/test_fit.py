@@ -27,7 +27,7 @@ TERMS = ("context_s", "forward_s", "forward_per_row_s", "forward_context_s", "ou
 
 
 def measured(
-    cost: CostModel,
+    cost,
     batches=(1, 4, 16, 64, 128),
     drafts=(0, 1, 3, 8),
     contexts=(200, 1_000, 4_000),

@@ -9,7 +9,7 @@ from adaspec.errors import DraftError
 CAPACITY = 1024
 
 
-def test_an_answer_is_kept_as_far_as_it_is_known_and_fits() -> None:
+def test_an_answer_is_kept_as_far_as_it_is_known_and_fits():
     ring = ring_of([[5, 6, -1, 7], [], [-1, 8]])
     assert ring.tokens.tolist() == [5, 6, -1]
     ring = Ring(CAPACITY)
@@ -17,7 +17,7 @@ def test_an_answer_is_kept_as_far_as_it_is_known_and_fits() -> None:
     assert ring.tokens[0] == 2 * CAPACITY + 1 and len(ring.tokens) == CAPACITY
 
 
-def test_a_file_holds_what_was_searched_and_is_its_owners_alone(tmp_path) -> None:
+def test_a_file_holds_what_was_searched_and_is_its_owners_alone(tmp_path):
     ring, path = ring_of([[1, 2, 3]] * 900, CAPACITY), tmp_path / "ring"
     write_ring(path, ring.searched, "v")
     assert path.stat().st_mode & 0o777 == 0o600

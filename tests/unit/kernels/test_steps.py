@@ -1,7 +1,5 @@
 """Step by step, the kernels compute what the host's compiled functions do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from checkout import CHECKOUT, need
@@ -12,12 +10,12 @@ from random_recordings import random_requests, recording_of
 
 from adaspec.draft.chains import IN_RING
 from adaspec.draft.ring import Ring
-from adaspec.kernels.batch import Batch, Lengths, Proposal, RingOnDevice, Step
+from adaspec.kernels.batch import Batch, Lengths, RingOnDevice
 from adaspec.kernels.predictor import FusedPredictor
 from adaspec.kernels.tables import TableBuffers
 from adaspec.policy.learned import load_policy
 from adaspec.policy.spec import parse_policy
-from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.policy.static import StaticPolicy
 from adaspec.predict.model import (
     HEADS,
     Model,
@@ -26,13 +24,10 @@ from adaspec.predict.network import constant_network
 from adaspec.predict.survival import Curves as Shapes
 from adaspec.predict.tables import make_tables, no_tables
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import Request
 from adaspec.train.token_tables import TableMaker
 from adaspec.vllm.session.predictor import HostPredictor
 
 pytestmark = pytest.mark.slow
-Drafts = tuple[torch.Tensor, torch.Tensor]
-"""(rows, forwards) tokens and (forwards, rows, 3) confidences."""
 CLOSE = 1e-5
 """The host's networks compute in single precision, kernels in double."""
 
@@ -40,15 +35,7 @@ CLOSE = 1e-5
 class Pair:
     """Takes both predictors through steps, and holds one to what the other says."""
 
-    def __init__(
-        self,
-        model: Model,
-        slots: int,
-        cap: int,
-        ring: Ring | None = None,
-        there: RingOnDevice | None = None,
-        rule: StaticRule | None = None,
-    ) -> None:
+    def __init__(self, model, slots, cap, ring=None, there=None, rule=None):
         self.host = HostPredictor(model, slots, cap, ring)
         self._in_ring = there.readers.cpu().numpy() if there else np.zeros(slots, np.bool_)
         self.enter(*range(slots))
@@ -56,11 +43,11 @@ class Pair:
         self.cap, self._rule = cap, rule
         self._rng = np.random.default_rng(0)
 
-    def enter(self, *slots: int) -> None:
+    def enter(self, *slots):
         """Other requests take these slots."""
         self.host.enter(np.array(slots, np.int32), self._in_ring[[*slots]])
 
-    def step(self, batch: Batch, drafts: Drafts, price: float) -> Proposal:
+    def step(self, batch, drafts, price):
         """One step in which this is drafted; what the host proposes."""
         factors = self._rng.uniform(0.3, 1.15, 3).tolist()
         settings = torch.tensor([price, *factors], dtype=torch.float64)
@@ -81,7 +68,7 @@ class Pair:
         self._same("tokens", found.tokens, wanted.tokens.numpy())
         return wanted
 
-    def _by_rule(self, predictor: HostPredictor | FusedPredictor, step: Step) -> Lengths | None:
+    def _by_rule(self, predictor, step):
         """What the rule drafts, if there is one."""
         if self._rule is None:
             return None
@@ -89,14 +76,14 @@ class Pair:
         lengths = self._rule.lengths(self.cap, step.holds, *matched)
         return Lengths(*(each.long() for each in lengths))
 
-    def _same(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
+    def _same(self, what, found, wanted):
         np.testing.assert_array_equal(found.cpu().numpy(), wanted, what)
 
-    def _close(self, what: str, found: torch.Tensor, wanted: np.ndarray) -> None:
+    def _close(self, what, found, wanted):
         np.testing.assert_allclose(found.cpu().numpy(), wanted, CLOSE, CLOSE, err_msg=what)
 
 
-def random_ring(rng: np.random.Generator, engine: Engine) -> tuple[Ring, RingOnDevice]:
+def random_ring(rng, engine):
     """Ended answers on both sides: some say what texts end with, and they fill the room twice."""
     ring, known = Ring(1_100), engine.context_tokens
     there = RingOnDevice.empty(ring.capacity, len(known), DEVICE)
@@ -124,9 +111,7 @@ def random_ring(rng: np.random.Generator, engine: Engine) -> tuple[Ring, RingOnD
         (4, True, True, 90),
     ],
 )
-def test_random_steps_are_those_of_the_host(
-    forwards: int, evidence: bool, has_ring: bool, longest: int
-) -> None:
+def test_random_steps_are_those_of_the_host(forwards, evidence, has_ring, longest):
     rng = np.random.default_rng([forwards, evidence])
     recording = recording_of(random_requests(forwards, 6, tokens=True))
     tables = TableMaker(recording, 0).make(np.ones(len(recording), np.bool_))
@@ -148,9 +133,7 @@ def test_random_steps_are_those_of_the_host(
     assert (copied > 0) == has_ring
 
 
-def recorded_state(
-    requests: list[Request], rng: np.random.Generator, forwards: int
-) -> tuple[Batch, Drafts]:
+def recorded_state(requests, rng, forwards):
     """A batch in which each request has come somewhere, and what was drafted there."""
     places = [int(rng.integers(1, len(each.output_tokens))) for each in requests]
     texts = [np.concatenate((each.prompt_tokens, each.output_tokens)) for each in requests]
@@ -172,7 +155,7 @@ def recorded_state(
     return Batch(*(each.to(DEVICE) for each in batch)), drafts
 
 
-def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
+def test_steps_of_recorded_requests_are_those_of_the_host():
     need("eval")
     traces = CHECKOUT / "eval" / "traces" / "reference-pair"
     requests = [each for each in TraceReader(traces).requests() if len(each.output_tokens) > 1]
@@ -196,7 +179,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host() -> None:
         "trtllm:3",
     ],
 )
-def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec: str) -> None:
+def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec):
     rng, policy = np.random.default_rng(len(spec)), parse_policy(spec)
     assert isinstance(policy, StaticPolicy)
     engine = Engine(rng, 4, 60, 3, DEVICE)
@@ -211,14 +194,14 @@ def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec: str) -> 
     assert (drafted > 0) == (spec != "none")
 
 
-def _a_power_of_two(head: str) -> float:
+def _a_power_of_two(head):
     if "gain" in head:
         return 0.0
     return 1.0 if "ngram" in head else 0.5
 
 
 @pytest.mark.parametrize("evidence", [False, True])
-def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
+def test_of_drafts_worth_the_same_both_choose_the_same(evidence):
     """All that is expected is a power of two, so that neither rounds: that of copies is raised."""
     halves = Shapes(np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1))
     model = Model(
@@ -238,7 +221,7 @@ def test_of_drafts_worth_the_same_both_choose_the_same(evidence: bool) -> None:
         engine.verify(proposal)
 
 
-def test_a_key_at_the_end_of_a_long_run_of_full_slots_is_reached() -> None:
+def test_a_key_at_the_end_of_a_long_run_of_full_slots_is_reached():
     # Hashes whose first choices are the same slot: the last of them lies as many slots on.
     keys = (np.arange(1, 60, dtype=np.uint64) << np.uint64(20)) | np.uint64(0x3FF)
     means = np.linspace(0, 1, len(keys)).astype(np.float32)
@@ -246,7 +229,7 @@ def test_a_key_at_the_end_of_a_long_run_of_full_slots_is_reached() -> None:
     assert TableBuffers.of(tables, torch.device("cpu")).probes.value == 64
 
 
-def test_who_enters_waits_for_no_copy_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_enters_waits_for_no_copy_to_the_device(monkeypatch):
     slots, known = np.arange(3, dtype=np.int32), np.array([True, False, True])
     there = RingOnDevice.empty(64, 3, DEVICE)
     predictor = FusedPredictor(random_model(1, evidence=True), 3, 5, DEVICE, ring=there)

@@ -1,7 +1,5 @@
 """Device functions name the functions of the host that they mean."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil
@@ -17,7 +15,7 @@ for each in pkgutil.iter_modules(kernels.__path__):
     importlib.import_module(f"adaspec.kernels.{each.name}")
 
 
-def test_twins_exist_and_take_the_same_arguments_in_the_same_order() -> None:
+def test_twins_exist_and_take_the_same_arguments_in_the_same_order():
     for path, device in TWINS.items():
         module, _, name = path.rpartition(".")
         host = getattr(importlib.import_module(f"adaspec.{module}"), name)

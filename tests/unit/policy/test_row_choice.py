@@ -1,9 +1,5 @@
 """What a row drafts, by its curves: against exhaustive search, and by what is predicted of it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,13 +16,13 @@ SHAPES = choice.shapes_of(MODEL)
 SEEDS = st.integers(0, 1 << 32)
 
 
-def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
+def falling(rng, tokens, longest):
     curve = np.zeros(longest + 1)
     curve[1 : tokens + 1] = np.cumprod(rng.uniform(rng.choice([0.0, 0.6]), 1, tokens))
     return curve
 
 
-def random_curves(rng: np.random.Generator) -> tuple[Any, choice.Curves]:
+def random_curves(rng):
     """A row, and curves of every shape, as predictions and matches leave them."""
     row, curves = np.zeros(1, choice.ROW), choice.new_curves()
     row["available"] = rng.integers(0, CAP + 2)
@@ -38,7 +34,7 @@ def random_curves(rng: np.random.Generator) -> tuple[Any, choice.Curves]:
     return row[0], curves
 
 
-def survival(curves: choice.Curves, neural: int, copied: int) -> np.ndarray:
+def survival(curves, neural, copied):
     """Of each token of a draft, P(it and all before it are accepted)."""
     if not neural:
         return curves.ngram[1 : copied + 1]
@@ -46,7 +42,7 @@ def survival(curves: choice.Curves, neural: int, copied: int) -> np.ndarray:
     return np.concatenate([curves.neural[1 : neural + 1], spliced])
 
 
-def drafts(row: Any, curves: choice.Curves, forwards: int) -> list[tuple[int, int]]:
+def drafts(row, curves, forwards):
     """Every draft of a row: neural tokens and copied ones."""
     found = [(0, copied) for copied in range(min(int(row["available"]), CAP) + 1)]
     for neural in range(1, min(forwards, CAP) + 1):
@@ -78,7 +74,7 @@ def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_sour
     assert copied == min((source > 0).sum(), CAP - neural)
 
 
-def random_prediction(rng: np.random.Generator) -> Any:
+def random_prediction(rng):
     said = np.zeros(1, PREDICTION)
     for name in ("ngram_first", "neural_first", "accepted_next", "ngram_after", "splice_first"):
         said[name] = rng.random(said[name].shape)
@@ -89,9 +85,7 @@ def random_prediction(rng: np.random.Generator) -> Any:
     return said[0]
 
 
-def filled(
-    said: Any, forwards: int, holds: bool = True, known: int = LONGEST_NEURAL
-) -> choice.Curves:
+def filled(said, forwards, holds=True, known=LONGEST_NEURAL):
     row, curves = np.zeros(1, choice.ROW), choice.new_curves()
     row["holds_neural"] = holds
     curves.splice[:] = 9.0  # what a step before has left

@@ -1,14 +1,12 @@
 """Token tables are looked up as they were made."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from adaspec.predict.tables import MEAN, find, make_tables
 
 
-def random_tables(seed: int, size: int):
+def random_tables(seed, size):
     rng = np.random.default_rng(seed)
     keys = np.unique(rng.integers(1, 1 << 63, size).astype(np.uint64) | np.uint64(1))
     rng.shuffle(keys)
@@ -18,7 +16,7 @@ def random_tables(seed: int, size: int):
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 8, 9, 1000])
-def test_a_table_finds_what_a_dict_finds(size: int) -> None:
+def test_a_table_finds_what_a_dict_finds(size):
     tables, held = random_tables(size, size)
     asked = np.array([*held, *range(1, 4001, 2)], np.uint64)
     place, found = find(tables, asked)

@@ -6,11 +6,7 @@ Nothing here knows of paths, recordings or compiled code: every step scans the t
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from adaspec.cost.model import CostModel
-from adaspec.policy.static import StaticRule
 
 LONGEST_MATCH = 32
 
@@ -47,7 +43,7 @@ RING: list[int] = []
 """The ring's tokens, -1 behind each answer."""
 
 
-def look_up(text: Sequence[int]) -> Match:
+def look_up(text):
     """The longest match, its most recent occurrence, what follows it; or that in the ring."""
     known, own = list(text), NO_MATCH
     for length in range(min(LONGEST_MATCH, len(known) - 1), 0, -1):
@@ -61,7 +57,7 @@ def look_up(text: Sequence[int]) -> Match:
     return there if there.length > own.length else own
 
 
-def ring_match(ring: Sequence[int], text: Sequence[int]) -> Match:
+def ring_match(ring, text):
     """The longest match in the ring: the latest of those that say what most of the latest 8 say.
 
     Its length counts half.
@@ -98,11 +94,11 @@ class Step:
     """Neural forwards that this request asks for; the batch runs the most asked."""
 
     @property
-    def draft(self) -> int:
+    def draft(self):
         return self.neural + self.ngram
 
 
-def common(draft: Sequence[int], truth: Sequence[int]) -> int:
+def common(draft, truth):
     """Leading tokens of the draft that are right."""
     count = 0
     for said, came in zip(draft, truth, strict=False):
@@ -112,7 +108,7 @@ def common(draft: Sequence[int], truth: Sequence[int]) -> int:
     return count
 
 
-def splice_match(request: Request, position: int, neural: int) -> Match:
+def splice_match(request, position, neural):
     """The look-up behind `neural` drafted tokens; at the output's end there is none to pay for.
 
     Behind a wrong draft there is no end: the drafted text goes where the output never went.
@@ -128,7 +124,7 @@ def splice_match(request: Request, position: int, neural: int) -> Match:
     return look_up(request.prompt + request.output[:position] + said)
 
 
-def verified(request: Request, position: int, neural: int, copied: Sequence[int]) -> int:
+def verified(request, position, neural, copied):
     """Accepted tokens of `neural` drafted tokens and `copied` behind them."""
     right = min(request.accepted[position], neural)
     if right < neural:
@@ -136,7 +132,7 @@ def verified(request: Request, position: int, neural: int, copied: Sequence[int]
     return neural + common(copied, request.output[position + neural :])
 
 
-def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> Step:
+def static_step(request, position, rule, cap):
     """One step of a static rule on one request."""
     match = look_up(request.prompt + request.output[:position])
     neural = min(rule.neural_len, cap)
@@ -152,7 +148,7 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
     return Step(neural, len(copied), verified(request, position, neural, copied), neural)
 
 
-def table_seconds(cost: CostModel, tokens: int) -> float:
+def table_seconds(cost, tokens):
     """The table: the next captured size, or a line between steps outside the graphs."""
     steps = list(zip(cost.tokens, cost.seconds, strict=True))
     if tokens <= cost.largest_graph:
@@ -164,15 +160,7 @@ def table_seconds(cost: CostModel, tokens: int) -> float:
     return low_s + (high_s - low_s) / (high - low) * (tokens - low)
 
 
-def step_seconds(
-    cost: CostModel,
-    rows: int,
-    tokens: int,
-    context: int,
-    forwards: int,
-    holds_neural: bool,
-    draft_prompts: int = 0,
-) -> float:
+def step_seconds(cost, rows, tokens, context, forwards, holds_neural, draft_prompts=0):
     """The cost formula of design section 5."""
     if holds_neural:
         forwards = max(forwards, 1)
@@ -210,20 +198,17 @@ class Slot:
     """When its prompt had been read."""
 
 
-Decide = Callable[[Request, int], Step]
-
-
 def play(
-    requests: Sequence[Request],
-    order: Sequence[int],
-    concurrency: int,
-    cost: CostModel,
-    decide: Decide,
-    holds_neural: bool,
-    prefill: bool = False,
-    least: int = 0,
-    least_forwards: int = 0,
-) -> Played:
+    requests,
+    order,
+    concurrency,
+    cost,
+    decide,
+    holds_neural,
+    prefill=False,
+    least=0,
+    least_forwards=0,
+):
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
     With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
@@ -236,7 +221,7 @@ def play(
     entered: list[Slot] = []
     alone = True
 
-    def enter(at: int) -> None:
+    def enter(at):
         slot = Slot(waiting.pop(0), 1, played.time_s)
         slots[at : at + 1] = [slot]
         entered.append(slot)
@@ -289,6 +274,6 @@ def play(
             return played
 
 
-def close(a: float, b: float) -> bool:
+def close(a, b):
     """Equal but for the order of floating-point sums."""
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)

@@ -7,12 +7,9 @@ the request, which is its workload's easy or hard one. None of this imitates a r
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
@@ -52,12 +49,7 @@ TINY = (
 """Code edits with much copying, and chat."""
 
 
-def synthesize(
-    seed: int = 0,
-    workloads: Sequence[Workload] = TINY,
-    requests_per_workload: int = 60,
-    neural_cap: int = NEURAL_CAP,
-) -> Iterator[Request]:
+def synthesize(seed=0, workloads=TINY, requests_per_workload=60, neural_cap=NEURAL_CAP):
     """Requests, workload by workload, each of which depends only on `seed`, workload and number."""
     for workload in workloads:
         for number in range(requests_per_workload):
@@ -65,9 +57,7 @@ def synthesize(
             yield _request(workload, f"{seed}-{number}", np.random.default_rng(entropy), neural_cap)
 
 
-def write_synthetic(
-    path: Path, *asked: object, neural_cap: int = NEURAL_CAP, **named: object
-) -> None:
+def write_synthetic(path, *asked, neural_cap=NEURAL_CAP, **named):
     """Write the requests of `synthesize` as a trace."""
     manifest = Manifest(
         target="synthetic",
@@ -80,12 +70,12 @@ def write_synthetic(
     write_trace(path, synthesize(*asked, neural_cap=neural_cap, **named), manifest=manifest)
 
 
-def without_drafts(request: Request) -> Request:
+def without_drafts(request):
     """The request as if no drafter had run."""
     return replace(request, neural_accepted=None, drafted_tokens=None, confidences=None)
 
 
-def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) -> Request:
+def _request(workload, id, rng, cap):
     prompt_len = int(rng.integers(*workload.prompt_tokens, endpoint=True))
     output_len = int(rng.integers(*workload.output_tokens, endpoint=True))
     text = _fresh(prompt_len, rng)
@@ -104,7 +94,7 @@ def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) ->
     )
 
 
-def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -> list[int]:
+def _fresh(length, rng, previous=None):
     """A walk in which each token has `_SUCCESSORS` possible followers, the first most likely."""
     token = int(rng.integers(VOCABULARY)) if previous is None else previous
     choices = np.minimum(rng.geometric(0.35, length), _SUCCESSORS).tolist()
@@ -115,7 +105,7 @@ def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -
     return walk
 
 
-def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Generator) -> None:
+def _extend(text, length, workload, rng):
     """Grow `text` to `length` by alternating fresh and copied spans, as the workload says."""
     share, span = workload.copied_share, workload.copied_span
     fresh_span = span * (1 - share) / share if share else float(length)
@@ -127,9 +117,7 @@ def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Gen
         text += text[start : start + copied]
 
 
-def _neural(
-    output: NDArray[np.int32], hit: float, cap: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.float32]]:
+def _neural(output, hit, cap, rng):
     """Accepted counts, tokens that are right so far, and three confidences of one normal score.
 
     Counts are geometric, cut at the cap and at the output's end; entry 0 is null.
