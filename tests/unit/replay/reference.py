@@ -19,8 +19,6 @@ class Request:
     output: list[int]
     accepted: list[int]
     drafted: list[list[int]] | None = None
-    probability: list[list[float]] | None = None
-    """What the drafter says of each of `drafted`."""
 
 
 @dataclass(frozen=True)
