@@ -75,25 +75,26 @@ def test_the_traceback_is_printed_where_it_was_asked_for(command, capsys, monkey
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
+def helped(output):
+    """The exit code of --help that writes there, and what it says to standard error."""
+    words = [sys.executable, "-m", "adaspec", "--help"]
+    done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stderr
+
+
 def test_a_reader_that_leaves_early_ends_the_command_quietly():
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "adaspec", "--help"], stdout=writing, stderr=subprocess.PIPE
-    )
+    assert helped(writing) == (141, "")
     os.close(writing)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_behind_standard_output_is_said_once():
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "adaspec", "--help"], stdout=full, stderr=subprocess.PIPE
-        )
-    assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1
-    assert b"No space left on device" in done.stderr
+        code, said = helped(full)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "No space left on device" in said
 
 
 @pytest.mark.parametrize(

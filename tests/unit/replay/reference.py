@@ -197,21 +197,13 @@ class Slot:
 
 
 def play(
-    requests,
-    order,
-    concurrency,
-    cost,
-    decide,
-    holds_neural,
-    prefill=False,
-    least=0,
-    least_forwards=0,
+    requests, order, concurrency, cost, decide, holds_neural, prefill=False, least=0, least_runs=0
 ):
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
     With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
     their own before it if nobody else runs. Every row verifies at least `least` drafted
-    tokens, be they none of its own, and every step runs at least `least_forwards`.
+    tokens, be they none of its own, and every step runs at least `least_runs` forwards.
     """
     waiting = list(order)
     slots: list[Slot] = []
@@ -230,27 +222,23 @@ def play(
         steps = [decide(requests[slot.request], slot.position) for slot in slots]
         tokens = sum(1 + max(step.draft, least) for step in steps)
         context = sum(len(requests[slot.request].prompt) + slot.position for slot in slots)
-        ran = max(least_forwards, *(step.forwards for step in steps))
+        ran = max(least_runs, *(step.forwards for step in steps))
         seconds = step_seconds(cost, len(slots), tokens, context, ran, holds_neural)
         prompts = sum(len(requests[slot.request].prompt) for slot in entered) if prefill else 0
         if prompts:
-            drafts, reading_s = prompts if holds_neural else 0, 0.0
+            drafts = prompts if holds_neural else 0
             if alone:
-                reading_s = table_seconds(cost, prompts)
-                reading_s += cost.draft_prompt_s * drafts
+                reading_s = table_seconds(cost, prompts) + cost.draft_prompt_s * drafts
             else:
-                together = tokens + prompts
-                reading_s -= seconds
-                reading_s += step_seconds(
-                    cost, len(slots), together, context, ran, holds_neural, drafts
-                )
+                shape = len(slots), tokens + prompts, context, ran, holds_neural, drafts
+                reading_s = step_seconds(cost, *shape) - seconds
             for slot in entered:
                 slot.read += reading_s
             seconds += reading_s
         entered.clear()
         played.time_s += seconds
         played.steps += 1
-        played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
+        played.neural_steps += least_runs > 0 or any(step.forwards > 0 for step in steps)
         unfilled, alone = False, True
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
