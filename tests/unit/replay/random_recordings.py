@@ -100,25 +100,16 @@ def random_cost(rng):
     )
 
 
-def numbers(low, high):
-    return st.integers(low, high).map(str)
-
-
-def joined(*parts):
-    return st.tuples(*parts).map(":".join)
-
-
-_NEURAL = numbers(1, NEURAL_CAP)
-_HYBRID = (numbers(1, 6), numbers(1, 9), _NEURAL, numbers(1, 5), numbers(1, 6))
+RULES = (
+    "none",
+    "fixed:ngram:[1-9]:[1-4]",
+    f"fixed:neural:[1-{NEURAL_CAP}]",
+    f"hybrid:[1-6]:[1-9]:[0-{NEURAL_CAP}]",
+    f"hybrid-splice:[1-6]:[1-9]:[1-{NEURAL_CAP}]:[1-5]:[1-6]",
+    f"trtllm:[1-{NEURAL_CAP}]",
+)
 
 
 def static_specs():
     """Every kind of static rule."""
-    return st.one_of(
-        st.just("none"),
-        joined(st.just("fixed:ngram"), numbers(1, 9), numbers(1, 4)),
-        joined(st.just("fixed:neural"), _NEURAL),
-        joined(st.just("hybrid"), numbers(1, 6), numbers(1, 9), numbers(0, NEURAL_CAP)),
-        joined(st.just("hybrid-splice"), *_HYBRID),
-        joined(st.just("trtllm"), _NEURAL),
-    )
+    return st.one_of(st.from_regex(each, fullmatch=True) for each in RULES)
