@@ -16,22 +16,23 @@ SHAPES = choice.shapes_of(MODEL)
 SEEDS = st.integers(0, 1 << 32)
 
 
-def falling(rng, tokens, longest):
-    curve = np.zeros(longest + 1)
-    curve[1 : tokens + 1] = np.cumprod(rng.uniform(rng.choice([0.0, 0.6]), 1, tokens))
-    return curve
+def random_prediction(rng):
+    said = np.zeros(1, PREDICTION)
+    for name in ("ngram_first", "neural_first", "accepted_next", "ngram_after", "splice_first"):
+        said[name] = rng.random(said[name].shape)
+    said["splice_available"] = rng.integers(0, 20, LONGEST_NEURAL)
+    said["ngram_shape"] = rng.integers(len(SHAPES.ngram))
+    said["neural_shape"] = rng.integers(len(SHAPES.neural))
+    said["splice_shape"] = rng.integers(0, len(SHAPES.splice), LONGEST_NEURAL)
+    return said[0]
 
 
-def random_curves(rng):
-    """A row, and curves of every shape, as predictions and matches leave them."""
+def filled(said, forwards, holds=True, known=LONGEST_NEURAL):
     row, curves = np.zeros(1, choice.ROW), choice.new_curves()
-    row["available"] = rng.integers(0, CAP + 2)
-    curves.neural[:] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
-    curves.ngram[:] = falling(rng, int(row["available"][0]), LONGEST_NGRAM)
-    for k in range(1, LONGEST_NEURAL + 1):
-        behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
-        curves.splice[k] = falling(rng, behind, LONGEST_SPLICE)
-    return row[0], curves
+    row["holds_neural"] = holds
+    curves.splice[:] = 9.0  # what a step before has left
+    choice.fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
+    return curves
 
 
 def survival(curves, neural, copied):
@@ -56,7 +57,9 @@ def drafts(row, curves, forwards):
 def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_source_does(
     seed, forwards, price
 ):
-    row, curves = random_curves(np.random.default_rng(seed))
+    rng, row = np.random.default_rng(seed), np.zeros(1, choice.ROW)[0]
+    row["available"] = rng.integers(0, CAP + 2)
+    curves = filled(random_prediction(rng), forwards + rng.integers(2), rng.random() < 0.8)
 
     def best_of(some):
         return max(float((survival(curves, *draft) - price).sum()) for draft in some)
@@ -70,27 +73,8 @@ def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_sour
     neural, copied = int(row["neural"]), int(row["copied"])
     assert neural == before[0]
     assert before[1] <= copied <= CAP - neural
-    source = curves.splice[neural] if neural else curves.ngram[: int(row["available"]) + 1]
+    source = curves.splice[neural, 1:] if neural else curves.ngram[1 : int(row["available"]) + 1]
     assert copied == min((source > 0).sum(), CAP - neural)
-
-
-def random_prediction(rng):
-    said = np.zeros(1, PREDICTION)
-    for name in ("ngram_first", "neural_first", "accepted_next", "ngram_after", "splice_first"):
-        said[name] = rng.random(said[name].shape)
-    said["splice_available"] = rng.integers(0, 20, LONGEST_NEURAL)
-    said["ngram_shape"] = rng.integers(len(SHAPES.ngram))
-    said["neural_shape"] = rng.integers(len(SHAPES.neural))
-    said["splice_shape"] = rng.integers(0, len(SHAPES.splice), LONGEST_NEURAL)
-    return said[0]
-
-
-def filled(said, forwards, holds=True, known=LONGEST_NEURAL):
-    row, curves = np.zeros(1, choice.ROW), choice.new_curves()
-    row["holds_neural"] = holds
-    curves.splice[:] = 9.0  # what a step before has left
-    choice.fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
-    return curves
 
 
 @settings(max_examples=200, deadline=None)
