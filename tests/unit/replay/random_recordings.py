@@ -30,7 +30,9 @@ def random_request(rng, *, tokens, neural_cap=NEURAL_CAP, alphabet=3, output_tok
         draft += rng.integers(0, alphabet, neural_cap - len(draft)).tolist()
         accepted.append(right)
         drafted.append(draft)
-    return Request(prompt, output, accepted, drafted if tokens else None)
+    probability = rng.uniform(0.01, 0.99, (len(output), neural_cap)).tolist()
+    shown = (drafted, probability) if tokens else (None, None)
+    return Request(prompt, output, accepted, *shown)
 
 
 def recorded(request, name, workload="w", rng=None):
@@ -41,6 +43,8 @@ def recorded(request, name, workload="w", rng=None):
         if rng is not None:
             shape = (*drafted.shape, len(CONFIDENCES))
             confidences = (-rng.exponential(1.0, shape)).astype(np.float32)
+            if request.probability is not None:
+                confidences[..., CONFIDENCES.index("logprob")] = np.log(request.probability)
             confidences[0] = np.nan
     counts = np.array(request.accepted, np.int16)
     counts[0] = -1

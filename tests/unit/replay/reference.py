@@ -19,6 +19,8 @@ class Request:
     output: list[int]
     accepted: list[int]
     drafted: list[list[int]] | None = None
+    probability: list[list[float]] | None = None
+    """What the drafter says of each of `drafted`."""
 
 
 @dataclass(frozen=True)
