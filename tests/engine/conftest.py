@@ -62,7 +62,7 @@ def engines(models):
 
     def make(speculative_config=None, **arguments):
         config = dict(speculative_config) if speculative_config else None
-        if config and config.get("model") in ("eagle", "eagle3", "draft", "mtp"):
+        if config and config.get("model") in ("eagle", "eagle3", "dflash", "dspark", "draft", "mtp"):
             config["model"] = str(models / config["model"])
         key = repr((config, sorted(arguments.items())))
         if key in opened:

@@ -1,5 +1,5 @@
-"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE heads, a draft model, a
-LoRA adapter of it, and a tiny model that predicts further tokens itself (MTP).
+"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE, DFlash and DSpark heads, a
+draft model, a LoRA adapter of it, and a tiny model that predicts further tokens itself (MTP).
 
 All are trained for seconds on repetitive lines of text, so that greedy output repeats itself (the
 n-gram look-up finds something), and heads are right often but not always. Characters are tokens.
@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
 )
 from transformers.models.llama.modeling_llama import (
     LlamaDecoderLayer,
@@ -32,6 +33,12 @@ from transformers.models.qwen2.modeling_qwen2 import (
     Qwen2RMSNorm,
     Qwen2RotaryEmbedding,
 )
+from transformers.models.qwen3.modeling_qwen3 import (
+    Qwen3DecoderLayer,
+    Qwen3RMSNorm,
+    Qwen3RotaryEmbedding,
+    apply_rotary_pos_emb,
+)
 
 CHARACTERS = string.printable[:95] + "\n"
 SPECIAL = ["<unk>", "<s>", "</s>"]
@@ -40,6 +47,8 @@ WIDTH = 64
 LAYERS = 4
 AUX_LAYERS = [1, 2, 3]
 ROOM = 512
+BLOCK = 12
+MASK = VOCABULARY - 1
 
 WORDS = ["table", "row", "update", "insert", "value", "north", "south", "order", "client"]
 
@@ -182,6 +191,47 @@ class Predictor(nn.Module):
         return self.final_layernorm(hidden)
 
 
+class OnePass(nn.Module):
+    """vLLM's DFlashQwen3Model, or its Qwen3DSparkModel, to be trained."""
+
+    def __init__(self, config, rank=0):
+        """With a `rank`, a matrix of it says what follows a token: DSpark."""
+        super().__init__()
+        self.fc = nn.Linear(len(AUX_LAYERS) * WIDTH, WIDTH, bias=False)
+        self.hidden_norm = Qwen3RMSNorm(WIDTH, config.rms_norm_eps)
+        self.layers = nn.ModuleList([Qwen3DecoderLayer(config, 0)])
+        self.norm = Qwen3RMSNorm(WIDTH, config.rms_norm_eps)
+        self.rotary = Qwen3RotaryEmbedding(config)
+        if rank:
+            tables = [nn.Embedding(VOCABULARY, rank), nn.Linear(rank, VOCABULARY, bias=False)]
+            names = ["markov_w1", "markov_w2"]
+            self.markov_head = nn.ModuleDict(dict(zip(names, tables, strict=True)))
+
+    def forward(self, embeds, found, first):
+        """Hidden states of a block of these tokens, behind as many tokens of a text as `first`."""
+        layer, count = self.layers[0], found.shape[1]
+        own = layer.input_layernorm(embeds)
+        both = torch.cat([self.hidden_norm(self.fc(found)), own], 1)
+        places = torch.cat([torch.arange(count), first + torch.arange(embeds.shape[1])])[None]
+        known = (torch.arange(both.shape[1]) < first) | (torch.arange(both.shape[1]) >= count)
+        attention = layer.self_attn
+
+        def heads_of(hidden, projection, norm=nn.Identity()):
+            split = projection(hidden).unflatten(-1, (-1, attention.head_dim))
+            return norm(split).transpose(1, 2)
+
+        query = heads_of(own, attention.q_proj, attention.q_norm)
+        key = heads_of(both, attention.k_proj, attention.k_norm)
+        cos, sin = self.rotary(both, places)
+        turned, key = apply_rotary_pos_emb(nn.functional.pad(query, (0, 0, count, 0)), key, cos, sin)
+        value = heads_of(both, attention.v_proj)
+        said = nn.functional.scaled_dot_product_attention(
+            turned[:, :, count:], key, value, attn_mask=known[None, None, None], enable_gqa=True
+        )
+        hidden = embeds + attention.o_proj(said.transpose(1, 2).flatten(2))
+        return self.norm(hidden + layer.mlp(layer.post_attention_layernorm(hidden)))
+
+
 def attend(attention, hidden, rotary):
     length = hidden.shape[1]
     positions = torch.arange(length)[None]
@@ -243,6 +293,40 @@ def make_eagle3(folder, target, steps, seed):
     train(head, loss_of, steps, seed=seed)
     extra = {"draft_vocab_size": VOCABULARY, "eagle_aux_hidden_state_layer_ids": AUX_LAYERS}
     save_head(folder, head, target.config, "Eagle3LlamaForCausalLM", extra)
+
+
+def make_one_pass(folder, target, steps, seed, rank=0):
+    """A head that drafts a block in one pass: DFlash, or with a rank DSpark.
+
+    DFlash drafts at each mask, DSpark behind each token of the block, whose first one is known.
+    """
+    torch.manual_seed(seed)
+    config = config_of(Qwen3Config, 1, head_dim=32)
+    head, draw = OnePass(config, rank), random.Random(seed)
+
+    def loss_of(tokens):
+        first = draw.randrange(8, tokens.shape[1] - BLOCK)
+        with torch.no_grad():
+            out = target.model(tokens, output_hidden_states=True)
+            found = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
+            block = torch.full((len(tokens), BLOCK if rank else BLOCK + 1), MASK)
+            block[:, 0] = tokens[:, first]
+            embeds = target.model.embed_tokens(block)
+        logits = target.lm_head(head(embeds, found, first)[:, -BLOCK:])
+        said = tokens[:, first : first + BLOCK + 1]
+        if rank:
+            table = head.markov_head
+            logits = logits + table["markov_w2"](table["markov_w1"](said[:, :-1]))
+        return nn.functional.cross_entropy(logits.flatten(0, 1), said[:, 1:].flatten())
+
+    train(head, loss_of, steps, seed=seed)
+    layers = [at - 1 for at in AUX_LAYERS]
+    extra = {"block_size": BLOCK, "target_layer_ids": layers, "mask_token_id": MASK}
+    extra |= {"markov_rank": rank}
+    if not rank:
+        extra = {"block_size": BLOCK + 1}
+        extra["dflash_config"] = {"target_layer_ids": layers, "mask_token_id": MASK}
+    save_head(folder, head, config, "Qwen3DSparkModel" if rank else "DFlashDraftModel", extra)
 
 
 def make_mtp(folder, steps, seed):
@@ -313,6 +397,8 @@ def make_all(folder):
         parameter.requires_grad_(False)
     make_eagle(folder / "eagle", target, 120, seed=2)
     make_eagle3(folder / "eagle3", target, 120, seed=3)
+    make_one_pass(folder / "dflash", target, 400, seed=7)
+    make_one_pass(folder / "dspark", target, 400, seed=8, rank=16)
     make_llama(folder / "draft", 1, 120, seed=4)
     make_mtp(folder / "mtp", 220, seed=5)
     make_adapter(folder / "adapter", seed=6)

@@ -18,7 +18,11 @@ THOROUGH = pytest.mark.thorough
 
 
 @pytest.mark.parametrize(
-    "head", ["eagle3", None, *(pytest.param(each, marks=THOROUGH) for each in ("eagle", "draft"))]
+    "head",
+    [
+        *("eagle3", "dflash", "dspark", None),
+        *(pytest.param(each, marks=THOROUGH) for each in ("eagle", "draft")),
+    ],
 )
 def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
     engine, taken = served(head), Counter[str]()
