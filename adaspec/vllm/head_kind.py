@@ -84,8 +84,9 @@ def tokens_of_pass(model: str, revision: str | None, method: str) -> int | None:
     """How many tokens a head was trained to draft in one pass, as far as its config says."""
     config = _read_config(model, revision)
     block = config.get("block_size") or config.get("dspark_block_size")
-    # A block of DFlash begins with the last known token.
-    return None if block is None else int(block) - (method == "dflash")
+    # At the first place of a block, which holds the last known token, not every head drafts.
+    drafts = method == "dspark" and "speculators_model_type" not in config
+    return None if block is None else int(block) - (not config.get("sample_from_anchor", drafts))
 
 
 def _recognised(model: str, kinds: str, config: Mapping[str, Any], target: Target) -> str:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import (
@@ -216,17 +216,16 @@ class OnePass(nn.Module):
         known = (torch.arange(both.shape[1]) < first) | (torch.arange(both.shape[1]) >= count)
         attention = layer.self_attn
 
-        def heads_of(hidden, projection, norm=nn.Identity()):
-            split = projection(hidden).unflatten(-1, (-1, attention.head_dim))
-            return norm(split).transpose(1, 2)
+        def split(hidden):
+            return hidden.unflatten(-1, (-1, attention.head_dim))
 
-        query = heads_of(own, attention.q_proj, attention.q_norm)
-        key = heads_of(both, attention.k_proj, attention.k_norm)
-        cos, sin = self.rotary(both, places)
-        turned, key = apply_rotary_pos_emb(nn.functional.pad(query, (0, 0, count, 0)), key, cos, sin)
-        value = heads_of(both, attention.v_proj)
+        # Queries of the text stand there for nothing but their places.
+        query = attention.q_norm(split(attention.q_proj(both))).transpose(1, 2)
+        key = attention.k_norm(split(attention.k_proj(both))).transpose(1, 2)
+        query, key = apply_rotary_pos_emb(query, key, *self.rotary(both, places))
+        value = split(attention.v_proj(both)).transpose(1, 2)
         said = nn.functional.scaled_dot_product_attention(
-            turned[:, :, count:], key, value, attn_mask=known[None, None, None], enable_gqa=True
+            query[:, :, count:], key, value, attn_mask=known[None, None, None], enable_gqa=True
         )
         hidden = embeds + attention.o_proj(said.transpose(1, 2).flatten(2))
         return self.norm(hidden + layer.mlp(layer.post_attention_layernorm(hidden)))
@@ -329,6 +328,25 @@ def make_one_pass(folder, target, steps, seed, rank=0):
     save_head(folder, head, config, "Qwen3DSparkModel" if rank else "DFlashDraftModel", extra)
 
 
+def make_dflash2(folder, dflash):
+    """What is in this folder as DFlash 2, whose convolutions and selector leave it as it is."""
+    weights, record = load_file(dflash / "model.safetensors"), dflash / "config.json"
+    for part in ("attention_conv", "mlp_conv"):
+        base = torch.zeros((2, 2, WIDTH))
+        base[:, 0] = 1
+        weights[f"layers.0.{part}.base_kernel"] = base
+        weights[f"layers.0.{part}.kernel_projection.weight"] = torch.zeros((4, WIDTH))
+    for name in ("predecessor", "successor"):
+        weights[f"candidate_selector.{name}_codebook"] = torch.zeros((VOCABULARY, 4))
+    weights["candidate_selector.hidden_projection.weight"] = torch.zeros((4, WIDTH))
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    record = json.loads(record.read_text()) | {"architectures": ["DFlash2DraftModel"]}
+    record["dflash_config"] |= {"conv_kernel_size": 2, "conv_group_size": WIDTH}
+    record["dflash_config"] |= {"selector_rank": 4, "selector_top_k": 4}
+    (folder / "config.json").write_text(json.dumps(record))
+
+
 def make_mtp(folder, steps, seed):
     """A model with a layer that drafts: MiMo, which is Qwen2 and a layer more."""
     torch.manual_seed(seed)
@@ -398,6 +416,7 @@ def make_all(folder):
     make_eagle(folder / "eagle", target, 120, seed=2)
     make_eagle3(folder / "eagle3", target, 120, seed=3)
     make_one_pass(folder / "dflash", target, 400, seed=7)
+    make_dflash2(folder / "dflash2", folder / "dflash")
     make_one_pass(folder / "dspark", target, 400, seed=8, rank=16)
     make_llama(folder / "draft", 1, 120, seed=4)
     make_mtp(folder / "mtp", 220, seed=5)

@@ -15,13 +15,15 @@ from adaspec.vllm.scheduler import follow
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
 THOROUGH = pytest.mark.thorough
+HEADS_IN_TURN = ("dflash2", "dspark")
+"""Heads of one pass whose tokens depend on those before."""
 
 
 @pytest.mark.parametrize(
     "head",
     [
         *("eagle3", "dflash", "dspark", None),
-        *(pytest.param(each, marks=THOROUGH) for each in ("eagle", "draft")),
+        *(pytest.param(each, marks=THOROUGH) for each in ("eagle", "draft", "dflash2")),
     ],
 )
 def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
@@ -35,11 +37,12 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
     assert all(taken[kind] > 0 for kind in kinds), taken
 
 
-@pytest.mark.parametrize("baseline", ["eagle3:3", "ngram:5:1"])
+@pytest.mark.parametrize("baseline", ["eagle3:3", "dflash:3", "ngram:5:1"])
 def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
     served, prompts, truth, baseline, monkeypatch
 ):
-    engine, chance = served("eagle3"), np.random.default_rng(4)
+    head = "dflash" if baseline.startswith("dflash") else "eagle3"
+    engine, chance = served(head), np.random.default_rng(4)
     session = Wanderer(engine, baseline=baseline).session
     verified = Heard(session)["verified"]
 
@@ -66,8 +69,11 @@ def test_requests_that_come_and_go_in_mixed_batches(served, engines):
     assert min(wanderer.taken.values()) > 3, wanderer.taken
 
 
-def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, monkeypatch):
-    engine = served("eagle3")
+@pytest.mark.parametrize(
+    "head", ["eagle3", "dflash", *(pytest.param(each, marks=THOROUGH) for each in HEADS_IN_TURN)]
+)
+def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, monkeypatch, head):
+    engine = served(head)
     monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
     wanderer = Wanderer(engine)
     assert type(wanderer.session.drafting.predictor).__name__ == "FusedPredictor"
