@@ -7,7 +7,7 @@ import pytest
 from heard import Heard
 from kinds import KINDS, requests_of
 from tiny_models import document, ids_of
-from wandering import Wanderer, check_sound
+from wandering import NEURAL_CAP, Wanderer, check_sound
 
 from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
 from adaspec.vllm.scheduler import follow
@@ -35,6 +35,8 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
         taken.update(wanderer.taken)
     kinds = ("ngram",) if head is None else ("ngram", "neural", "splice")
     assert all(taken[kind] > 0 for kind in kinds), taken
+    said = engine.runner.speculator.adaspec_reading.confidences[:NEURAL_CAP, 0]
+    assert head is None or said.isfinite().all()
 
 
 @pytest.mark.parametrize("baseline", ["eagle3:3", "dflash:3", "ngram:5:1"])
@@ -48,7 +50,7 @@ def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
 
     def follow_and_alternate(session, scheduled):
         follow(session, scheduled)
-        session.guard_state = str(chance.choice([PLAN, BASE, PLAN, BASE, PROBE, KEEP]))
+        session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
 
     monkeypatch.setattr("adaspec.vllm.v2.attachment.follow", follow_and_alternate)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
