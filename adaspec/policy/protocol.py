@@ -39,6 +39,12 @@ class Setup:
     shows_confidences: bool
     engine: str = SYNC
     """One of `cost.engine.ENGINES`."""
+    in_one_pass: bool = False
+    """Whether one forward of the neural drafter drafts all its tokens, however many are used."""
+
+    def passes(self, tokens: int) -> int:
+        """How often the neural drafter runs to draft so many tokens."""
+        return min(tokens, 1) if self.in_one_pass else tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
 from adaspec.policy.budget import decide_budget, new_state, room_of_row
 from adaspec.policy.choice import ROW
-from adaspec.policy.forwards import forwards_to_run, most_forwards
+from adaspec.policy.forwards import ALL, LAST, forwards_to_run, most_forwards
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.predict.model import LONGEST_NGRAM
@@ -44,7 +44,9 @@ class Host:
 
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
         self._cap = min(policy.cap, setup.cap)
-        self._neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
+        neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
+        self._setup, self._most_passes = setup, setup.passes(neural_cap)
+        self._tokens_of_pass = neural_cap if setup.in_one_pass else 1
         self.costs = setup.cost.constants()
         self.state = new_state(setup.slots, LONGEST_NGRAM, policy.forwards_by_load)
         """What is remembered of earlier steps."""
@@ -57,8 +59,8 @@ class Host:
 
     @property
     def most_forwards(self) -> int:
-        """More forwards than these are never decided."""
-        return int(most_forwards(self.state.forwards_by_load, self._neural_cap))
+        """The drafter is never decided to run oftener in a step."""
+        return int(most_forwards(self.state.forwards_by_load, self._most_passes))
 
     def holds_drafter(self, running: int) -> bool:
         """Whether requests hold the neural drafter where so many run.
@@ -68,7 +70,7 @@ class Host:
         """
         load = (self._load or running) * (1 - _EDGE if self._holds else 1 + _EDGE)
         self._holds = bool(
-            decision.holds_drafter(self.state, max(round(load), 1), self._neural_cap)
+            decision.holds_drafter(self.state, max(round(load), 1), self._most_passes)
         )
         return self._holds
 
@@ -78,9 +80,10 @@ class Host:
         self._load += (running - self._load) / (_LOAD_STEPS if self._load else 1)
         step.settings = decision.decide(state, self.costs, running, context)
         if step.holds_neural.any():
-            step.forwards = forwards_to_run(
-                state.forwards_by_load, state.number, running, self._neural_cap
+            passes = forwards_to_run(
+                state.forwards_by_load, state.number, running, self._most_passes
             )
+            step.forwards = passes * self._tokens_of_pass
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
@@ -142,6 +145,9 @@ class Host:
         rows = np.zeros(len(step.slots), ROW)
         rows["context"], rows["holds_neural"] = step.drafts.context, step.holds_neural
         rows["gain"] = step.drafts.gain
+        if self._setup.in_one_pass:  # the last forward drafted all tokens
+            rows["gain"][:, LAST] = step.drafts.gain[:, ALL]
+        passes = self._setup.passes(step.forwards)
         rows["neural"] = verified.neural_drafted
         rows["copied"] = verified.drafted - verified.neural_drafted
         rows["accepted"], rows["emitted"] = verified.accepted, verified.emitted_tokens
@@ -149,7 +155,7 @@ class Host:
             int(known.sum()),
             int(step.drafts.context[known].sum()),
             int(verified.drafted.sum()),
-            step.forwards,
+            passes,
             bool(step.holds_neural.any()),
             step.budget if self._pads else 0,
         )
@@ -159,8 +165,8 @@ class Host:
             rows,
             step.drafts.survival,
             step.settings,
-            step.forwards,
-            self._neural_cap,
+            passes,
+            self._most_passes,
             float(step_s(self.costs, shape)),
         )
 
