@@ -12,12 +12,12 @@ def test_every_token_is_told_its_rows_value(dtype):
     from vllm.platforms import current_platform
     from vllm.v1.sample import rejection_sampler
 
-    from adaspec.vllm.workarounds import fix_expansion
+    from adaspec.vllm.v1.attachment import fix_rejection_sampler
 
     if not current_platform.is_cpu():
         pytest.skip("the kernel in question serves the CPU alone")
-    fix_expansion()
-    fix_expansion()  # a second engine in the same process
+    fix_rejection_sampler()
+    fix_rejection_sampler()  # a second engine in the same process
     found = rejection_sampler.expand_batch_to_tokens(
         torch.tensor([0, 2, 3], dtype=dtype),
         torch.tensor([2, 2, 5], dtype=torch.int32),

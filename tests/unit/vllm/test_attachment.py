@@ -16,31 +16,18 @@ from adaspec.vllm.v2 import attachment as attachment_v2  # noqa: E402
 LIMIT = 100
 
 
-def states(*asked):
-    """Requests by their min_tokens and the tokens that end them; None has no parameters."""
-    return [
-        types.SimpleNamespace(
-            sampling_params=each
-            and types.SimpleNamespace(min_tokens=each[0], all_stop_token_ids=each[1])
-        )
-        for each in asked
-    ]
-
-
 @pytest.mark.parametrize(
-    ("asked", "output", "room"),
+    ("least", "ends", "output", "room"),
     [
         # A draft ends before the length from which a request may stop.
-        ([(6, {2})] * 4, [0, 4, 5, 6], [5, 1, 0, UNLIMITED]),
-        ([(6, {2}), (0, {2}), (6, set()), None], [0] * 4, [5, *[UNLIMITED] * 3]),
-        # Where nobody must go on, nothing is limited.
-        ([(0, {2}), (3, {2}), (9, set()), None], [0, 3, 0, 0], None),
-        ([], [], None),
+        *((6, {2}, *each) for each in ((0, 5), (4, 1), (5, 0), (6, UNLIMITED))),
+        (0, {2}, 0, UNLIMITED),
+        (6, set(), 0, UNLIMITED),
     ],
 )
-def test_a_draft_has_the_room_that_its_request_leaves_it(asked, output, room):
-    found = room_of(states(*asked), np.array(output, np.int32))
-    assert (None if found is None else found.tolist()) == room
+def test_a_draft_has_the_room_that_its_request_leaves_it(least, ends, output, room):
+    params = types.SimpleNamespace(min_tokens=least, all_stop_token_ids=ends)
+    assert room_of(params, output) == room
 
 
 def test_a_request_ends_at_the_models_longest_length_whatever_it_asks_for():
@@ -56,43 +43,34 @@ def test_a_request_ends_at_the_models_longest_length_whatever_it_asks_for():
 class Proposer:
     """vLLM's: it drafts as many tokens as it is told."""
 
-    needs_extra_input_slots = True
     max_model_len = 400
-    num_speculative_tokens = 8
 
-    def propose(self, **named):
-        self.calls.append(named["num_speculative_tokens"])
+    def propose(self, num_speculative_tokens, target_positions, **_):
+        self.num_speculative_tokens = num_speculative_tokens
+        self.ran.append((num_speculative_tokens, int(target_positions.max())))
 
 
 class Drafter(HeadMixin, Proposer):
     """Follows a session that wants three tokens wherever the drafter can run."""
 
-    adaspec_limit, adaspec_most = LIMIT, 8
-
-    def __init__(self):
-        self.calls = []
-        self.adaspec = types.SimpleNamespace(
-            forwards=3,
-            needs_keep_alive=True,
-            note_run=lambda: None,
-            proposed=lambda: "proposed",
-        )
+    adaspec_limit, adaspec_forwards = LIMIT, 3
 
 
 def test_a_draft_model_runs_as_long_as_all_its_positions_are_known_to_it_and_a_head_runs_on():
-    for longest, is_head, calls in (
-        (LIMIT - 8, False, [3]),
+    for longest, is_head, ran in (
+        (LIMIT - 8, False, [(3, LIMIT - 9)]),
         (LIMIT - 7, False, []),  # not even to be kept up
         (3 * LIMIT, False, []),
-        (3 * LIMIT, True, [3]),  # its positions can be held back
+        (3 * LIMIT, True, [(3, LIMIT - 4)]),  # its positions can be held back
     ):
         drafter = Drafter()
         drafter.needs_extra_input_slots = not is_head
+        drafter.ran, drafter.num_speculative_tokens, drafter.adaspec_evidence = [], 8, None
         metadata = types.SimpleNamespace(max_seq_len=longest)
-        positions = torch.arange(4)
-        found = drafter.propose(target_positions=positions, common_attn_metadata=metadata)
-        assert found == "proposed"
-        assert drafter.calls == calls
+        drafter.propose(target_positions=torch.arange(longest), common_attn_metadata=metadata)
+        assert drafter.ran == ran
+        assert drafter.num_speculative_tokens == 8
+        assert (drafter.adaspec_evidence is not None) == bool(ran)
 
 
 def test_a_prompt_of_v2_is_taken_as_the_engine_has_it():
