@@ -55,7 +55,8 @@ def names_in(folder: Path, path: str) -> Collection[str]:
     """The parameters of a function, as `module:class.name`; the attributes of a `module:class`."""
     module, _, names = path.partition(":")
     if "." not in names and (classes := list(lineage(folder, module, names))):
-        return attributes_in("\n".join(map(ast.unparse, classes)))
+        methods = [name for each in classes for member in each.body for name in names_of(member)]
+        return attributes_in("\n".join(map(ast.unparse, classes))) | set(methods)
     owner, _, name = names.rpartition(".")
     classes = list(lineage(folder, module, owner)) if owner else []
     members = [member for each in classes for member in each.body]
