@@ -2,8 +2,7 @@
 
 With a guard, every step that is scheduled says which arm it is, and with a `mode_file`, in which
 mode it is served: so all ranks change over in the same step. On V2 drafts are scheduled before they
-are made, and the session says for how long ones; its word comes with a step's output. Where nothing
-is so, vLLM's scheduler is as it was.
+are made, and the session says for how long ones; its word comes with a step's output.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PATH = "adaspec.vllm.scheduler.scheduler"
 LENGTH = "adaspec_length"
 """The attribute of a step's output that says for how long drafts the next steps make room."""
 WORDS = ("serve", "off")
-"""The modes that the file may name; for what they are, see `options.MODES`."""
+"""The modes that the file may name, of `options.MODES`."""
 MODE_ATTRIBUTE = "adaspec_mode"
 """The attribute of a scheduled step that says in which mode it is served."""
 PERIOD_S = 0.02
@@ -68,8 +67,8 @@ class ModeFile:
             return Told(self.mode, "")
         self._seen = word
         if word not in WORDS:
-            close, words = nearest(word, WORDS), " or ".join(WORDS)
-            problem = f"mode_file '{self.path}' says {shown(word)}{close}: write {words}"
+            found = f"{shown(word)}{nearest(word, WORDS)}"
+            problem = f"mode_file '{self.path}' says {found}: write {' or '.join(WORDS)}"
             log.warning("adaspec: %s; mode %s stays", problem, self.mode)
             return Told(self.mode, problem)
         if word != self.mode:
@@ -88,15 +87,14 @@ def scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
     options = getattr(vllm_config.speculative_config, OPTIONS_ATTRIBUTE)
     if options.runner == "V2":
         made.adaspec_make_room(options)
-    file = None if options.mode_file is None else ModeFile(options.mode_file, options.mode)
-    made.adaspec_mode_file = file
+    if options.mode_file is not None:
+        made.adaspec_mode_file = ModeFile(options.mode_file, options.mode)
     if options.is_guarded:
         cost = cost_from_document(options.costs, "costs")
         arms = (NONE, POLICY) if options.baseline is None else (NONE, POLICY, BASELINE)
         guard = Guard(plain_seconds(cost), LAGS[options.runner], arms)
-        made.adaspec_timed = TimedSteps(
-            made, guard, lambda: (options if file is None else file).mode == "serve"
-        )
+        mode_of = made.adaspec_mode_file or options
+        made.adaspec_timed = TimedSteps(made, guard, lambda: mode_of.mode == "serve")
     return made
 
 
@@ -114,14 +112,8 @@ class _Following:
     adaspec_length: int | None = None
     """The longest draft that the session says to make room for; None on V1, which schedules drafts
     that are there."""
-    requests: Any
-    running: Any
-    kv_cache_manager: Any
-    max_num_scheduled_tokens: int
-    num_spec_tokens: int
-    num_lookahead_tokens: int
 
-    def adaspec_make_room(self, options: Any) -> None:
+    def adaspec_make_room(self: Any, options: Any) -> None:
         """From now on make as much room for drafts as the session says, step by step."""
         self.adaspec_length = self.num_spec_tokens
         # By this table vLLM would say how long drafts are at each load. Without one it pads a row
@@ -131,46 +123,39 @@ class _Following:
         if options.mode != "record" and options.draft_method not in IN_ONE_PASS:
             self.num_lookahead_tokens = min(self.num_lookahead_tokens, LONGEST_NEURAL)
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
         """A step, with the salts of its new requests, and the mode that a file names, if any."""
-        told = None
-        if self.adaspec_mode_file is not None:
-            before, told = self.adaspec_mode_file.mode, self.adaspec_mode_file.read()
+        file, told = self.adaspec_mode_file, None
+        if file is not None:
+            before, told = file.mode, file.read()
             if told.mode == "serve" != before:
-                self._adaspec_forget_prefixes()
+                # Blocks that were written until now the drafter may not have read.
+                pool = self.kv_cache_manager.block_pool
+                pool.evict_blocks({block.block_id for block in pool.blocks})
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         for new in output.scheduled_new_reqs:
             setattr(new, SALT_ATTRIBUTE, self.requests[new.req_id].cache_salt)
-        if told is not None:
-            setattr(output, MODE_ATTRIBUTE, told)
+        setattr(output, MODE_ATTRIBUTE, told)
         return output
 
-    def _adaspec_forget_prefixes(self) -> None:
-        """Share no block any more that was written while the drafter was off and read none."""
-        pool = self.kv_cache_manager.block_pool
-        pool.evict_blocks({block.block_id for block in pool.blocks})
+    def _update_after_schedule(self: Any, scheduler_output: Any) -> None:
+        """Say of a step what the guard says, and for how long drafts the next one makes room.
 
-    def _update_after_schedule(self, scheduler_output: Any) -> None:
-        """Say of a step what the guard says, and for how long drafts the next one makes room."""
+        That is none where speculation is held off. Where many requests run, drafts take at most
+        half of a step's room for tokens: of most few tokens are verified, and new prompts have to
+        be read.
+        """
         if self.adaspec_timed is not None:
             setattr(scheduler_output, GUARD_ATTRIBUTE, self.adaspec_timed.begin(scheduler_output))
         if self.adaspec_length is not None:
-            scheduler_output.num_spec_tokens_to_schedule = self._adaspec_length_of(scheduler_output)
+            length = 0
+            if state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) in SPECULATING:
+                share = self.max_num_scheduled_tokens // (2 * max(len(self.running), 1))
+                length = max(min(self.adaspec_length, share - 1), 0)
+            scheduler_output.num_spec_tokens_to_schedule = length
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
 
-    def _adaspec_length_of(self, scheduler_output: Any) -> int:
-        """For how long drafts there is room: none where speculation is held off.
-
-        Where many requests run, drafts take at most half of a step's room for tokens: of most few
-        tokens are verified, and new prompts have to be read.
-        """
-        if state_of(getattr(scheduler_output, GUARD_ATTRIBUTE, None)) not in SPECULATING:
-            return 0
-        assert self.adaspec_length is not None
-        rows = max(len(self.running), 1)
-        return max(min(self.adaspec_length, self.max_num_scheduled_tokens // (2 * rows) - 1), 0)
-
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+    def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Take in what came of a step, and how long the session says that drafts are."""
         self.adaspec_length = getattr(model_runner_output, LENGTH, self.adaspec_length)
         timed = self.adaspec_timed
@@ -178,7 +163,7 @@ class _Following:
         result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         if timed is not None:
             timed.end(scheduler_output, came_s, result)
-            timed.is_busy = self.has_unfinished_requests()  # type: ignore[attr-defined]
+            timed.is_busy = self.has_unfinished_requests()
         return result
 
 

@@ -113,13 +113,9 @@ class TimedSteps:
             if self.guard.switches > switches and now_s - self._logged_s >= _LOG_PERIOD_S:
                 self._logged_s = now_s
                 rates = self.guard.rates(decision).items()
-                log.info(
-                    "adaspec: with %d requests at once, what serves now is %s; tokens per second: "
-                    "%s",
-                    decision.rows,
-                    self.guard.incumbent(decision),
-                    ", ".join(f"{arm} {rate:.0f}" for arm, rate in rates),
-                )
+                said = ", ".join(f"{arm} {rate:.0f}" for arm, rate in rates)
+                text = "adaspec: with %d requests at once, what serves now is %s; tokens/s: %s"
+                log.info(text, decision.rows, self.guard.incumbent(decision), said)
         except Exception as error:
             self._fail(error)
 
