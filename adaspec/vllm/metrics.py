@@ -6,7 +6,6 @@ and the first rank of each engine counts in files of its own there, which promet
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import importlib
@@ -20,6 +19,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +100,9 @@ METRICS = (
         "state",
         STATES,
     ),
-    Metric(
-        "guard_tokens_per_second",
-        "Tokens per second at the present load, as the guard measures them, by arm.",
-        "arm",
-        ARMS,
-        is_gauge=True,
-    ),
+    Metric("guard_tokens_per_second", "Tokens per second by arm now.", "arm", ARMS, is_gauge=True),
     Metric("faults", "Failures that were lived with, by stage.", "stage", STAGES),
-    Metric(
-        "policy_switched_off",
-        "Engines whose policy failed too often and serves no more.",
-        is_gauge=True,
-    ),
+    Metric("policy_switched_off", "Engines whose policy fails and is off.", is_gauge=True),
     Metric("dropped_rows", "Trace rows not written, by reason.", "reason", LOSSES),
 )
 POLICY_LABELS = ("policy", "drafter", "baseline")
@@ -171,7 +161,7 @@ def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
             key = client.mmap_key(name, PREFIX + sample, [*labels], [*labels.values()], metric.help)
             file.write_value(key, 0.0, 0.0)
             shown[figure] = file, key
-    name, values = f"{PREFIX}policy_info", [str(info.get(label, "")) for label in POLICY_LABELS]
+    name, values = f"{PREFIX}policy_info", [info.get(label) or "" for label in POLICY_LABELS]
     key = client.mmap_key(name, name, POLICY_LABELS, values, "1 for each engine's policy.")
     files["gauge_sum"].write_value(key, 1.0, 0.0)
     for path in paths.values():  # from now on they are read
@@ -275,10 +265,6 @@ def announce_folder() -> Path:
         return Path(named)
     folder = tempfile.mkdtemp(prefix="adaspec-metrics-")
     os.environ[FOLDER_VARIABLE] = folder
-    atexit.register(_remove, folder, os.getpid())
+    # Only this process removes the folder as it ends, and no child that was forked from it.
+    Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-1)
     return Path(folder)
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # forked children inherit the exit handlers
-        shutil.rmtree(folder, ignore_errors=True)

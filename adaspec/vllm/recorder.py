@@ -2,10 +2,6 @@
 
 The engine's thread puts steps, and the requests that have left, into a bounded queue; if the queue
 is full, a step is dropped and counted. Everything else happens in the recorder's thread.
-
-A client can name a request's workload and id by setting the request id to `adaspec:WORKLOAD:ID:`,
-both percent-encoded (over HTTP, in the header X-Request-Id). An engine may put other text around
-that.
 """
 
 from __future__ import annotations
@@ -38,21 +34,23 @@ MAX_QUEUED = 2048
 """How many steps may wait in the queue."""
 _POLL_S = 0.5
 _CLOSE_S = 30.0
-SERVED = "served"
+_SERVED = "served"
 """The workload of requests that their clients did not name."""
-
 _NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
 
 
 def engine_id(workload: str, id: str) -> str:
-    """The request id that makes an engine record a request as (workload, id)."""
+    """The request id that makes an engine record a request as (workload, id).
+
+    A client sets it, over HTTP in the header X-Request-Id; an engine may put text around it.
+    """
     return f"adaspec:{quote(workload, safe='')}:{quote(id, safe='')}:"
 
 
 def trace_key(request: str) -> tuple[str, str]:
     """The (workload, id) of an engine's request id."""
     match = _NAMED.search(request)
-    return (SERVED, request) if match is None else (unquote(match[1]), unquote(match[2]))
+    return (_SERVED, request) if match is None else (unquote(match[1]), unquote(match[2]))
 
 
 @dataclass(slots=True)
@@ -107,7 +105,8 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="adaspec-recorder", daemon=True)
         self._thread.start()
         # A `Finalize` runs when a worker process ends; `atexit` handlers may not.
-        self._finalizer = Finalize(self, self._close, exitpriority=10)
+        self.close = Finalize(self, self._close, exitpriority=10)
+        """Writes everything that is known, and finishes the trace."""
 
     def admitted(self, request: RunningRequest) -> None:
         """Follow a request that is recorded."""
@@ -130,18 +129,12 @@ class Recorder:
         for name in requests:
             record = self._records.pop(name, None)
             if record is not None:
-                request = record.request
-                self._queue.put(
-                    partial(self._write, record, request.output.copy(), request.is_whole)
-                )
-
-    def close(self) -> None:
-        """Write everything that is known, and finish the trace."""
-        self._finalizer()
+                output, is_whole = record.request.output.copy(), record.request.is_whole
+                self._queue.put(partial(self._write, record, output, is_whole))
 
     def _close(self) -> None:
         # A named request can be recorded again, and a partial row would be in the way then.
-        self.left([name for name, record in self._records.items() if record.workload == SERVED])
+        self.left([name for name, record in self._records.items() if record.workload == _SERVED])
         self._queue.put(None)
         self._thread.join(_CLOSE_S)
 

@@ -61,9 +61,15 @@ class TraceOutput:
     def flush_if_due(self) -> None:
         """Put the added rows on disk if the last flush was long enough ago."""
         is_due = time.monotonic() - self._flushed_s >= self._flush_s
-        if is_due and self._writer is not None and self._pending_rows:
-            with self._ending_on_error():
-                self._flush(self._writer)
+        if not is_due or self._writer is None or not self._pending_rows:
+            return
+        with self._ending_on_error():
+            self._writer.flush()
+            # A folder that was deleted meanwhile still takes files, which nobody will ever see.
+            if not (self.folder / MANIFEST).exists():
+                raise TraceError(f"{self.folder}: is gone")
+            self._pending_rows, self._flushed_s = 0, time.monotonic()
+            self._check_limit()
 
     def close(self) -> None:
         """Finish the trace."""
@@ -85,29 +91,14 @@ class TraceOutput:
         log.info("adaspec: a trace is written to %s", self.folder)
         self._check_limit()
 
-    def _flush(self, writer: TraceWriter) -> None:
-        writer.flush()
-        # A folder that was deleted during serving still takes files, which nobody will ever see.
-        if not (self.folder / MANIFEST).exists():
-            raise TraceError(f"{self.folder}: is gone")
-        self._pending_rows = 0
-        self._flushed_s = time.monotonic()
-        self._check_limit()
-
     def _check_limit(self) -> None:
         if folder_bytes(self.root) > self._max_bytes:
             self._end("limit", f"max_trace_bytes={self._max_bytes} is reached")
 
     def _end(self, reason: str, message: str) -> None:
-        log.warning(
-            "adaspec: recording to %s ends here, serving goes on; rows are counted as dropped "
-            "(%s): %s",
-            self.folder,
-            reason,
-            " ".join(message.split()),
-        )
-        self._ended = reason
-        writer, self._writer = self._writer, None
+        text = "adaspec: recording to %s ends, serving goes on; rows count as dropped (%s): %s"
+        log.warning(text, self.folder, reason, " ".join(message.split()))
+        writer, self._writer, self._ended = self._writer, None, reason
         if writer is not None:
             if reason == "limit":
                 with suppress(TraceError, OSError):

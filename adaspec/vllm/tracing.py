@@ -24,11 +24,7 @@ FLUSH_S = 5.0
 def observers_of(serving: Serving) -> list[Any]:
     """The observers that the options ask for, meant for the first rank only."""
     folder, options = os.environ.get(FOLDER_VARIABLE), serving.options
-    info = {
-        "policy": serving.name,
-        "drafter": options.model or "",
-        "baseline": options.baseline or "",
-    }
+    info = {"policy": serving.name, "drafter": options.model, "baseline": options.baseline}
     counters = Counters(Path(folder) if folder else None, info)
     counting = MetricsObserver(counters)
     counting.switched(options.mode)
@@ -49,14 +45,15 @@ def recorder_of(serving: Serving, counters: Counters) -> Recorder:
     else:
         # Engines in different containers may share a folder and have the same process id, so the
         # name has a random part.
-        run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-        folder = root / run
-
-    def lost(reason: str, rows: int) -> None:
-        counters.add(f"dropped_rows/{reason}", rows)
-
-    manifest, most = manifest_of(serving), options.max_trace_bytes
-    output = TraceOutput(folder, root, manifest, most, FLUSH_S, lost)
+        folder = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
+    output = TraceOutput(
+        folder,
+        root,
+        manifest_of(serving),
+        max_bytes=options.max_trace_bytes,
+        flush_s=FLUSH_S,
+        lost=lambda reason, rows: counters.add(f"dropped_rows/{reason}", rows),
+    )
     if options.mode == "record":  # so a folder that cannot be gone on with ends the start
         output.open()
     return Recorder(output)

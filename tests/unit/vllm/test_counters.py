@@ -1,7 +1,7 @@
 """Figures cross from the process that counts them to the one that shows them."""
 
 import multiprocessing
-import os
+from pathlib import Path
 
 import pytest
 from checkout import run_python
@@ -12,17 +12,26 @@ client = pytest.importorskip("prometheus_client", reason="prometheus_client is n
 multiprocess = pytest.importorskip("prometheus_client.multiprocess")
 
 
+OTHER_SERVER = """
+import os
+from adaspec.vllm.metrics import announce_folder
+folder = announce_folder()
+if child := os.fork():
+    os.waitpid(child, 0)
+    print(folder, folder.is_dir(), end="")
+"""
+"""Says its folder, which a child that was forked and has ended leaves there."""
+
+
 def test_processes_of_one_server_count_in_one_folder_and_another_server_apart(monkeypatch):
     monkeypatch.delenv(metrics.FOLDER_VARIABLE, raising=False)
     folder = metrics.announce_folder()
-    code = "from adaspec.vllm.metrics import announce_folder; print(announce_folder(), end='')"
-    assert run_python("-c", code).stdout != str(folder)
+    other, was_there = run_python("-c", OTHER_SERVER).stdout.split()
+    assert was_there == "True"
+    assert other != str(folder) and not Path(other).exists()
     with multiprocessing.get_context("spawn").Pool(1) as workers:
         assert workers.apply_async(metrics.announce_folder).get(timeout=60) == folder
-    metrics._remove(str(folder), os.getpid() + 1)
     assert folder.is_dir()
-    metrics._remove(str(folder), os.getpid())
-    assert not folder.exists()
 
 
 def test_every_figure_is_shown_as_the_sum_of_all_engines(tmp_path):
