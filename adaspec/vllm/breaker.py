@@ -38,12 +38,8 @@ class CircuitBreaker:
         """Count an error that never switches the policy off; only the first one is logged."""
         if stage not in self._noted:
             self._noted.add(stage)
-            log.warning(
-                "adaspec: policy '%s', %s: %s; further ones are only counted",
-                self._policy,
-                stage,
-                in_one_line(error, 300),
-            )
+            text = "adaspec: policy '%s', %s: %s; further ones are only counted"
+            log.warning(text, self._policy, stage, in_one_line(error, 300))
         self._observers.notify("fault", stage, self.off)
 
     def fault(self, stage: str, error: Exception, *, proposals_stand: bool = False) -> None:
@@ -51,31 +47,24 @@ class CircuitBreaker:
         self._in_a_row += 1
         self._outstanding_steps += STEPS_PER_FAULT
         self.counts[stage] += 1
-        in_a_row = self._in_a_row >= MAX_IN_A_ROW
-        was_off = self.off
-        self.off |= in_a_row or self._outstanding_steps >= MAX_OUTSTANDING * STEPS_PER_FAULT
         if self.counts[stage] == 1:
-            log.warning(
-                "adaspec: policy '%s' failed in %s; %s, and further failures there are only "
-                "counted: %s",
-                self._policy,
-                stage,
-                "what it proposed stands"
-                if proposals_stand
-                else "nothing is proposed in this step",
-                in_one_line(error, 300),
-            )
+            text = "adaspec: policy '%s' failed in %s; %s, and more failures are only counted: %s"
+            cost = "what it proposed stands" if proposals_stand else "the step has no drafts"
+            log.warning(text, self._policy, stage, cost, in_one_line(error, 300))
             log.debug("%s", "".join(traceback.format_exception(error)))
-        if self.off and not was_off:  # batches that cannot be read go on failing
-            log.error(
+        why = ""
+        if self._in_a_row >= MAX_IN_A_ROW:
+            why = f"after {MAX_IN_A_ROW} failed steps in a row"
+        elif self._outstanding_steps >= MAX_OUTSTANDING * STEPS_PER_FAULT:
+            why = f"for failing more often than once in {STEPS_PER_FAULT} steps"
+        if why and not self.off:  # batches that cannot be read go on failing
+            self.off = True
+            counted = ", ".join(f"{count} in {each}" for each, count in sorted(self.counts.items()))
+            text = (
                 "adaspec: policy '%s' is switched off %s (failures since the start: %s): serving "
-                "goes on without speculation until a restart",
-                self._policy,
-                f"after {MAX_IN_A_ROW} failed steps in a row"
-                if in_a_row
-                else f"for failing more often than once in {STEPS_PER_FAULT} steps",
-                ", ".join(f"{count} in {stage}" for stage, count in sorted(self.counts.items())),
+                "goes on without speculation until a restart"
             )
+            log.error(text, self._policy, why, counted)
         self._observers.notify("fault", stage, self.off)
 
     def step_succeeded(self) -> None:

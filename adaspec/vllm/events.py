@@ -28,8 +28,7 @@ MAX_OBSERVER_FAILURES = 5
 class DraftedStep:
     """A step that is drafted for, row by row of the requests whose texts had been read.
 
-    The host fills in what it decides, the report says what was drafted. What of it is verified is
-    known with `lengths`; then observers are told of the step.
+    Observers are told of it once it is known what of it is verified.
     """
 
     slots: Ints
