@@ -186,7 +186,7 @@ def attributes_in(source: str) -> set[str]:
 
 
 def signature_problems(
-    functions: Mapping[str, str] = FUNCTIONS_V1,
+    functions: Mapping[str, str],
     names_of: Callable[[str], Collection[str]] = imported_names,
 ) -> Iterator[str]:
     """One line for each that is missing, or lacks a parameter or an attribute that is needed."""

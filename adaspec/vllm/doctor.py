@@ -80,17 +80,11 @@ def parts_of(
     draft_method: str | None = None,
 ) -> dict[str, Check]:
     """The parts, and what looks at each."""
-    head = {"model": draft, "draft_method": draft_method}
-    served = partial(_policy, policy)
-    if model is not None:
-        served = partial(_model, model, {"policy": policy, **head})
-    return {
-        "adaspec": _adaspec,
-        "vllm": _vllm,
-        "plug-in": _plugin,
-        "runner": _runner,
-        "policy" if model is None else "model": served,
-    }
+    parts = {"adaspec": _adaspec, "vllm": _vllm, "plug-in": _plugin, "runner": _runner}
+    if model is None:
+        return {**parts, "policy": partial(_policy, policy)}
+    asked = {"policy": policy, "model": draft, "draft_method": draft_method}
+    return {**parts, "model": partial(_model, model, asked)}
 
 
 def _adaspec() -> tuple[bool, str, str]:
@@ -134,14 +128,15 @@ def _runner() -> tuple[bool, str, str]:
     from adaspec.vllm.configuration import on_cpu
 
     runner, why = runner_of(on_cpu())
-    functions = known.FUNCTIONS_V2 if runner == "V2" else known.FUNCTIONS_V1
+    functions, advice = known.FUNCTIONS_V1, OTHER_VLLM
+    found = f"V1, synchronous: {why}"
+    if runner == "V2":
+        functions, advice = known.FUNCTIONS_V2, f"{OTHER_VLLM}; or set {V2_VARIABLE}=0"
+        found = "V2, asynchronous, as far as vLLM takes it for the model and its settings"
     problems = [*known.signature_problems(functions | known.FUNCTIONS_OF_SERVERS)]
     if problems:
-        advice = f"{OTHER_VLLM}; or set {V2_VARIABLE}=0" if runner == "V2" else OTHER_VLLM
         return False, f"{runner} would serve, but {'; '.join(problems)}", advice
-    if runner == "V2":
-        return True, "V2, asynchronous, as far as vLLM takes it for the model and its settings", ""
-    return True, f"V1, synchronous: {why}", ""
+    return True, found, ""
 
 
 def _policy(name: str | None) -> tuple[bool, str, str]:

@@ -1,7 +1,6 @@
 """`adaspec profile`: measures what steps cost in an engine that is started for that alone.
 
-They are the steps that a server measures as it starts, in more rounds; the file serves trainings,
-replays and servers that are not to measure. Deciding is not measured: it is the default costs'.
+The steps are those that a server measures as it starts, in more rounds.
 """
 
 from __future__ import annotations
@@ -40,12 +39,11 @@ class Profile:
     def complaints(self) -> list[str]:
         """What speaks against using it."""
         off = self.measured.fit.mean_error
-        if off <= GOAL:
-            return []
-        return [
+        said = (
             f"the fit is off by {off:.1%} on held-out steps, the goal is {GOAL:.0%}: stop what "
             "else runs here, or give more --minutes"
-        ]
+        )
+        return [said] if off > GOAL else []
 
     def document(self) -> dict[str, Any]:
         """The profile as `adaspec profile --json` prints it."""
@@ -69,17 +67,13 @@ def profile_machine(
     minutes: float,
     report: Report,
 ) -> Profile:
-    """Start vLLM's `LLM(arguments)` with a drafter, measure and fit.
-
-    An `AdaspecError` says what stands in the way.
-    """
+    """Start vLLM's `LLM(arguments)` with a drafter, measure and fit, or raise an `AdaspecError`."""
     report("starting vLLM", 0, 1)
     # What is asked of the engine's workers are functions, which only this process can hand them.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     prepare_vllm("profiling")
-    # With named costs, nothing is measured twice.
-    config = {"method": "adaspec", "guard": False, "cost": DEFAULT}
-    config |= {"model": draft, "draft_method": draft_method}
+    config = {"method": "adaspec", "guard": False, "model": draft, "draft_method": draft_method}
+    config |= {"cost": DEFAULT}  # so nothing is measured at the start
     llm = open_engine(model, config, {"disable_log_stats": True, **arguments})
     report("starting vLLM", 1, 1)
     settings = llm.llm_engine.vllm_config

@@ -31,7 +31,7 @@ _MAX_WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """The options of a recording."""
+    """The options of `adaspec record`."""
 
     model: str
     draft: str | None
@@ -69,19 +69,16 @@ def record(options: RecordOptions, progress: Progress = lambda *_: None) -> Reco
     prompts = read_prompts(options.prompts)
     recorded_before = recorded_keys(options)
     unrecorded = [prompt for prompt in prompts if prompt.key not in recorded_before]
-    refused: list[str] = []
-    if unrecorded:
-        refused = _run(options, unrecorded, progress)
+    refused = _run(options, unrecorded, progress) if unrecorded else []
     keys = {key for key, _ in finished(options).request_keys()}
     prompt_keys = {prompt.key for prompt in prompts}
-    missing = len(prompt_keys - keys) - len(refused)
     return RecordingResult(
         trace=str(options.out),
         requests=len(keys),
         recorded=len(keys - recorded_before),
         found=len(prompt_keys & recorded_before),
         refused=tuple(refused),
-        missing=missing,
+        missing=len(prompt_keys - keys) - len(refused),
     )
 
 
@@ -90,10 +87,10 @@ def recorded_keys(options: RecordOptions) -> set[tuple[str, str]]:
     if not os.path.lexists(options.out):
         check_writable(options.out, TraceError)
         return set()
-    if options.out.is_dir() and is_blank(options.out):
-        return set()
     if not options.out.is_dir():
         raise TraceError(f"{options.out}: is a file: choose another folder for the trace")
+    if is_blank(options.out):
+        return set()
     reader, cap = TraceReader(options.out), options.k if options.draft is not None else None
     expected = structs.replace(
         reader.manifest,
@@ -140,12 +137,10 @@ def _run(options: RecordOptions, prompts: list[Prompt], progress: Progress) -> l
     window = 2 * engine.vllm_config.scheduler_config.max_num_seqs
     while True:
         while running < window and (prompt := next(waiting, None)) is not None:
+            longest = prompt.max_tokens or options.max_tokens
             try:
                 tokens = {"prompt_token_ids": prompt.tokens(tokenizer)}
-                params = SamplingParams(
-                    temperature=options.temperature,
-                    max_tokens=prompt.max_tokens or options.max_tokens,
-                )
+                params = SamplingParams(temperature=options.temperature, max_tokens=longest)
                 engine.add_request(engine_id(prompt.workload, prompt.id), tokens, params)
                 running += 1
             except ValueError as error:
@@ -167,7 +162,7 @@ def _end(engine: Any) -> None:
         engine.step()  # in which it is seen that nobody runs any more
     worker = getattr(getattr(core, "model_executor", None), "driver_worker", None)
     session = None if worker is None else worker.model_runner.adaspec_session
-    engine.engine_core.shutdown(timeout=_MAX_WAIT_S)
+    engine.engine_core.shutdown(timeout=_MAX_WAIT_S)  # which takes the runner from its worker
     if session is not None:  # other processes write as they end
         session.observers.notify("close")
 
