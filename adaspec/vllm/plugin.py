@@ -34,13 +34,6 @@ from adaspec.vllm.patching import (
 log = logging.getLogger("vllm.adaspec")
 
 
-def register() -> None:
-    """The `vllm.general_plugins` entry point; it never raises and may be called twice."""
-    with _failures_logged():
-        for name in PATCHES:
-            when_imported(name, functools.partial(patch, name))
-
-
 @contextmanager
 def _failures_logged() -> Iterator[None]:
     """Log what fails instead of raising: a patch may run while vLLM imports a module."""
@@ -55,14 +48,21 @@ def _failures_logged() -> Iterator[None]:
         )
 
 
+@_failures_logged()
+def register() -> None:
+    """The `vllm.general_plugins` entry point; it never raises and may be called twice."""
+    for name in PATCHES:
+        when_imported(name, functools.partial(patch, name))
+
+
 def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
     """Apply `patch` to a module now if it is already imported, else as soon as it is.
 
     The module is not imported for this, since that would load a model runner into the API server.
     """
+    patch = _failures_logged()(patch)
     if name in sys.modules:
-        with _failures_logged():
-            patch(sys.modules[name])
+        patch(sys.modules[name])
     elif not any(isinstance(finder, _Watcher) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Watcher(name, patch))
 
@@ -87,8 +87,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 original(module)
-                with _failures_logged():
-                    self._patch(module)
+                self._patch(module)
 
             with _failures_logged():  # the loader's attributes may be read-only
                 loader.exec_module = exec_module
@@ -112,23 +111,22 @@ def _speculative_config(original: Callable[..., Any], args: Any, *rest: Any, **k
     if not _names_adaspec(args):
         release_runner()
         return original(args, *rest, **kwargs)
-    configuration = _imported("adaspec.vllm.configuration")
-    return configuration.speculative_config(original, args, *rest, **kwargs)
+    return _configuration().speculative_config(original, args, *rest, **kwargs)
 
 
 def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: Any) -> None:
     """`SamplingParams.verify`, which also refuses what a request asks of adaspec in vain."""
     original(params, *configs, **named)
-    extra_args = getattr(params, "extra_args", None)
-    if extra_args and any(hasattr(each, OPTIONS_ATTRIBUTE) for each in (*configs, *named.values())):
+    is_served = any(hasattr(each, OPTIONS_ATTRIBUTE) for each in (*configs, *named.values()))
+    if params.extra_args and is_served:
+        from vllm.exceptions import VLLMValidationError
+
         from adaspec.errors import ServingError
         from adaspec.vllm.client_arguments import is_off
 
         try:
-            is_off(extra_args)
+            is_off(params.extra_args)
         except ServingError as error:
-            from vllm.exceptions import VLLMValidationError
-
             # vLLM's API server answers it with status 400.
             raise VLLMValidationError(str(error)) from None
 
@@ -153,7 +151,7 @@ def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
 def _engine_config(original: Callable[..., Any], args: Any, *rest: Any, **named: Any) -> Any:
     if not _names_adaspec(args):
         return original(args, *rest, **named)
-    configuration = _imported("adaspec.vllm.configuration")
+    configuration = _configuration()
     configuration.asked_for(args)  # before vLLM looks for the model, on the hub if need be
     return configuration.create_engine_config(original, args, *rest, **named)
 
@@ -163,7 +161,7 @@ def _serve(original: Callable[..., None], args: Any) -> None:
     if not _names_adaspec(args):
         return original(args)
     try:
-        configuration = _imported("adaspec.vllm.configuration")
+        configuration = _configuration()
     except ImportError as error:
         sys.exit(f"adaspec: error: {error}")
     from adaspec.errors import AdaspecError
@@ -186,10 +184,10 @@ def _warm_up(original: Callable[..., None], executor: Any, *rest: Any) -> None:
         measure_at_start(executor, options)
 
 
-def _imported(path: str) -> Any:
-    """A module of adaspec; an `ImportError` says what to do where it cannot be imported."""
+def _configuration() -> Any:
+    """`adaspec.vllm.configuration`; an `ImportError` says what to do if it is broken."""
     try:
-        return importlib.import_module(path)
+        return importlib.import_module("adaspec.vllm.configuration")
     except Exception as error:
         raise ImportError(
             f"method '{METHOD}' was asked for, but adaspec cannot be imported whole "
