@@ -7,23 +7,29 @@ is full, a step is dropped and counted. Everything else happens in the recorder'
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.util import Finalize
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import numpy as np
 
+from adaspec.errors import TraceError
 from adaspec.policy.protocol import Floats, Ints
+from adaspec.trace.manifest import Manifest
+from adaspec.trace.reader import MANIFEST
 from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.events import DraftedStep
-from adaspec.vllm.trace_output import TraceOutput
 
 if TYPE_CHECKING:  # it needs PyTorch, and names of requests do not
     from adaspec.vllm.session.requests import RunningRequest
@@ -98,7 +104,7 @@ class Recorder:
     """Writes a row for every request that is recorded."""
 
     def __init__(self, output: TraceOutput) -> None:
-        self.output, self._lost = output, output.lost
+        self.output = output
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._records: dict[str, RequestRecord] = {}
         """The requests that are recorded; the recorder's thread adds their drafts."""
@@ -122,7 +128,7 @@ class Recorder:
         if self._queue.qsize() < MAX_QUEUED:
             self._queue.put(partial(self._take_step, event, followed))
         else:
-            self._lost("queue", len(followed))
+            self.output.lost("queue", len(followed))
 
     def left(self, requests: Sequence[str]) -> None:
         """Queue the writing of rows for requests that will not come back."""
@@ -151,7 +157,7 @@ class Recorder:
                     take()
                 self.output.flush_if_due()
             except Exception as error:
-                self._lost("rejected", 1)
+                self.output.lost("rejected", 1)
                 if not has_failed:
                     log.warning("adaspec: recording failed and goes on: %r", error)
                 has_failed = True
@@ -171,4 +177,102 @@ class Recorder:
         if request is not None:
             self.output.add(request)
         elif output:
-            self._lost("incomplete", 1)
+            self.output.lost("incomplete", 1)
+
+
+@dataclass
+class TraceOutput:
+    """One trace folder of a running engine; of its methods, one is called at a time.
+
+    It takes rows while there is space, then counts them as lost; only `open` ever raises.
+    """
+
+    folder: Path
+    root: Path
+    manifest: Manifest
+    max_bytes: int
+    """Once all traces in `root` together take more, no more is written."""
+    flush_s: float
+    lost: Callable[[str, int], None]
+    """Called with a reason and the number of rows that are not written."""
+    _writer: TraceWriter | None = field(default=None, init=False)
+    _ended: str | None = field(default=None, init=False)
+    """The reason why no more rows are written; None while they are."""
+    _pending_rows: int = field(default=0, init=False)
+    _flushed_s: float = field(default_factory=time.monotonic, init=False)
+
+    def add(self, row: Request) -> None:
+        """Write a row, or count it as lost."""
+        with self._ending_on_error():
+            if self._writer is None and self._ended is None:
+                self.open()
+            if self._writer is not None:
+                try:
+                    self._writer.add(row)
+                    self._pending_rows += 1
+                    return
+                except TraceError as error:
+                    if isinstance(error.__cause__, OSError):
+                        raise
+                    log.debug("adaspec: a trace row was rejected: %s", error)
+        self.lost(self._ended or "rejected", 1)
+
+    def flush_if_due(self) -> None:
+        """Put the added rows on disk if the last flush was long enough ago."""
+        is_due = time.monotonic() - self._flushed_s >= self.flush_s
+        if not is_due or self._writer is None or not self._pending_rows:
+            return
+        with self._ending_on_error():
+            self._writer.flush()
+            # A folder that was deleted meanwhile still takes files, which nobody will ever see.
+            if not (self.folder / MANIFEST).exists():
+                raise TraceError(f"{self.folder}: is gone")
+            self._pending_rows, self._flushed_s = 0, time.monotonic()
+            self._check_limit()
+
+    def close(self) -> None:
+        """Finish the trace."""
+        if self._writer is not None:
+            with self._ending_on_error():
+                self._writer.close()
+            self._writer, self._ended = None, self._ended or "closed"
+
+    @contextmanager
+    def _ending_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (TraceError, OSError) as error:
+            self._end("disk", str(error))
+
+    def open(self) -> None:
+        """Begin the trace, or go on with it; a `TraceError` where that cannot be."""
+        self._writer = TraceWriter(self.folder, self.manifest)
+        log.info("adaspec: a trace is written to %s", self.folder)
+        self._check_limit()
+
+    def _check_limit(self) -> None:
+        if folder_bytes(self.root) > self.max_bytes:
+            self._end("limit", f"max_trace_bytes={self.max_bytes} is reached")
+
+    def _end(self, reason: str, message: str) -> None:
+        text = "adaspec: recording to %s ends, serving goes on; rows count as dropped (%s): %s"
+        log.warning(text, self.folder, reason, " ".join(message.split()))
+        writer, self._writer, self._ended = self._writer, None, reason
+        if writer is not None:
+            if reason == "limit":
+                with suppress(TraceError, OSError):
+                    writer.close()
+            writer.abort()  # nothing to do if it was closed
+        if self._pending_rows:
+            self.lost(reason, self._pending_rows)
+            self._pending_rows = 0
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes of all files in a folder and below; files that vanish meanwhile count as 0."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += (Path(parent) / name).lstat().st_size
+    return total

@@ -14,8 +14,7 @@ from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Serving
 from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
-from adaspec.vllm.recorder import Recorder
-from adaspec.vllm.trace_output import TraceOutput
+from adaspec.vllm.recorder import Recorder, TraceOutput
 
 FLUSH_S = 5.0
 """How many seconds of a server's trace a kill may cost."""

@@ -15,8 +15,13 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.soundness import check_request
-from adaspec.vllm.recorder import RequestRecord, engine_id, trace_key
-from adaspec.vllm.trace_output import TraceOutput, folder_bytes
+from adaspec.vllm.recorder import (
+    RequestRecord,
+    TraceOutput,
+    engine_id,
+    folder_bytes,
+    trace_key,
+)
 
 MANIFEST = Manifest(target="models/target")
 CAP = 3
