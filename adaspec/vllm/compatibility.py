@@ -88,17 +88,20 @@ parameters that it relies on, and classes, as module:class, with the attributes 
 dataclass's `__init__` stands for its fields. An entry without names only has to exist."""
 _GPU = "vllm.v1.worker.gpu"
 _SPECULATORS = f"{_GPU}.spec_decode"
-_HEADS = f"{_SPECULATORS}.target_dependent_ar"
+_RUNNER_V2 = f"{RUNNER_V2}:GPUModelRunner"
+_HEAD = f"{_SPECULATORS}.speculator:DraftModelSpeculator"
+_GRAPHS = f"{_SPECULATORS}.target_dependent_ar.cudagraph_utils"
+_AUTOREGRESSIVE = f"{_SPECULATORS}.target_dependent_ar.speculator:TargetDependentARSpeculator"
 _MANAGER = f"{_SPECULATORS}.adaptive_verification:AdaptiveVerificationManager"
 FUNCTIONS_V2 = {
     **_OF_BOTH,
-    f"{RUNNER_V2}:GPUModelRunner": (
+    _RUNNER_V2: (
         "adaptive_verification cudagraph_manager initialize_kv_cache kv_cache_config "
         "num_speculative_steps output_copy_stream rejection_sampler req_states sample_tokens "
         "speculator step_timing"
     ),
-    f"{RUNNER_V2}:GPUModelRunner._dummy_run": "context_len num_tokens skip_eplb",
-    f"{RUNNER_V2}:GPUModelRunner.execute_model": "dummy_run scheduler_output",
+    f"{_RUNNER_V2}._dummy_run": "context_len num_tokens skip_eplb",
+    f"{_RUNNER_V2}.execute_model": "dummy_run scheduler_output",
     f"{_GPU}.async_utils:StepTimingCollector": "forward_start",
     f"{_GPU}.buffer_utils:StagedWriteTensor.__init__": "uva_instead_of_gpu",
     f"{_GPU}.cudagraph_utils:CudaGraphManager": "_candidates _capture_descs",
@@ -107,9 +110,7 @@ FUNCTIONS_V2 = {
         "idx_mapping idx_mapping_np num_computed_prefill_tokens_np num_computed_tokens_np "
         "num_draft_tokens_per_req num_reqs num_scheduled_tokens prefill_len_np req_ids"
     ),
-    f"{_GPU}.states:RequestState": (
-        "all_token_ids max_model_len max_num_reqs prompt_len total_len"
-    ),
+    f"{_GPU}.states:RequestState": "all_token_ids max_model_len max_num_reqs prompt_len total_len",
     f"{_SPECULATORS}.adaptive_verification:maybe_create_adaptive_verification_manager": (
         "enable_adaptive_verification vllm_config"
     ),
@@ -130,25 +131,19 @@ FUNCTIONS_V2 = {
     f"{_SPECULATORS}.speculator:BaseSpeculator.propose": (
         "dummy_run input_batch num_rejected num_sampled num_speculative_tokens"
     ),
-    f"{_SPECULATORS}.speculator:DraftModelSpeculator": (
+    _HEAD: (
         "draft_token_confidence_probs draft_tokens dtype enable_adaptive_verification model "
         "num_speculative_steps"
     ),
-    f"{_SPECULATORS}.speculator:DraftModelSpeculator._maybe_predict_acceptance": (
-        "draft_step idx_mapping logits"
-    ),
-    f"{_SPECULATORS}.speculator:DraftModelSpeculator.compute_draft_logits": (
-        "hidden_states spec_step_idx"
-    ),
-    f"{_SPECULATORS}.speculator:DraftModelSpeculator.sample_draft": (
-        "draft_step hidden_states spec_step_idx"
-    ),
-    f"{_HEADS}.speculator:TargetDependentARSpeculator": (
+    f"{_HEAD}._maybe_predict_acceptance": "draft_step idx_mapping logits",
+    f"{_HEAD}.compute_draft_logits": "hidden_states spec_step_idx",
+    f"{_HEAD}.sample_draft": "draft_step hidden_states spec_step_idx",
+    _AUTOREGRESSIVE: (
         "decode_cudagraph_manager prefill_cudagraph_manager supports_decode_metadata_update"
     ),
-    f"{_HEADS}.speculator:TargetDependentARSpeculator.init_cudagraph_manager": "cudagraph_mode",
-    f"{_HEADS}.cudagraph_utils:SpeculatorBatchDescriptor.__init__": "num_speculative_tokens",
-    f"{_HEADS}.cudagraph_utils:SpeculatorCudaGraphManager.capture": "specialize_spec_tokens",
+    f"{_AUTOREGRESSIVE}.init_cudagraph_manager": "cudagraph_mode",
+    f"{_GRAPHS}:SpeculatorBatchDescriptor.__init__": "num_speculative_tokens",
+    f"{_GRAPHS}:SpeculatorCudaGraphManager.capture": "specialize_spec_tokens",
 }
 """The same for model runner V2."""
 

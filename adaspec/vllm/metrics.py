@@ -83,23 +83,12 @@ _BY_SOURCE = ("source", DRAFT_SOURCES)
 METRICS = (
     Metric("drafted_tokens", "Drafted tokens that the target verified.", *_BY_SOURCE),
     Metric("accepted_tokens", "Of these, tokens that the target took.", *_BY_SOURCE),
-    Metric(
-        "expected_tokens",
-        "Of the drafted, tokens that the policy's model expected the target to take. Where far "
-        "fewer are accepted, train the policy again.",
-        *_BY_SOURCE,
-    ),
+    Metric("expected_tokens", "Of the drafted, tokens expected to be accepted.", *_BY_SOURCE),
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
     Metric("drafter_forwards", "Forwards of the neural drafter.", "kind", FORWARDS),
     Metric("mode", "Engines that serve in this mode now.", "mode", MODES, is_gauge=True),
-    Metric(
-        "guard_steps",
-        "Steps by what the guard made of them: the policy's plan, the baseline, a probe of steps "
-        "without speculation, or speculation held off, in short holds and in long ones.",
-        "state",
-        STATES,
-    ),
+    Metric("guard_steps", "Steps by what the guard made of them.", "state", STATES),
     Metric("guard_tokens_per_second", "Tokens per second by arm now.", "arm", ARMS, is_gauge=True),
     Metric("faults", "Failures that were lived with, by stage.", "stage", STAGES),
     Metric("policy_switched_off", "Engines whose policy fails and is off.", is_gauge=True),

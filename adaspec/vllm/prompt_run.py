@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,13 @@ class RecordOptions:
     draft: str | None
     prompts: Path
     out: Path
-    k: int = 8
-    max_tokens: int = 512
-    temperature: float = 0.0
-    seed: int = 0
-    engine: dict[str, Any] = field(default_factory=dict)
+    k: int
+    max_tokens: int
+    temperature: float
+    seed: int
+    engine: dict[str, Any]
     """vLLM's arguments for `LLM()`."""
-    draft_method: str | None = None
+    draft_method: str | None
 
 
 @dataclass(frozen=True, slots=True)
