@@ -1,4 +1,4 @@
-"""A server's metrics: the table of them, the counters, the observer that counts, and `/metrics`.
+"""A server's metrics: the table of them, what counts them, and `/metrics`.
 
 The API server names a folder in its environment before it starts its engines (`announce_folder`),
 and the first rank of each engine counts in files of its own there, which prometheus_client reads.
@@ -100,7 +100,7 @@ FIGURES = tuple(figure for metric in METRICS for figure in metric.samples)
 
 
 class Counters:
-    """One engine's figures; each figure is counted by one thread only."""
+    """One engine's figures, and an observer that counts; each is counted by one thread only."""
 
     def __init__(self, folder: Path | None, info: dict[str, Any]) -> None:
         """Count in new files of the folder, or only in memory if there is no folder.
@@ -135,6 +135,44 @@ class Counters:
 
     def __getitem__(self, name: str) -> float:
         return self._figures[name]
+
+    def proposed(self, event: DraftedStep) -> None:
+        """Count the draft lengths and the decision time."""
+        self.observe("decision_seconds", TIMES_S, event.decision_s)
+        for length, count in Counter(event.lengths.tolist()).items():
+            self.observe("draft_len", LENGTHS, length, count)
+
+    def verified(self, event: VerifiedStep) -> None:
+        """Count the tokens that were verified, accepted and expected to be accepted."""
+        drafted, expected = event.drafted, expected_of(event)
+        neural, copied = event.neural_drafted > 0, drafted > event.neural_drafted
+        of_source = copied & ~neural, neural & ~copied, neural & copied
+        for source, rows in zip(DRAFT_SOURCES, of_source, strict=True):
+            if rows.any():
+                self.add(f"drafted_tokens/{source}", float(drafted[rows].sum()))
+                self.add(f"accepted_tokens/{source}", float(event.accepted[rows].sum()))
+                self.add(f"expected_tokens/{source}", float(expected[rows].sum()))
+
+    def forwards(self, drafting: int, keep_alive: int) -> None:
+        """Count forwards of the drafter."""
+        self.add("drafter_forwards/draft", drafting)
+        self.add("drafter_forwards/keep_alive", keep_alive)
+
+    def switched(self, mode: str) -> None:
+        """Note the mode that begins."""
+        for each in MODES:
+            self.put(f"mode/{each}", float(each == mode))
+
+    def guarded(self, guarded: GuardReport) -> None:
+        """Count a step by the guard's state, and note what the guard knows."""
+        self.add(f"guard_steps/{guarded.state}")
+        for arm, rate in guarded.rates.items():
+            self.put(f"guard_tokens_per_second/{arm}", rate)
+
+    def fault(self, stage: str, switched_off: bool) -> None:
+        """Count a fault, and note whether the policy is off."""
+        self.add(f"faults/{stage}")
+        self.put("policy_switched_off", float(switched_off))
 
 
 def _files_of(folder: Path, info: dict[str, Any]) -> dict[str, tuple[Any, str]]:
@@ -171,51 +209,6 @@ def expected_of(event: VerifiedStep) -> NDArray[np.float64]:
     is_verified = token < event.drafted[:, None]
     expected = np.where(is_verified, drafts.survival / corrected, 0.0).sum(axis=1)
     return np.asarray(expected)
-
-
-class MetricsObserver:
-    """Counts the events of a session."""
-
-    def __init__(self, counters: Counters) -> None:
-        self.counters = counters
-
-    def proposed(self, event: DraftedStep) -> None:
-        """Count the draft lengths and the decision time."""
-        self.counters.observe("decision_seconds", TIMES_S, event.decision_s)
-        for length, count in Counter(event.lengths.tolist()).items():
-            self.counters.observe("draft_len", LENGTHS, length, count)
-
-    def verified(self, event: VerifiedStep) -> None:
-        """Count the tokens that were verified, accepted and expected to be accepted."""
-        drafted, expected = event.drafted, expected_of(event)
-        neural, copied = event.neural_drafted > 0, drafted > event.neural_drafted
-        of_source = copied & ~neural, neural & ~copied, neural & copied
-        for source, rows in zip(DRAFT_SOURCES, of_source, strict=True):
-            if rows.any():
-                self.counters.add(f"drafted_tokens/{source}", float(drafted[rows].sum()))
-                self.counters.add(f"accepted_tokens/{source}", float(event.accepted[rows].sum()))
-                self.counters.add(f"expected_tokens/{source}", float(expected[rows].sum()))
-
-    def forwards(self, drafting: int, keep_alive: int) -> None:
-        """Count forwards of the drafter."""
-        self.counters.add("drafter_forwards/draft", drafting)
-        self.counters.add("drafter_forwards/keep_alive", keep_alive)
-
-    def switched(self, mode: str) -> None:
-        """Note the mode that begins."""
-        for each in MODES:
-            self.counters.put(f"mode/{each}", float(each == mode))
-
-    def guarded(self, guarded: GuardReport) -> None:
-        """Count a step by the guard's state, and note what the guard knows."""
-        self.counters.add(f"guard_steps/{guarded.state}")
-        for arm, rate in guarded.rates.items():
-            self.counters.put(f"guard_tokens_per_second/{arm}", rate)
-
-    def fault(self, stage: str, switched_off: bool) -> None:
-        """Count a fault, and note whether the policy is off."""
-        self.counters.add(f"faults/{stage}")
-        self.counters.put("policy_switched_off", float(switched_off))
 
 
 @functools.cache

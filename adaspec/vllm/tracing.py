@@ -13,7 +13,7 @@ from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Serving
 from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters, MetricsObserver
+from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters
 from adaspec.vllm.recorder import Recorder, TraceOutput
 
 FLUSH_S = 5.0
@@ -25,9 +25,8 @@ def observers_of(serving: Serving) -> list[Any]:
     folder, options = os.environ.get(FOLDER_VARIABLE), serving.options
     info = {"policy": serving.name, "drafter": options.model, "baseline": options.baseline}
     counters = Counters(Path(folder) if folder else None, info)
-    counting = MetricsObserver(counters)
-    counting.switched(options.mode)
-    return [counting, *([recorder_of(serving, counters)] if options.densely_recorded else [])]
+    counters.switched(options.mode)
+    return [counters, *([recorder_of(serving, counters)] if options.densely_recorded else [])]
 
 
 def recorder_of(serving: Serving, counters: Counters) -> Recorder:

@@ -119,7 +119,7 @@ class Run:
         engine.close()
 
     def _wave(self, engine, shape, asked, fault, rng, expected):
-        from adaspec.vllm.metrics import FIGURES, Counters, MetricsObserver
+        from adaspec.vllm.metrics import FIGURES, Counters
         from adaspec.vllm.tracing import recorder_of
 
         has_head = shape.head is not None
@@ -135,7 +135,7 @@ class Run:
         served, policy = self.runner.serve_by(engine, rng, has_head, fault, **changes)
         counters = Counters(None, {})
         recorder = recorder_of(served.serving, counters)
-        served.observers.add(MetricsObserver(counters), recorder, Lengths(self.tally))
+        served.observers.add(counters, recorder, Lengths(self.tally))
         self.runner.count_chunks(served, self._chunk)
         with injected(self.runner.PLACES.get(fault), served, recorder):
             found = serve(engine, asked, self.tally)

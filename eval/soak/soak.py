@@ -186,7 +186,7 @@ class Soak:
         """Serve by a policy that knows nothing, and by which nothing has failed yet."""
         from wandering import random_policy
 
-        from adaspec.vllm.metrics import Counters, MetricsObserver
+        from adaspec.vllm.metrics import Counters
         from adaspec.vllm.tracing import recorder_of
 
         if self.recorder is not None:
@@ -196,7 +196,7 @@ class Soak:
         self.served = self.engine.put(policy, record_fraction=0.2, **traces)
         counters = Counters(None, {})
         self.recorder = recorder_of(self.served.serving, counters)
-        self.served.observers.add(MetricsObserver(counters), self.recorder)
+        self.served.observers.add(counters, self.recorder)
 
     def spell(self, ends_s, progress):
         """Some seconds of one load, one mode and at most one fault."""

@@ -15,7 +15,7 @@ from adaspec.policy.protocol import Setup
 from adaspec.policy.spec import parse_policy
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Serving, Target
-from adaspec.vllm.metrics import Counters, MetricsObserver
+from adaspec.vllm.metrics import Counters
 from adaspec.vllm.options import Options
 from adaspec.vllm.session.report import StepReport
 from adaspec.vllm.session.requests import Rows, RunningRequest
@@ -60,7 +60,7 @@ class ScriptedEngine:
         """How sure the drafter is says the `recording` of the requests, where there is one."""
         self.requests, self.session, self.recording = requests, session, recording
         self.heard, self.counters = Heard(session), Counters(None, {})
-        session.observers.add(MetricsObserver(self.counters))
+        session.observers.add(self.counters)
         self.can_draft = lambda step: True
         self.running = list(range(len(requests)))
         self.names = [f"r{at}" for at in self.running]

@@ -29,7 +29,7 @@ from adaspec.replay.paths import RuleWalker  # noqa: E402
 from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
 from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
 from adaspec.vllm.events import DraftedStep, VerifiedStep  # noqa: E402
-from adaspec.vllm.metrics import Counters, MetricsObserver  # noqa: E402
+from adaspec.vllm.metrics import Counters  # noqa: E402
 from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
 from adaspec.vllm.session.session import Session  # noqa: E402
 
@@ -308,9 +308,7 @@ def test_what_its_model_expected_is_counted_by_source_as_before_the_correction()
     curves = [[0.8, 0.4, 0.2, 0.1], [0.5, 0.25, 0.0, 0.0], [0.9, 0.6, 0.3, 0.0]]
     step.report = report_of(curves, [2, 0, 3])
     drafted, neural = np.array([3, 1, 2], np.int32), np.array([2, 0, 2], np.int32)
-    MetricsObserver(counters).verified(
-        VerifiedStep(step, ones > 0, drafted, neural, drafted - 1, drafted)
-    )
+    counters.verified(VerifiedStep(step, ones > 0, drafted, neural, drafted - 1, drafted))
     expected = {"splice": 1.2 / 0.8 + 0.2 / 0.72, "ngram": 0.5 / 0.5, "neural": 1.5 / 0.8}
     for source, tokens in expected.items():
         assert counters[f"expected_tokens/{source}"] == pytest.approx(tokens)
