@@ -38,13 +38,9 @@ def is_off(extra_args: Mapping[str, Any] | None) -> bool:
     return bool(given)
 
 
-WARM_UP = "_warmup_"
-"""What the names of vLLM's own requests begin with, by which it warms up as it starts."""
-
-
 def is_rehearsed(name: str) -> bool:
     """Whether a request is nobody's: vLLM's own, by which it warms up as it starts."""
-    return name.startswith(WARM_UP)
+    return name.startswith("_warmup_")
 
 
 def is_chosen(request: str, fraction: float, salt: bytes = b"") -> bool:

@@ -19,13 +19,9 @@ def hardware() -> str:
         # still to fork.
         if not engine.is_cpu():
             return str(engine.get_device_name())
-    return f"CPU {_processor()}, {CORES} cores"
-
-
-def _processor() -> str:
-    """The processor's model name according to the system."""
+    processor = platform.processor() or platform.machine() or "of an unknown kind"
     with contextlib.suppress(OSError):
         said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         if named := re.search(r"^model name\s*:(.*\S)", said, re.MULTILINE):
-            return " ".join(named[1].split())
-    return platform.processor() or platform.machine() or "of an unknown kind"
+            processor = " ".join(named[1].split())
+    return f"CPU {processor}, {CORES} cores"

@@ -20,7 +20,6 @@ from adaspec.vllm.measuring import Measured, Report, measure
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
-SCHEMA = 2
 GOAL = 0.10
 """Mean error on held-out kinds of step that a profile should stay within."""
 
@@ -48,7 +47,7 @@ class Profile:
     def document(self) -> dict[str, Any]:
         """The profile as `adaspec profile --json` prints it."""
         return {
-            "schema": SCHEMA,
+            "schema": 2,
             "runner": self.runner,
             "cost": cost_document(self.measured.cost),
             "fit": structs.asdict(self.measured.fit),

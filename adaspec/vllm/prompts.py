@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, structs
 
 from adaspec.errors import TraceError
 from adaspec.records import convert
-from adaspec.trace.importers.lines import Record, find_files, lines_of, name_of, workload_of
+from adaspec.trace.importers.lines import find_files, lines_of, name_of, workload_of
 from adaspec.trace.importers.texts import chat_tokens
 
 _FORMS = ("text", "messages", "prompt_token_ids")
@@ -64,7 +64,18 @@ def read_prompts(file: Path) -> list[Prompt]:
     numbers: Counter[str] = Counter()
     prompts: dict[tuple[str, str], Prompt] = {}
     for source, where, record in lines_of(find_files([file], "*.jsonl")):
-        prompt = _prompt(record, where, workload_of(source), numbers)
+        workload = name_of(record.get("workload", workload_of(source)), "workload", where)
+        names = {
+            "workload": workload,
+            "id": name_of(record.get("id", numbers[workload]), "id", where),
+        }
+        numbers[workload] += 1
+        line = convert(record | names, Line, where, TraceError)
+        forms = [key for key in _FORMS if getattr(line, key) is not None]
+        if len(forms) != 1:
+            found = ", ".join(forms) or "none"
+            raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {found}")
+        prompt = Prompt(**structs.asdict(line), where=where)
         if prompt.key in prompts:
             raise TraceError(
                 f"{where}: id {prompt.id!r} of workload {prompt.workload!r} stands already in "
@@ -74,16 +85,3 @@ def read_prompts(file: Path) -> list[Prompt]:
     if not prompts:
         raise TraceError(f"{file}: holds no prompts")
     return list(prompts.values())
-
-
-def _prompt(record: Record, where: str, default: str, numbers: Counter[str]) -> Prompt:
-    workload = name_of(record.get("workload", default), "workload", where)
-    number = numbers[workload]
-    numbers[workload] += 1
-    names = {"workload": workload, "id": name_of(record.get("id", number), "id", where)}
-    line = convert(record | names, Line, where, TraceError)
-    forms = [key for key in _FORMS if getattr(line, key) is not None]
-    if len(forms) != 1:
-        form_names = ", ".join(forms) or "none"
-        raise TraceError(f"{where}: needs one of {', '.join(_FORMS)}; found {form_names}")
-    return Prompt(**structs.asdict(line), where=where)

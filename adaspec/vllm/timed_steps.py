@@ -72,24 +72,22 @@ class TimedSteps:
         """The state of the guard for a step that has been scheduled."""
         if not step.total_num_scheduled_tokens:
             return None
-        if not self._failed:
-            try:
-                if self.serves():
-                    return self._begin(step)
+        if self._failed:
+            failure, self._untold_failure = self._untold_failure, None
+            return failure
+        try:
+            if not self.serves():
                 self.guard.interrupt()
-            except Exception as error:
-                self._fail(error)
-        failure, self._untold_failure = self._untold_failure, None
-        return failure
-
-    def _begin(self, step: Any) -> GuardReport:
-        scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
-        drafted = sum(map(len, step.scheduled_spec_decode_tokens.values()))
-        prompt_tokens = step.total_num_scheduled_tokens - len(scheduled) - drafted
-        context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
-        decision = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
-        self._in_flight.append((step, decision, self.clock()))
-        return GuardReport(decision.state, self.guard.switches, self.guard.rates(decision))
+                return None
+            scheduled, requests = step.num_scheduled_tokens, self.scheduler.requests
+            drafted = sum(map(len, step.scheduled_spec_decode_tokens.values()))
+            prompt_tokens = step.total_num_scheduled_tokens - len(scheduled) - drafted
+            context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
+            decision = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
+            self._in_flight.append((step, decision, self.clock()))
+            return GuardReport(decision.state, self.guard.switches, self.guard.rates(decision))
+        except Exception as error:
+            return self._fail(error)
 
     def end(self, step: Any, now_s: float, outputs: Any) -> None:
         """Tell the guard what a step took whose output came at this time, and what was delivered.
@@ -117,9 +115,9 @@ class TimedSteps:
                 text = "adaspec: with %d requests at once, what serves now is %s; tokens/s: %s"
                 log.info(text, decision.rows, self.guard.incumbent(decision), said)
         except Exception as error:
-            self._fail(error)
+            self._untold_failure = self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> GuardReport:
         self._failed = True
-        self._untold_failure = GuardReport(PLAN, 0, {}, in_one_line(error, 300))
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)
+        return GuardReport(PLAN, 0, {}, in_one_line(error, 300))
