@@ -18,7 +18,7 @@ from msgspec import structs
 
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import FitQuality, cost_document, cost_from_document
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, StepShape, drafting_s
 from adaspec.errors import CostError, ServingError
 from adaspec.vllm.dummy_steps import StepKind, Steps, steps_of, take_costs, time_steps
 from adaspec.vllm.options import Options
@@ -69,7 +69,7 @@ def measure_at_start(executor: Any, options: Options) -> None:
     try:
         if executor.parallel_config.distributed_executor_backend == "external_launcher":
             raise ServingError("every rank has a scheduler of its own, and none may stand apart")
-        measured = measure(executor.collective_rpc, base)
+        measured = measure(executor.collective_rpc, base, most_s=MOST_S)
     except Exception as error:
         log.warning(
             "adaspec: what steps cost here could not be measured (%s): decisions weigh the costs "
@@ -135,28 +135,26 @@ def measure(
     cost, fit = fit_cost(medians, NAME, steps.captured)
     cost = structs.replace(
         cost,
-        draft_prompt_s=_draft_prompt_s(medians, steps, cost) or base.draft_prompt_s,
+        draft_prompt_s=_draft_prompt_s(medians, cost) or base.draft_prompt_s,
         decide_s=base.decide_s,
         decide_per_row_s=base.decide_per_row_s,
     )
     return Measured(cost, fit, medians, clock() - began_s)
 
 
-def _draft_prompt_s(medians: Sequence[MeasuredStep], steps: Steps, cost: CostModel) -> float:
+def _draft_prompt_s(medians: Sequence[MeasuredStep], cost: CostModel) -> float:
     """Seconds that the drafter takes to read a token of a prompt: in its first forward, it reads
     what the target reads, and a step of more tokens than rows reads prompts."""
     alone = {
-        (step.tokens, step.context_tokens): step.step_s for step in medians if step.forwards == 0
+        (each.tokens, each.context_tokens): each.step_s for each in medians if not each.forwards
     }
-    each_s = []
+    costs, each_s = cost.constants(), []
     for step in medians:
         without_s = alone.get((step.tokens, step.context_tokens))
         prompt_tokens = step.tokens - step.rows
         if step.forwards == 1 and without_s is not None and 2 * prompt_tokens >= step.tokens:
-            forward_s = cost.forward_s + cost.forward_per_row_s * step.rows
-            if cost.largest_graph and step.tokens > cost.largest_graph:
-                forward_s += cost.outside_graphs_s
-            each_s.append((step.step_s - without_s - forward_s) / prompt_tokens)
+            shape = StepShape(step.rows, step.context_tokens, 0, 1, prompt_tokens=prompt_tokens)
+            each_s.append((step.step_s - without_s - drafting_s(costs, shape)) / prompt_tokens)
     return max(float(np.median(each_s)), 0.0) if each_s else 0.0
 
 
