@@ -119,14 +119,14 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
     original(params, *configs, **named)
     is_served = any(hasattr(each, OPTIONS_ATTRIBUTE) for each in (*configs, *named.values()))
     if params.extra_args and is_served:
-        from vllm.exceptions import VLLMValidationError
-
         from adaspec.errors import ServingError
         from adaspec.vllm.client_arguments import is_off
 
         try:
             is_off(params.extra_args)
         except ServingError as error:
+            from vllm.exceptions import VLLMValidationError
+
             # vLLM's API server answers it with status 400.
             raise VLLMValidationError(str(error)) from None
 
