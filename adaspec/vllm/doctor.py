@@ -18,11 +18,12 @@ from functools import partial
 from typing import Any
 
 from adaspec.errors import AdaspecError
+from adaspec.vllm import compatibility
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, V2_VARIABLE, in_one_line
 
 MARK = "adaspec-finding: "
 """What begins a line of that process in which a finding stands; vLLM may write others."""
-OTHER_VLLM = "install vLLM 0.32 or 0.33 into this environment, or an adaspec that knows yours"
+OTHER_VLLM = f"install vLLM {' or '.join(compatibility.KNOWN)} here, or an adaspec that knows yours"
 AGAIN = "install adaspec again into this environment"
 
 
@@ -94,10 +95,8 @@ def _adaspec() -> tuple[bool, str, str]:
 
 
 def _vllm() -> tuple[bool, str, str]:
-    from adaspec.vllm.compatibility import installed_version, version_problem
-
-    version = installed_version()
-    problem = version_problem(version)
+    version = compatibility.installed_version()
+    problem = compatibility.version_problem(version)
     if problem:
         return False, problem, OTHER_VLLM
     from vllm.platforms import current_platform
@@ -123,17 +122,17 @@ def plugin_problem() -> str:
 
 def _runner() -> tuple[bool, str, str]:
     """Which model runner would serve and why, and whether it is as adaspec knows it."""
-    from adaspec.vllm import compatibility as known
     from adaspec.vllm.choice import runner_of
     from adaspec.vllm.configuration import on_cpu
 
     runner, why = runner_of(on_cpu())
-    functions, advice = known.FUNCTIONS_V1, OTHER_VLLM
+    functions, advice = compatibility.FUNCTIONS_V1, OTHER_VLLM
     found = f"V1, synchronous: {why}"
     if runner == "V2":
-        functions, advice = known.FUNCTIONS_V2, f"{OTHER_VLLM}; or set {V2_VARIABLE}=0"
+        functions = compatibility.FUNCTIONS_V2
+        advice = f"{OTHER_VLLM}; or set {V2_VARIABLE}=0"
         found = "V2, asynchronous, as far as vLLM takes it for the model and its settings"
-    problems = [*known.signature_problems(functions | known.FUNCTIONS_OF_SERVERS)]
+    problems = [*compatibility.signature_problems(functions | compatibility.FUNCTIONS_OF_SERVERS)]
     if problems:
         return False, f"{runner} would serve, but {'; '.join(problems)}", advice
     return True, found, ""
