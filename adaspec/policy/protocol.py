@@ -39,6 +39,8 @@ class Setup:
     shows_confidences: bool
     engine: str = SYNC
     """One of `cost.engine.ENGINES`."""
+    longest_s: float | None = None
+    """The operator's bound: no step is planned that takes longer."""
 
 
 @dataclass(frozen=True, slots=True)

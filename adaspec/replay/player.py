@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
@@ -24,6 +25,7 @@ from adaspec.replay.recording import Recording
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 from adaspec.trace.schema import Request
 
+Doubles = NDArray[np.float64]
 Compiled: TypeAlias = StaticPolicy | LearnedPolicy | Budgeted | Oracle
 """What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
@@ -77,8 +79,14 @@ class Player:
             )
         return None if why is None else f"'{contender.name}' {why}"
 
-    def play(self, contender: Contender, order: Ints, concurrency: int) -> Result:
-        """One run of the closed loop."""
+    def play(
+        self,
+        contender: Contender,
+        order: Ints,
+        concurrency: int,
+        comes_s: Doubles | None = None,
+    ) -> Result:
+        """One run of the loop, open where it is said when each request of the order comes."""
         if len(order) < concurrency:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
@@ -86,21 +94,21 @@ class Player:
         if isinstance(contender, StaticPolicy):
             if contender.rule not in self._paths:  # other orders have the same
                 self._paths[contender.rule] = self._walker.walk(contender.rule)
-            return self._run(contender, self._paths[contender.rule], order, concurrency)
+            return self._run(contender, self._paths[contender.rule], order, concurrency, comes_s)
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
             if contender not in self._learned:
                 self._learned[contender] = LearnedReplay(recording, contender)
-            return self._learned[contender].run(*run, self.engine)
+            return self._learned[contender].run(*run, self.engine, comes_s=comes_s)
         if isinstance(contender, Budgeted):
-            return run_budgeted(recording, contender, *run)
+            return run_budgeted(recording, contender, *run, comes_s)
         if isinstance(contender, Oracle):
-            return run_oracle(recording, contender, *run)
+            return run_oracle(recording, contender, *run, comes_s)
         if isinstance(contender, SuffixDecoding):
             memory = SuffixMemory(recording.requests, new_cache(), self._warm)
-            return run_suffix(recording, contender, *run, memory)
-        return run_own(recording, contender, *run)
+            return run_suffix(recording, contender, *run, memory, comes_s)
+        return run_own(recording, contender, *run, comes_s)
 
     def mean_speed(self, policy: Baseline, orders: Sequence[Ints], concurrency: int) -> float:
         """Tokens per second, as a mean over these orders; no path is kept of a rule."""
@@ -112,6 +120,13 @@ class Player:
             runs = [self._run(policy, paths, order, concurrency) for order in orders]
         return float(np.mean([run.tokens_per_s for run in runs]))
 
-    def _run(self, policy: StaticPolicy, paths: Paths, order: Ints, concurrency: int) -> Result:
+    def _run(
+        self,
+        policy: StaticPolicy,
+        paths: Paths,
+        order: Ints,
+        concurrency: int,
+        comes_s: Doubles | None = None,
+    ) -> Result:
         run = order, concurrency, self._rule_costs, policy.needs.drafter
-        return run_paths(self.recording.columns, paths, *run)
+        return run_paths(self.recording.columns, paths, *run, comes_s)

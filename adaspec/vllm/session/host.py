@@ -22,7 +22,7 @@ from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
 from adaspec.policy.budget import decide_budget, new_state, room_of_row
 from adaspec.policy.choice import ROW
-from adaspec.policy.forwards import forwards_to_run, most_forwards
+from adaspec.policy.forwards import most_forwards
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.predict.model import LONGEST_NGRAM
@@ -45,7 +45,7 @@ class Host:
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
         self._cap = min(policy.cap, setup.cap)
         self._neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
-        self.costs = setup.cost.constants()
+        self.costs = setup.cost.constants(setup.longest_s)
         self.state = new_state(setup.slots, LONGEST_NGRAM, policy.forwards_by_load)
         """What is remembered of earlier steps."""
         self._pads = setup.engine == ASYNC
@@ -54,6 +54,8 @@ class Host:
         self._lengths = lengths_up_to(setup.cap)
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._load, self._holds = 0.0, True
+        self._context = 0.0
+        """Known tokens of a row, on average."""
 
     @property
     def most_forwards(self) -> int:
@@ -67,25 +69,30 @@ class Host:
         has to be clearly another before anything changes.
         """
         load = (self._load or running) * (1 - _EDGE if self._holds else 1 + _EDGE)
-        self._holds = bool(
-            decision.holds_drafter(self.state, max(round(load), 1), self._neural_cap)
-        )
+        self._holds = self._forwards(max(round(load), 1), int(self._context * load)) > 0
         return self._holds
+
+    def _forwards(self, running: int, context: int) -> int:
+        return int(
+            decision.decide_forwards(self.state, self.costs, running, context, self._neural_cap)
+        )
 
     def decide(self, step: DraftedStep, context: int) -> DraftedStep:
         """Say of a step what is decided before the device has chosen; it knows so many tokens."""
         running, state = max(len(step.slots), 1), self.state
         self._load += (running - self._load) / (_LOAD_STEPS if self._load else 1)
         step.settings = decision.decide(state, self.costs, running, context)
+        self._context = context / running
         if step.holds_neural.any():
-            step.forwards = forwards_to_run(
-                state.forwards_by_load, state.number, running, self._neural_cap
-            )
+            step.forwards = self._forwards(running, context)
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
-        budget = int(decide_budget(self.state, self.costs, running, reading, self._cap))
+        context = int(self._context * running)
+        forwards = self._forwards(running, context) if self._holds else 0
+        beside = reading, self._cap, context, forwards
+        budget = int(decide_budget(self.state, self.costs, running, *beside))
         self._longest = int(room_of_row(budget, running, self._cap))
         return budget
 
@@ -126,12 +133,13 @@ class Host:
 
     def _verify(self, step: DraftedStep, budget: int) -> None:
         """Cut drafts to the budget."""
-        lengths, rows = step.drafts.length.astype(np.int64), len(step.slots)
+        lengths = step.drafts.length.astype(np.int64)
         if self._pads:
             lengths = np.minimum(lengths, self._longest)  # there was no room for more
         of_drafts = step.drafts.survival, lengths
         # What prompts the next step reads, a sync engine does not know yet.
-        step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, rows))
+        beside = 0, int(step.drafts.context.sum()), step.forwards
+        step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, *beside))
         step.lengths = lengths.astype(np.int32)
 
     def learn(self, verified: VerifiedStep) -> None:
