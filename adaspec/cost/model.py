@@ -169,7 +169,7 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, decide_s=0.0, decide_per_row_s=0.0)
 
     def constants(self, longest_s: float | None = None) -> Costs:
-        """The model's numbers, for compiled code; no step that is planned takes longer than that."""
+        """The model's numbers, for compiled code; no step that is planned takes longer."""
         table_s, beyond_s = _dense(self.tokens, self.seconds, self.largest_graph)
         last = self.largest_graph if self.largest_graph > 1 else len(table_s) - 1
         sizes = np.array(self.tokens, np.float64)

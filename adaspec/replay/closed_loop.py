@@ -292,6 +292,8 @@ def _enter(loop: ClosedLoop, row: int) -> None:
     loop.request[row], loop.entry[row] = loop.order[state.following], state.following
     loop.position[row], loop.place[row] = 1, 0
     loop.began_s[row] = loop.totals[0].time_s
+    if state.is_open == 0:  # whose answer has come asks the next
+        loop.comes_s[state.following] = loop.totals[0].time_s
     loop.holds_neural[row] = state.gives_drafter > 0
     if loop.columns.charges_prompts:
         tokens = loop.columns.prompt[loop.request[row]]
