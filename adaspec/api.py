@@ -1,7 +1,4 @@
-"""The Python API to train, load and evaluate policies, which the command line uses, too.
-
-Functions import the modules that are slow to load only when they need them.
-"""
+"""The Python API to train, load and evaluate policies; it imports what loads slowly when needed."""
 
 from __future__ import annotations
 
@@ -26,9 +23,7 @@ if TYPE_CHECKING:
     from adaspec.train.trainer import Spread
 
 AnyPolicy: TypeAlias = "AnyPath | Policy | Contender"
-"""A spec, a trained policy's folder or shipped name, or an object that is a policy."""
 AnyCost: TypeAlias = AnyPath | CostModel
-"""A builtin cost model's name, a cost file, or the model itself."""
 
 
 def load_policy(folder_or_spec: AnyPolicy) -> Contender:
@@ -53,9 +48,8 @@ def evaluate_policies(
 ) -> EvaluationReport:
     """Evaluate policies on traces, beside all baselines and bounds, as `adaspec eval` does.
 
-    Requests that a policy was trained on are left out. Without `cost`, steps are charged as on one
-    H100. What copies does so from the answers of the traces `warm`, too, as in a server that gave
-    them before. `options` are the fields of `Options`: concurrency, engine, seed and more.
+    Without `cost`, steps are charged as on one H100. Answers of traces `warm` were given before.
+    `options` are the fields of `Options`: concurrency, engine, seed and more.
     """
     from adaspec.evaluate.evaluation import evaluate, seen_in_training
     from adaspec.evaluate.report import EvaluationReport
@@ -88,11 +82,9 @@ def train_policy(
 ) -> Product:
     """Train a policy on traces and write its folder: `adaspec train`.
 
-    30% of each workload's requests are kept back to judge the policy. A `general` policy knows no
-    vocabulary, and may learn from traces of several models. `options` are the fields of `Options`:
-    `concurrency` has the loads to train for; `engine`, sync or async, is the one in which the
-    drafter has to pay and the policy is judged. The result has the `policy`, its `manifest`, and
-    the `report` that judges it.
+    A `general` policy knows no vocabulary, and may learn from traces of several models. `options`
+    are the fields of `Options`; `concurrency` has the loads to train for, too. The result has the
+    `policy`, its `manifest`, and the `report` that judges it.
     """
     from adaspec.train import recipe
 
@@ -101,12 +93,11 @@ def train_policy(
         paths_of(folder)[0],
         _cost(cost),
         _options(options),
+        Wanted(exclude=_texts(exclude_requests), exclude_workloads=_texts(exclude_workloads)),
+        general,
         spread,
         force,
         progress,
-        exclude_workloads=_texts(exclude_workloads),
-        exclude_requests=_texts(exclude_requests),
-        general=general,
     )
 
 
@@ -119,7 +110,6 @@ def _contenders(policies: AnyPolicy | Iterable[AnyPolicy]) -> list[Contender]:
 
 
 def _options(given: dict[str, Any]) -> Options:
-    """The options of these names, which there have to be."""
     known = [each.name for each in dataclasses.fields(Options)]
     for name in given.keys() - {*known}:
         raise AdaspecError(f"there is no option '{name}'{nearest(name, known)}")

@@ -46,57 +46,43 @@ class DraftError(AdaspecError):
     """The n-gram index was asked about a request that it does not hold, or in a wrong shape."""
 
 
-_DECIDE = "write a class with decide(batch) and, if it learns, learn(report) (see docs/api.md)"
-GONE: dict[str, str] = {
-    "BasePolicy": _DECIDE,
-    "start(setup)": f"{_DECIDE}: every run begins with a copy of the object",
-    "holds_drafter(load)": f"{_DECIDE}: drafter = False is for a class that never drafts",
-    "forwards(batch)": f"{_DECIDE}: ask batch.draft(count) in decide",
-    "static_tuned": "train the policy again",
-    "async_static_tuned": "train the policy again",
-    "ema": "use budget:K",
-    "hybrid-agree": "use hybrid-splice",
-    "hybrid-until": "use hybrid-splice",
-    "fixed:neural-until": "use fixed:neural:K",
-    "fixed:ngram-vllm": "use fixed:ngram:K:MIN",
-    "--protocol": "use python eval/paper/table.py TRACES",
-    "--cap": "eval replays drafts of up to 48 tokens; from Python give cap=N",
-    "--crossfit-report": "a cross-fit's report stands by itself: leave it out",
-    "protocol": "use python eval/paper/table.py TRACES",
-    "specdecode-bench": "use 'h100-llama-3.1-8b-paper', or python eval/paper/table.py TRACES",
-    "--memory": "any policy copies from ended answers, while serving by ring_tokens",
-    "memory": "any policy copies from ended answers, while serving by ring_tokens",
-    "memory_bytes": "use ring_tokens",
-    "memory_dir": "use ring_file",
-    "fixed:memory": "use fixed:ngram, with --warm TRACES or while serving ring_tokens",
-    "hybrid-memory": "use hybrid-splice, with --warm TRACES or while serving ring_tokens",
-    "static:memory": "with --warm TRACES static:best copies from ended answers",
-    **{
-        f"{kind}-memory": f"use oracle:{kind} with --warm TRACES"
-        for kind in ("ngram", "neural", "combine", "plan", "plan-splice")
-    },
-    "log_decisions_per_s": "/metrics say what is drafted, and what comes of it",
-    "logged": "record requests as they are served, by trace_dir and record_fraction",
-    "vllm-responses": "record requests as they are served, by trace_dir and record_fraction",
-    "bench": "use python eval/decide.py in a checkout",
-    "shadow": "judge a policy on recorded requests: adaspec eval TRACES --policy DIR",
-    "max_drafted_tokens": "num_speculative_tokens limits a draft, decisions how many are verified",
-    "target": "a trace calls the model by its folder or hub id",
-    "--target": "a trace calls the model by its folder or hub id",
-    "sampling": "every request of a trace says its own max_tokens",
-    "--max-trace-bytes": "where a full disk ended a recording, the same command goes on",
-    "max_context_tokens": "decisions weigh what long contexts take: leave it out",
-    "adaspec_cap": "the policy says how long drafts are; give 'adaspec': 'off' for none",
-    "adaspec_source": "the policy says who drafts; give 'adaspec': 'off' for no drafts",
+_INSTEAD = {
+    "write a class with decide(batch) and, if it learns, learn(report) (see docs/api.md)": (
+        "BasePolicy start(setup) holds_drafter(load) forwards(batch)"
+    ),
+    "train the policy again": "static_tuned async_static_tuned",
+    "use budget:K": "ema",
+    "use hybrid-splice": "hybrid-agree hybrid-until",
+    "use fixed:neural:K": "fixed:neural-until",
+    "use fixed:ngram:K:MIN": "fixed:ngram-vllm",
+    "use python eval/paper/table.py TRACES": "--protocol protocol",
+    "eval replays drafts of up to 48 tokens; from Python give cap=N": "--cap",
+    "a cross-fit's report stands by itself: leave it out": "--crossfit-report",
+    "use 'h100-llama-3.1-8b-paper', or python eval/paper/table.py TRACES": "specdecode-bench",
+    "whatever copies finds ended answers: serve with ring_tokens and ring_file": (
+        "--memory memory memory_bytes memory_dir"
+    ),
+    "leave out 'memory', and give --warm TRACES or serve with ring_tokens": (
+        "fixed:memory hybrid-memory static:memory ngram-memory neural-memory combine-memory "
+        "plan-memory plan-splice-memory"
+    ),
+    "/metrics say what is drafted, and what comes of it": "log_decisions_per_s",
+    "record requests as they are served, by trace_dir and record_fraction": "logged vllm-responses",
+    "use python eval/decide.py in a checkout": "bench",
+    "judge a policy on recorded requests: adaspec eval TRACES --policy DIR": "shadow",
+    "num_speculative_tokens limits a draft, decisions how many are verified": "max_drafted_tokens",
+    "a trace calls the model by its folder or hub id": "target --target",
+    "every request of a trace says its own max_tokens": "sampling",
+    "where a full disk ended a recording, the same command goes on": "--max-trace-bytes",
+    "decisions weigh what long contexts take: leave it out": "max_context_tokens",
+    "the policy decides; give 'adaspec': 'off' for no drafts": "adaspec_cap adaspec_source",
 }
+GONE = {word: instead for instead, words in _INSTEAD.items() for word in words.split()}
 """Names of an earlier version (specs, options, keys, rows), and what to use in their place."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the known word closest to `word`, or an empty string.
-
-    Of a word of an earlier version it says that it went, and what to use.
-    """
+    """`"; did you mean 'x'?"`, or that a word of an earlier version went, or an empty string."""
     if word in GONE:
         return f": it went in 0.2; {GONE[word]}"
     words = list(known)

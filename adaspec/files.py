@@ -17,7 +17,6 @@ from adaspec.errors import AdaspecError
 AnyPath: TypeAlias = str | os.PathLike[str]
 
 UNFINISHED = ".unfinished"
-"""Ending of the hidden name that a file or folder has while it is filled."""
 _REASONS = {
     errno.ENOSPC: "the disk is full: free some space, or choose another disk",
     errno.ENOTEMPTY: "came into being meanwhile, and is left as it is: choose another place",
@@ -29,11 +28,10 @@ class Kind:
     """A kind of folder, so that --force never deletes files of any other."""
 
     what: str
-    """Name of the kind, such as 'a report'."""
     mark: str
     """Name of the file that every folder of this kind holds."""
     is_ours: Callable[[str], bool]
-    """Function that says whether a path inside the folder belongs to it."""
+    """Whether a path inside the folder belongs to it."""
     error: type[AdaspecError]
 
 

@@ -36,9 +36,8 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     return njit(nogil=True, **options)(function)
 
 
-inlined = partial(
-    compiled, inline="always"
-)  # where handing over a tuple takes longer than the rest
+# Where handing over a tuple takes longer than the rest.
+inlined = partial(compiled, inline="always")
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -99,20 +98,15 @@ def _parts(type_: Any) -> Iterator[Any]:
 def upgraded(
     record: object, kind: str, schema: int, where: str, error: type[AdaspecError]
 ) -> dict[str, Any]:
-    """The record as one of this schema; raises `error` if its own is newer or no number.
-
-    `kind` is what errors say the record should be.
-    """
+    """The record, which should be `kind`, as one of this schema; a newer one raises `error`."""
     if not isinstance(record, Mapping) or "schema" not in record:
         raise error(f"{where}: not {kind}: it has no 'schema'")
     given = record["schema"]
     if type(given) is not int or given < 1:
         raise error(f"{where}: schema is {shown(given)}, not a version number")
     if given > schema:
-        raise error(
-            f"{where}: schema {given} is newer than the {schema} that adaspec {__version__} reads: "
-            "update adaspec"
-        )
+        read = f"the {schema} that adaspec {__version__} reads"
+        raise error(f"{where}: schema {given} is newer than {read}: update adaspec")
     return {**record, "schema": schema}
 
 
@@ -125,15 +119,6 @@ def parse_json(
         return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8))
     except (ValueError, RecursionError) as fault:
         raise error(f"{where}: broken JSON ({fault}): {advice}") from None
-
-
-def is_json(value: Any) -> bool:
-    """True if the value can be written as JSON: it has no NaN, and nothing but JSON's types."""
-    try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
 
 
 def json_types(value: Any) -> Any:
@@ -152,10 +137,7 @@ def json_types(value: Any) -> Any:
 def read_file(
     path: Path, error: type[AdaspecError], advice: str, max_bytes: int | None = None
 ) -> bytes:
-    """The bytes of a file; raises `error` if it cannot be read or is over `max_bytes`.
-
-    A missing file stays a `FileNotFoundError`.
-    """
+    """The bytes of a file; raises `error` if it cannot be read, unless as none is there."""
     try:
         size = path.stat().st_size
         if not path.is_file():  # reading a pipe could block

@@ -30,9 +30,8 @@ COMMANDS = {
 OK, FAULT, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are those that a shell shows after SIGINT and SIGPIPE."""
 
-_FULL_OR_FORBIDDEN = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
-}
+_FULL = errno.ENOSPC, errno.EDQUOT
+_FORBIDDEN = errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG
 """Errors of the operating system that the user can mend."""
 
 
@@ -103,16 +102,13 @@ def run(arguments: Sequence[str]) -> int:
             traceback.print_exc(file=sys.stderr)
         if isinstance(error, AdaspecError):
             return _fail(str(error), USER_ERROR)
-        if isinstance(error, OSError) and error.errno in _FULL_OR_FORBIDDEN:
+        if isinstance(error, OSError) and error.errno in _FULL + _FORBIDDEN:
             _give_up_stdout()
             where = f"{error.filename}: " if error.filename is not None else ""
             advice = "free some space, check permissions, or choose another path"
             return _fail(f"{where}{error.strerror}: {advice}", USER_ERROR)
-        return _fail(
-            f"{type(error).__name__}: {error} (this is a fault in adaspec, not yours; run it again"
-            " with ADASPEC_TRACEBACK=1 and report what it prints)",
-            FAULT,
-        )
+        fault = "a fault in adaspec, not yours: report what ADASPEC_TRACEBACK=1 makes it print"
+        return _fail(f"{type(error).__name__}: {error} ({fault})", FAULT)
     return OK
 
 

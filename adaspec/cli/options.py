@@ -16,16 +16,12 @@ from adaspec.records import parse_json
 from adaspec.vllm.options import DRAFT_METHODS
 
 Option = Callable[[Any], Any]
-"""A decorator that adds an option to a command."""
 FOLDER = click.Path(path_type=Path)
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The JSON object in a text, or a usage error."""
-    try:
-        parsed = parse_json(text, f"'{text}'", AdaspecError, "write it as JSON")
-    except AdaspecError as error:
-        raise click.BadParameter(str(error)) from None
+    """The JSON object in a text."""
+    parsed = parse_json(text, f"'{text}'", AdaspecError, "write it as JSON")
     if not isinstance(parsed, dict):
         raise click.BadParameter(f"'{text}' is not a JSON object")
     return parsed
@@ -36,9 +32,7 @@ def numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(map(int, text.split(",")))
     except ValueError:
-        raise click.BadParameter(
-            f"'{text}' is no list of whole numbers; write for instance 1,8,32"
-        ) from None
+        raise click.BadParameter(f"'{text}' is no list of whole numbers, as 1,8,32 is") from None
 
 
 def out_option(metavar: str, help: str | None = None, required: bool = True) -> Option:

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 100
 """The width of tables in characters if no terminal tells its width."""
-
 LINE_PERIOD_S = 30.0
 """So often progress is told where no terminal shows a bar."""
-
-_STEPS_SHOWN = 8
-"""About so many steps of a cost model's table."""
 
 
 class _PlainPipeConsole(Console):
@@ -59,10 +55,7 @@ def remark(line: str) -> None:
 
 
 def print_json(document: object) -> None:
-    """Write a document to standard output as strict JSON: NaN and infinities become null.
-
-    It is in ASCII, which controls no terminal and which any encoding can write.
-    """
+    """Write a document as strict JSON, in ASCII, which controls no terminal."""
     print(json.dumps(json_types(document), indent=2, allow_nan=False))
 
 
@@ -73,7 +66,7 @@ def print_cost(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> None:
     rows = [[name, cost[name] or NULL, ""] for name in ("name", "target", "hardware")]
     rows += [
         [f"a step of {size:,} tokens", f"{1e3 * seconds:.4g} ms", ""]
-        for size, seconds in steps[:: max(1, len(steps) // _STEPS_SHOWN)]
+        for size, seconds in steps[:: max(1, len(steps) // 8)]
     ]
     times = {name: value for name, value in cost.items() if isinstance(value, int | float)}
     for name in dict.fromkeys((*times, *unknown)):
@@ -104,10 +97,7 @@ def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bo
 
 
 class ProgressBar(Progress):
-    """A progress bar on standard error; where that is no terminal, a line every half minute.
-
-    Inside the `with`, call it as `bar(stage, done, total)`; each stage gets a line of its own.
-    """
+    """A progress bar on standard error; where that is no terminal, a line every half minute."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic

@@ -13,6 +13,7 @@ from adaspec.cli.output import ProgressBar, print_json, publish, remark
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import load_cost
 from adaspec.evaluate.options import Options
+from adaspec.evaluate.selection import Wanted
 from adaspec.files import check_folder
 
 
@@ -75,12 +76,11 @@ def command(
             raise click.UsageError("--crossfit runs on this machine: leave --dask out")
         if out is not None:
             check_folder(out, KIND, force)
-        # What of the traces is trained on; the other options say how it is judged.
-        chosen = ("exclude_workloads", "exclude_requests", "general")
-        of_traces = {name: options.pop(name) for name in chosen}
-        cost = load_cost(options.pop("cost") or DEFAULT)
+        left_out = options.pop("exclude_requests"), options.pop("exclude_workloads")
+        wanted = Wanted(exclude=left_out[0], exclude_workloads=left_out[1])
+        cost, general = load_cost(options.pop("cost") or DEFAULT), options.pop("general")
         with ProgressBar() as bar:
-            document = cross_fit(traces, folds, cost, Options(**options), bar, **of_traces)
+            document = cross_fit(traces, folds, cost, Options(**options), wanted, general, bar)
         publish(EvaluationReport(document), out, force, as_json)
         return
     if out is None:
@@ -93,9 +93,7 @@ def command(
         print_json(made.report)
     if count := len(made.corpus.trained.unpaired):
         remark(f"of {count:,} requests without drafts only the text was used")
-    remark(
-        f"{out}: a policy. On the requests kept back, each opponent tuned on these in hindsight:"
-    )
+    remark(f"{out}: a policy. On the requests kept back, with opponents tuned in hindsight:")
     for line in verdict(made.report):
         remark(f"  {line}")
     remark(f"All of it is in {out / 'CARD.md'}")

@@ -9,7 +9,6 @@ from adaspec.cost.model import CostModel, line
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 HARDWARE = "1x NVIDIA H100"
 
-
 _DRAFTER_SHARE = 0.036
 """The drafter's layer and its input projection have so much of the target's weights."""
 
@@ -26,10 +25,7 @@ _OUTSIDE_TOKENS, _OUTSIDE_S = (513, 2048), (24.47e-3, 44.72e-3)
 H100_LLAMA_3_1_8B = CostModel(
     name="h100-llama-3.1-8b",
     tokens=(*_CAPTURED, *_OUTSIDE_TOKENS),
-    seconds=(
-        *np.interp(_CAPTURED, _INSIDE_TOKENS, _INSIDE_S).tolist(),
-        *_OUTSIDE_S,
-    ),
+    seconds=(*np.interp(_CAPTURED, _INSIDE_TOKENS, _INSIDE_S).tolist(), *_OUTSIDE_S),
     largest_graph=_CAPTURED[-1],
     context_s=46.5e-9,
     forward_s=0.825e-3,

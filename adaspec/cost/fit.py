@@ -27,7 +27,6 @@ BENDS = (8, 64, 192)
 MIN_KINDS = 10
 """The number of different steps that a fit needs, with a few held out."""
 HELD_OUT_SHARE = 0.2
-"""The share of the kinds of step that is held out of a fit."""
 MIN_OWN_SHARE = 1e-2
 """A term can be told apart if at least this share of its column is outside the earlier ones."""
 _ROUNDS, _USUAL_DEVIATIONS, _IMPOSSIBLE_DEVIATIONS = 20, 2.0, 10.0
@@ -61,8 +60,7 @@ def fit_cost(
     kinds, kind = np.unique(np.array(facts).reshape(-1, 4), axis=0, return_inverse=True)
     if len(kinds) < MIN_KINDS:
         raise CostError(
-            f"{len(kinds)} different steps were measured, a fit needs at least {MIN_KINDS}:"
-            " measure more batch sizes, contexts and draft lengths"
+            f"{len(kinds)} different steps were measured, a fit needs {MIN_KINDS}: measure more"
         )
     rows, tokens, context, forwards = np.array(facts, np.float64).T
     outside = tokens > sizes[-1] if sizes else np.zeros(len(steps), np.bool_)
@@ -138,13 +136,7 @@ def _model(
     seconds = np.sum([values[term] * column for term, column in line.items()], axis=0)
     seconds[len(sizes) :] += values["jump_s"] if sizes else 0.0
     beside: dict[str, Any] = {term: values[term] for term in TERMS if term in values}
-    return CostModel(
-        name=name,
-        tokens=tokens,
-        seconds=tuple(seconds.tolist()),
-        largest_graph=largest,
-        **beside,
-    )
+    return CostModel(name, tokens, tuple(seconds.tolist()), largest, **beside)
 
 
 def _held_out(kind: NDArray[np.int64], kinds: int) -> Bools:

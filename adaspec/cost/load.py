@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, structs
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.model import CostModel
-from adaspec.errors import CostError, nearest, shown
+from adaspec.errors import CostError, check_word, shown
 from adaspec.files import AnyPath, new_file
 from adaspec.records import convert, read_json, upgraded
 
@@ -20,7 +20,6 @@ SCHEMA = 3
 KIND = "cost"
 
 MAX_BYTES = 1 << 20
-"""A cost file has a few dozen numbers, so a larger file is something else."""
 
 Count = Annotated[int, Meta(ge=0)]
 Error = Annotated[float, Meta(ge=0)]
@@ -32,7 +31,6 @@ class FitQuality(Struct, frozen=True, forbid_unknown_fields=True):
     points: Count
     """The number of measured steps, held-out ones included."""
     held_out_points: Count
-    """The number of measured steps outside the fit; no kind of step is both fitted and held out."""
     mean_error: Error
     """The mean of |predicted - measured| / measured over the held-out points."""
     median_error: Error
@@ -48,10 +46,7 @@ def load_cost(name_or_path: AnyPath) -> CostModel:
         return BUILTIN[text]
     path = Path(text)
     if path.suffix != ".json" and path.name == text and not os.path.lexists(path):
-        raise CostError(
-            f"no cost model '{text}'{nearest(text, BUILTIN)} (builtin: {', '.join(BUILTIN)};"
-            " or give a JSON file)"
-        )
+        check_word(text, BUILTIN, "cost, a builtin or a JSON file,", CostError)
     return read_cost(path)[0]
 
 
@@ -61,13 +56,9 @@ def read_cost(path: Path) -> tuple[CostModel, FitQuality | None]:
         document = read_json(path, CostError, "give the JSON file of a cost model", MAX_BYTES)
     except (FileNotFoundError, ValueError) as error:  # or a name that no file can have
         raise CostError(f"{path}: no such cost file") from error
-    if not isinstance(document, dict):
-        raise CostError(f"{path}: a cost file holds one JSON object, not {shown(document)}")
-    fit = document.pop("fit", None)
+    fit = document.pop("fit", None) if isinstance(document, dict) else None
     cost = cost_from_document(document, str(path))
-    if fit is None:
-        return cost, None
-    return cost, convert(fit, FitQuality, f"{path}: fit", CostError)
+    return cost, None if fit is None else convert(fit, FitQuality, f"{path}: fit", CostError)
 
 
 def cost_document(cost: CostModel) -> dict[str, Any]:
@@ -78,25 +69,18 @@ def cost_document(cost: CostModel) -> dict[str, Any]:
 
 def cost_from_document(document: Mapping[str, Any], where: str) -> CostModel:
     """The cost model in a `cost_document`; raises a `CostError` that begins with `where`."""
-    if document.get("kind") != KIND:
-        raise CostError(
-            f"{where}: not a cost file: kind is {shown(document.get('kind'))}, not '{KIND}'"
-        )
     values = upgraded(document, "a cost file", SCHEMA, where, CostError)
-    if document["schema"] != SCHEMA:
-        raise CostError(
-            f"{where}: schema {document['schema']} is of an earlier adaspec, whose steps had other "
-            "times: measure it again with 'adaspec profile'"
-        )
-    fields = {key: value for key, value in values.items() if key not in ("schema", "kind")}
-    return convert(fields, CostModel, where, CostError)
+    if values.pop("kind", None) != KIND:
+        raise CostError(f"{where}: not a cost file: kind is {shown(document.get('kind'))}")
+    if document["schema"] != values.pop("schema"):
+        earlier = f"schema {document['schema']} is of an earlier adaspec"
+        raise CostError(f"{where}: {earlier}: measure it again with 'adaspec profile'")
+    return convert(values, CostModel, where, CostError)
 
 
 def save_cost(cost: CostModel, path: Path, fit: FitQuality | None = None) -> None:
     """Write a cost file, all or nothing, from which `load_cost` reads the same model."""
-    document = cost_document(cost)
-    if fit is not None:
-        document["fit"] = structs.asdict(fit)
+    document = cost_document(cost) | ({} if fit is None else {"fit": structs.asdict(fit)})
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with new_file(path, CostError) as file:
         file.write(text.encode())

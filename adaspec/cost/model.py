@@ -37,17 +37,14 @@ class StepShape(NamedTuple):
     rows: int
     """The running requests, each of which verifies one token beside its draft."""
     context_tokens: int
-    """The known tokens, summed over the rows."""
     drafted: int = 0
     """The drafted tokens that are verified, of all sources: they take the same time."""
     forwards: int = 0
-    """The forwards of the neural drafter."""
     holds_neural: bool = False
     """Whether any row holds the neural drafter, so that it runs at least once."""
     budget: int = 0
     """Tokens that the target runs on for drafts, even if these do not fill them."""
     prompt_tokens: int = 0
-    """Tokens of prompts that are read in the same step."""
     draft_prompt_tokens: int = 0
     """Those of them that the drafter reads too."""
 
@@ -96,10 +93,8 @@ class Costs(NamedTuple):
 
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
 Seconds = Annotated[
-    float,
-    Meta(ge=0, le=100, description="seconds from 0 to 100 (is it in another unit?)"),
+    float, Meta(ge=0, le=100, description="seconds from 0 to 100 (is it in another unit?)")
 ]
-"""Above any real step's; a larger number is in another unit."""
 
 
 class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +109,6 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
     largest_graph: Tokens = 0
     """The largest captured size; 0 where steps run in no graphs."""
     context_s: Seconds = 0.0
-    """Seconds of each token of context."""
     forward_s: Seconds = 0.0
     """Seconds of a forward of the neural drafter, and of each row and context token in it."""
     forward_per_row_s: Seconds = 0.0
@@ -122,7 +116,6 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
     outside_graphs_s: Seconds = 0.0
     """What the drafter takes more in a step that runs outside all graphs."""
     draft_prompt_s: Seconds = 0.0
-    """Seconds of each prompt token that the drafter reads."""
     decide_s: Seconds = 0.0
     """Seconds of deciding a step, and each of its rows, as a learned policy does."""
     decide_per_row_s: Seconds = 0.0
@@ -133,31 +126,21 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse the first field that cannot be right, since compiled code relies on the table."""
         where = f"cost model {shown(self.name)}"
         check(self, where, CostError)
-        if len(self.tokens) != len(self.seconds) or len(self.tokens) < 2:
-            raise CostError(
-                f"{where}: {len(self.tokens)} tokens and {len(self.seconds)} seconds: give a table "
-                "of two steps or more, with the seconds of each"
-            )
-        for index, (smaller, size) in enumerate(pairwise((0, *self.tokens))):
-            if size <= smaller:
+        if len(self.tokens) != len(self.seconds):
+            raise CostError(f"{where}: {len(self.tokens)} tokens, but {len(self.seconds)} seconds")
+        steps = zip((0, *self.tokens), (0.0, *self.seconds), strict=True)
+        for (smaller, less), (size, taken) in pairwise(steps):
+            if size <= smaller or taken < less or taken == 0:
                 raise CostError(
-                    f"{where}: tokens[{index}] is {size} after {smaller}: give numbers that "
-                    "increase"
-                )
-        for index, (less, taken) in enumerate(pairwise((0.0, *self.seconds))):
-            if taken < less or taken == 0:
-                raise CostError(
-                    f"{where}: seconds[{index}] is {taken} after {less}: more tokens take no less, "
-                    "and none take 0"
+                    f"{where}: {taken} s for {size} tokens stand behind {less} s for {smaller}: "
+                    "tokens increase, and more of them take no less, and more than 0"
                 )
         largest = self.largest_graph
         if largest and largest not in self.tokens:
             raise CostError(f"{where}: largest_graph {largest} is none of its tokens")
         if largest + 1 not in self.tokens[:-1]:
-            raise CostError(
-                f"{where}: no step of {largest + 1} tokens, the first outside the graphs, or none "
-                "of more: give both"
-            )
+            first = f"a step of {largest + 1} tokens, the first outside the graphs"
+            raise CostError(f"{where}: give {first}, and one of more")
 
     @property
     def charges_deciding(self) -> bool:
@@ -288,10 +271,7 @@ def step_s(costs: Costs, shape: StepShape) -> float:
 
 
 def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
-    """(rows, context tokens, prompt tokens read) -> the seconds of a step without drafts.
-
-    It is for whoever asks in every step of an engine.
-    """
+    """(rows, context tokens, prompt tokens read) -> the seconds of a step without drafts."""
     costs = cost.constants()
 
     def seconds(rows: int, context_tokens: int, prompt_tokens: int) -> float:

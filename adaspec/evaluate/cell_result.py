@@ -1,7 +1,4 @@
-"""The measurements of one cell for all its contenders, and the report's rows and headline of it.
-
-A cell is a workload, or the mix of all workloads, at one concurrency.
-"""
+"""The measurements of one cell for all its contenders, and the report's rows and headline of it."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from adaspec.replay.player import Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
 BOUNDS = ("combine", "plan-splice")
-"""The oracles that every report shows."""
 FORESIGHT = "oracle:plan-splice"
 
 
@@ -82,10 +78,7 @@ class CellResult:
         return max(VLLM_BEST, self.best_suffix, key=lambda name: self.speed(name) or 0.0)
 
     def resampled(self) -> dict[str, Contender]:
-        """The contenders that get intervals.
-
-        Suffix decoding takes longest to replay by far, and only its best setting is a rival.
-        """
+        """The contenders that get intervals; of suffix decoding, which is slow, the best alone."""
         best = self.best_suffix
         return {n: each for n, each in self.contenders.items() if n == best or not _is_suffix(each)}
 
@@ -98,8 +91,7 @@ class CellResult:
         if name not in self.replicates or other not in self.replicates:
             return point, None
         ratios = self.replicates[name] / self.replicates[other]
-        ends = interval(point, ratios, self.variance_ratio)
-        return point, None if ends is None else list(map(float, ends))
+        return point, interval(point, ratios, self.variance_ratio)
 
     def lift(self, name: str, other: str) -> tuple[float | None, list[float] | None]:
         """The same, minus 1."""
@@ -111,25 +103,20 @@ class CellResult:
     def gap_closed(self, name: str) -> float | None:
         """(policy - vllm:best) / (foresight - vllm:best); None if there is hardly a gap to close.
 
-        The quotient is noise if the gap is below `MIN_GAP` of none's throughput: at concurrency
-        128 greedy foresight may lie under vllm:best, or so little over it that any policy "closes"
-        -300%.
+        Under `MIN_GAP` of none's throughput the quotient is noise, and greedy foresight may even
+        lie under vllm:best.
         """
-        policy, bound, start = map(self.speed, (name, FORESIGHT, self.best_of_vllm))
-        plain = self.speed(NONE)
-        if policy is None or bound is None or start is None or plain is None:
+        bound, start, plain = map(self.speed, (FORESIGHT, self.best_of_vllm, NONE))
+        if bound is None or start is None or plain is None or bound - start < MIN_GAP * plain:
             return None
-        if bound <= start or bound - start < MIN_GAP * plain:
-            return None
-        return (policy - start) / (bound - start)
+        return (self.measures[name].tokens_per_s - start) / (bound - start)
 
     def rows(self, cell: Cell) -> list[dict[str, Any]]:
         """The report's rows of this cell."""
         rows = []
         for name, measured in self.measures.items():
-            detail: dict[str, Any] = {
-                "latency_s": {"median": measured.token_s_median, "p95": measured.token_s_p95},
-            }
+            latency = {"median": measured.token_s_median, "p95": measured.token_s_p95}
+            detail: dict[str, Any] = {"latency_s": latency}
             if name in self.winners:
                 detail["spec"] = self.winners[name]
             speedup, ends = self.ratio(name, NONE)
@@ -201,28 +188,11 @@ def average(folds: Sequence[CellResult]) -> CellResult:
             if row in rows
         },
         first.contenders,
-        {
-            name: Measure(
-                *np.mean([astuple(each.measures[name]) for each in folds], axis=0).tolist()
-            )
-            for name in rows
-        },
+        {name: _mean([each.measures[name] for each in folds]) for name in rows},
         {name: np.mean([each.replicates[name] for each in folds], axis=0) for name in paired},
         max(each.variance_ratio for each in folds),
     )
 
 
-def report_parts(
-    results: Mapping[Cell, CellResult], named: Sequence[Contender], workloads: Sequence[str]
-) -> dict[str, Any]:
-    """The report's `rows` and `headline`."""
-    names = dict.fromkeys(contender.name for contender in named)
-    return {
-        "rows": [row for cell, result in results.items() for row in result.rows(cell)],
-        "headline": [
-            result.headline(cell, name, [results[workload, cell[1]] for workload in workloads])
-            for cell, result in results.items()
-            for name in names
-            if name in result.measures
-        ],
-    }
+def _mean(measures: Sequence[Measure]) -> Measure:
+    return Measure(*np.mean([astuple(each) for each in measures], axis=0).tolist())

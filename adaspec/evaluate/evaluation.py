@@ -7,8 +7,9 @@ for their rows, and over resampled requests for the intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,22 +18,12 @@ from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel
 from adaspec.draft.ring import RING_TOKENS, ring_of
-from adaspec.evaluate.cell_result import CellResult, average, measure, new_results, report_parts
+from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
 from adaspec.evaluate.hindsight import hindsight
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
-from adaspec.evaluate.options import (
-    ALL,
-    MAX_SEED,
-    REPORT_SCHEMA,
-    Cell,
-    Options,
-    Progress,
-    cells,
-    silent,
-)
+from adaspec.evaluate.options import ALL, MAX_SEED, REPORT_SCHEMA, Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
@@ -64,22 +55,19 @@ def evaluate(
     before = _answered_before(warm, selection.requests, options.seed)
     player = _player(selection, named, cost, options, progress, before)
     results, tried = evaluate_closed_loop(player, named, options, progress)
-    parts = report_parts(results, named, player.recording.workloads)
-    _mark_seen(parts["rows"], selection, named)
-    document = document_of(selection, named, cost, options) | {
-        "warm": len(before) if warm else None,
-        "settings": tried,
-    }
+    document = _document(selection, named, cost, options, results, tried)
+    _mark_seen(document["rows"], selection, named)
     if warm:
         more = len(warm) - len(before)
         left_out = f" ({more} more given are evaluated here, or later turns of these)"
+        document["warm"] = len(before)
         document["notes"].append(
             f"warm: {len(before)} other requests had been answered{left_out if more else ''}; "
             f"whatever copies finds the last {RING_TOKENS:,} tokens of these answers in the ring, "
             "and nothing of this run's"
         )
     document["notes"] += _few_notes(selection, options)
-    return document | parts
+    return document
 
 
 def evaluate_folds(
@@ -91,8 +79,7 @@ def evaluate_folds(
 ) -> dict[str, Any]:
     """The document of a cross-fit: the mean over folds, each replayed alone with its own policy.
 
-    `folds` has the requests of each and the policy for them; all policies go by one name. Rivals
-    have the best setting of each fold, too.
+    All policies go by one name. Rivals have the best setting of each fold, too.
     """
     found: dict[Cell, list[CellResult]] = {}
     tried = 0
@@ -102,33 +89,26 @@ def evaluate_folds(
             progress(f"fold {at} of {len(folds)}: {stage}", done, total)
 
         own = replace(options, seed=(options.seed + number) % MAX_SEED)
-        player = _player(part, [policy], cost, own, told, ())
+        player = _player(part, [policy], cost, own, told)
         results, count = evaluate_closed_loop(player, [policy], own, told)
         tried += count
         for cell, result in results.items():
             found.setdefault(cell, []).append(result)
-    named = [folds[0][1]]
     results = {cell: average(each) for cell, each in found.items()}
-    document = document_of(selection, named, cost, options) | {"warm": None, "settings": tried}
+    document = _document(selection, [folds[0][1]], cost, options, results, tried)
     document["notes"] += (f"in a fold, {note}" for note in _few_notes(folds[-1][0], options))
-    return document | report_parts(results, named, tuple(selection.counts))
+    return document
 
 
 def _few_notes(selection: Selection, options: Options) -> Iterator[str]:
     """Where a workload has too few requests for its figures to say much."""
     for workload, count in selection.counts.items():
         if count == 1:
-            yield (
-                f"workload '{workload}' has one request, which says nothing of others: no "
-                "intervals there nor for the mix"
-            )
+            yield f"workload '{workload}' has one request: no intervals there nor for the mix"
     most = max(options.concurrency)
     few = [f"{name} {count}" for name, count in selection.counts.items() if count < most]
     if few:
-        yield (
-            f"at concurrency {most} more requests run at once than some workloads have "
-            f"({', '.join(few)}): several copies of one run side by side there"
-        )
+        yield f"at concurrency {most} copies of a request run side by side: {', '.join(few)}"
 
 
 def _player(
@@ -137,9 +117,9 @@ def _player(
     cost: CostModel,
     options: Options,
     progress: Progress,
-    before: Sequence[Request],
+    before: Sequence[Request] = (),
 ) -> Player:
-    """What replays these requests, with everything looked up; refuses what it cannot replay."""
+    """What replays these requests; refuses what it cannot replay."""
     check_distinct(named)
     progress("looking up", 0, 1)
     ring = ring_of(each.output_tokens for each in before) if before else None
@@ -157,22 +137,16 @@ def _player(
 def _answered_before(
     warm: Sequence[Request], requests: Sequence[Request], seed: int
 ) -> list[Request]:
-    """Those of `warm` that are no answer of the requests, nor of later turns of their dialogues.
-
-    They come mixed, as workloads do.
-    """
-    own, dialogues = {_answer(each) for each in requests}, Dialogues(requests)
+    """Those of `warm`, mixed, that answer none of the requests, nor a later turn of them."""
+    own, dialogues = {each.output_tokens.tobytes() for each in requests}, Dialogues(requests)
     others = [
         each
         for each in warm
-        if _answer(each) not in own and next(dialogues.earlier_turns(each), None) is None
+        if each.output_tokens.tobytes() not in own
+        and next(dialogues.earlier_turns(each), None) is None
     ]
     order = np.random.default_rng([seed, len(others)]).permutation(len(others))
     return [others[at] for at in order.tolist()]
-
-
-def _answer(request: Request) -> bytes:
-    return np.asarray(request.output_tokens, np.int32).tobytes()
 
 
 def evaluate_closed_loop(
@@ -180,9 +154,12 @@ def evaluate_closed_loop(
 ) -> tuple[dict[Cell, CellResult], int]:
     """What each cell's replays come to, and how many settings were run to find the rivals."""
     recording = player.recording
+    # One workload alone is its own mix, and not replayed again.
+    names = (None, *recording.workloads) if len(recording.workloads) > 1 else (None,)
     orders = {
-        cell: draw_orders(recording, cell[0], cell[1], options.seed, options.orders)
-        for cell in cells(recording.workloads, options)
+        (name, load): draw_orders(recording, name, load, options.seed, options.orders)
+        for name in names
+        for load in options.concurrency
     }
     winners, tried = hindsight(player, orders, options, progress)
     results = new_results(player, named, winners)
@@ -217,16 +194,21 @@ def _add_replicates(
 
 def seen_in_training(named: Sequence[Contender]) -> frozenset[str]:
     """The content hashes of all requests that any named policy was trained on."""
-    return frozenset().union(*(_trained_on(policy) for policy in named))
+    manifests = [each.manifest for each in named if isinstance(each, LearnedPolicy)]
+    return frozenset().union(*(each.training_requests for each in manifests if each is not None))
 
 
-def document_of(
+def _document(
     selection: Selection,
     named: Sequence[Contender],
     cost: CostModel,
     options: Options,
+    results: Mapping[Cell, CellResult],
+    tried: int,
 ) -> dict[str, Any]:
-    """What all documents say: of which traces, policies, costs and replays they are."""
+    """What all documents say, of traces, policies, costs and replays, with rows and headline."""
+    names = list(dict.fromkeys(contender.name for contender in named))
+    workloads = selection.counts
     return {
         "schema": REPORT_SCHEMA,
         "adaspec": __version__,
@@ -235,10 +217,10 @@ def document_of(
             "sources": list(selection.sources),
             "target": selection.target,
             "drafter": selection.drafter,
-            "requests": selection.counts,
+            "requests": workloads,
             "left_out": selection.left_out,
         },
-        "policies": [contender.name for contender in named],
+        "policies": names,
         "seed": options.seed,
         "orders": options.orders,
         "resamples": options.resamples,
@@ -247,6 +229,15 @@ def document_of(
         "charge_decisions": cost.charges_deciding and not options.free_decisions,
         "engine": options.engine,
         "notes": list(_notes(selection, named, cost, options)),
+        "warm": None,
+        "settings": tried,
+        "rows": [row for cell, result in results.items() for row in result.rows(cell)],
+        "headline": [
+            result.headline(cell, name, [results[workload, cell[1]] for workload in workloads])
+            for cell, result in results.items()
+            for name in names
+            if name in result.measures
+        ],
     }
 
 
@@ -255,31 +246,23 @@ def _notes(
 ) -> Iterator[str]:
     yield from selection.warnings
     if not cost.charges_deciding:
-        yield (
-            "the cost file does not say what deciding takes, so it is not charged: write its "
-            "decide_s into the file"
-        )
-    measured, target = (_model_name(each or "") for each in (cost.target, selection.target))
+        yield "deciding is not charged, as the cost file does not say what it takes (decide_s)"
+    # The last part of a folder or hub id is the same however a model is given.
+    measured, target = (Path(each or "").name.lower() for each in (cost.target, selection.target))
     if cost == BUILTIN.get(cost.name):
-        yield (
-            f"costs are the builtin '{cost.name}' ({cost.hardware}): another machine has other "
-            "winners"
-        )
+        yield f"costs are those of {cost.hardware}: another machine has other winners"
     elif measured and target and measured != target:
-        yield (
-            f"the costs were measured with {cost.target}, the traces' target is "
-            f"{selection.target}: its steps take another time"
-        )
+        yield f"the costs are those of {cost.target}, and the traces of {selection.target}"
     if not selection.neural_cap:
         yield "the traces hold no neural drafts: only n-gram settings were replayed"
     if options.engine == ASYNC:
         yield _ASYNC_NOTE
     for policy in named:
-        manifest = _manifest(policy)
-        for what in ("target", "drafter"):
-            trained, traced = getattr(manifest, what, None), getattr(selection, what)
-            if trained is not None and traced is not None and trained != traced:
-                yield f"policy '{policy.name}' was trained for the {what} {trained}, not {traced}"
+        if isinstance(policy, LearnedPolicy) and policy.manifest is not None:
+            for what in ("target", "drafter"):
+                trained, traced = getattr(policy.manifest, what), getattr(selection, what)
+                if None not in (trained, traced) and trained != traced:
+                    yield f"'{policy.name}' was trained for the {what} {trained}, not {traced}"
 
 
 def _mark_seen(
@@ -288,23 +271,8 @@ def _mark_seen(
     """Mark each row whose policy was trained on some of the row's requests."""
     hashes = [(content_hash(request), request.workload) for request in selection.requests]
     for policy in named:
-        trained_on = _trained_on(policy)
+        trained_on = seen_in_training([policy])
         seen = {place for key, workload in hashes if key in trained_on for place in (workload, ALL)}
         for row in rows:
             if row["policy"] == policy.name and row["workload"] in seen:
                 row["detail"]["seen_in_training"] = True
-
-
-def _trained_on(policy: Contender) -> frozenset[str]:
-    manifest = _manifest(policy)
-    return frozenset() if manifest is None else frozenset(manifest.training_requests)
-
-
-def _manifest(policy: Contender) -> PolicyManifest | None:
-    """The manifest of a trained policy; None for any other contender."""
-    return policy.manifest if isinstance(policy, LearnedPolicy) else None
-
-
-def _model_name(model: str) -> str:
-    """The last part of a folder or hub id, which is the same however a model is given."""
-    return model.rstrip("/").rpartition("/")[2].lower()

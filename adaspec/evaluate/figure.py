@@ -1,7 +1,4 @@
-"""The figure of a report, speedup by load, as plotly draws it on light and on dark paper.
-
-A name from outside is escaped, since plotly reads a text's tags.
-"""
+"""The figure of a report, speedup by load, as plotly draws it on light and on dark paper."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ DRAWN = {
 }
 """The rows that are drawn beside the policies: meaning, colour, marker and line."""
 _LONGEST_NAME = 34
-"""Characters of a name in a figure, as many as fit on a phone."""
 
 
 def speedup_by_load(report: Report, workload: str) -> dict[str, Any] | None:
@@ -67,7 +63,7 @@ def _line(report: Report, workload: str, name: str, label: str, colour: str) -> 
         "x": [str(load) for load in report.loads],
         "y": [entry.get("speedup") for entry in entries],
         "error_y": {"type": "data", "array": halves, "color": colour, "visible": any(halves)},
-        "name": html.escape(label),
+        "name": html.escape(label),  # plotly reads a text's tags
         "mode": "lines+markers",
         "line": {"color": colour, "width": 3},
         "marker": {"color": colour, "size": 9},

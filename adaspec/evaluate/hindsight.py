@@ -7,11 +7,12 @@ and again around the best of those, until there is none better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
+from typing import NamedTuple
 
 from adaspec.draft.chains import LONGEST_MATCH, Ints
 from adaspec.evaluate.options import Cell, Options, Progress
@@ -76,7 +77,6 @@ class Family:
     """The settings of one kind of spec."""
 
     head: str
-    """What their specs begin with."""
     ladders: tuple[Values, ...] = ()
     """The values of each number of the spec, ascending."""
     starts: tuple[Values, ...] = ((),)
@@ -86,14 +86,12 @@ class Family:
         return parse_policy(rule_spec(self.head, *values))
 
 
-@dataclass(frozen=True, slots=True)
-class Fastest:
-    """The fastest setting that a search has found."""
+class Fastest(NamedTuple):
+    """The fastest setting that a search has found, and how many it ran."""
 
-    policy: Baseline
     tokens_per_s: float
+    policy: Baseline
     tried: int
-    """How many settings were run to find it."""
 
 
 def families(neural_cap: int) -> list[Family]:
@@ -128,25 +126,22 @@ def fastest(family: Family, speed_of: Callable[[Baseline], float]) -> Fastest:
             speeds[values] = speed_of(family.policy(values))
         return speeds[values]
 
-    def best_of(settings: Iterable[Values]) -> Values:
-        return max(settings, key=speed)
-
     def climbed(start: Values) -> Values:
         at, before = start, None
         while at != before:
             before = at
             for number, ladder in enumerate(family.ladders):
                 others = ((*at[:number], value, *at[number + 1 :]) for value in ladder)
-                at = best_of([at, *others])
+                at = max([at, *others], key=speed)
         return at
 
     starts = sorted(family.starts, key=speed, reverse=True)[:CLIMBED]
-    best, around = best_of(map(climbed, starts)), None
+    best, around = max(map(climbed, starts), key=speed), None
     while best != around:
         around = best
         near = [_neighbours(*each) for each in zip(family.ladders, around, strict=True)]
-        best = best_of([around, *product(*near)])
-    return Fastest(family.policy(best), speeds[best], len(speeds))
+        best = max([around, *product(*near)], key=speed)
+    return Fastest(speeds[best], family.policy(best), len(speeds))
 
 
 def _neighbours(ladder: Values, value: int) -> Values:

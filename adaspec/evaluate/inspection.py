@@ -13,7 +13,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from adaspec.cost.builtin import BUILTIN
-from adaspec.cost.load import cost_document, load_cost, read_cost
+from adaspec.cost.load import cost_document, read_cost
 from adaspec.draft.chains import START
 from adaspec.draft.index import accepted_runs, look_ups
 from adaspec.errors import AdaspecError, nearest
@@ -31,15 +31,12 @@ NGRAM_CAP = 20
 
 
 def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
-    """Describe what is at `path`, as `adaspec inspect --json` prints it.
-
-    Every row and checksum is checked; a path that cannot be used at all raises an `AdaspecError`.
-    """
+    """Describe what is at `path`, as `adaspec inspect --json` prints it, and check all of it."""
     path = Path(path)
     if not path.exists():
         shipped = shipped_policies()
         if str(path) in BUILTIN:
-            cost = cost_document(load_cost(str(path)))
+            cost = cost_document(BUILTIN[str(path)])
             return _document("cost", None, 0, {"cost": cost, "fit": None})
         if str(path) in shipped:
             return _inspect_policy(shipped[str(path)])
@@ -53,8 +50,7 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         )
     if path.is_file():
         model, fit = read_cost(path)
-        of_fit = None if fit is None else structs.asdict(fit)
-        known = {"cost": cost_document(model), "fit": of_fit}
+        known = {"cost": cost_document(model), "fit": None if fit is None else structs.asdict(fit)}
         return _document("cost", path, path.stat().st_size, known)
     if any((path / name).exists() for name in (CHECKSUMS, NETWORK)):  # a trace has neither file
         return _inspect_policy(path)
@@ -65,7 +61,8 @@ def inspect(path: AnyPath, progress: Progress = silent) -> dict[str, Any]:
         "rows": reader.rows,
         "workloads": _workloads(reader, progress),
     }
-    return _document("trace", path, reader.bytes, parts, reader.warnings)
+    size = sum(shard.stat().st_size for shard in reader.shards)
+    return _document("trace", path, size, parts, reader.warnings)
 
 
 def ngram_accepted(request: Request) -> NDArray[np.int64]:
@@ -76,10 +73,7 @@ def ngram_accepted(request: Request) -> NDArray[np.int64]:
 
 
 def _workloads(reader: TraceReader, progress: Progress) -> list[dict[str, Any]]:
-    """What each workload holds, and how much of each source's drafts was accepted.
-
-    Every position from 1 on counts as a draft, as nothing is decided at 0.
-    """
+    """What each workload holds, and how much of each source's drafts was accepted from 1 on."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     accepted: dict[str, dict[str, list[NDArray[Any]]]] = defaultdict(lambda: defaultdict(list))
     for done, request in enumerate(reader.requests(), 1):
@@ -92,20 +86,18 @@ def _workloads(reader: TraceReader, progress: Progress) -> list[dict[str, Any]]:
         if request.neural_accepted is not None:
             by_source["neural"].append(request.neural_accepted[1:])
         progress("reading the trace", done, reader.rows)
-    sums = ("requests", "paired", "prompt_tokens", "output_tokens")
     return [
         {
-            "workload": name,
-            **{key: counts[name][key] for key in sums},
-            "sources": [
-                _source(source, np.concatenate(parts)) for source, parts in accepted[name].items()
-            ],
+            "workload": workload,
+            **count,
+            "sources": [_source(*each) for each in accepted[workload].items()],
         }
-        for name in counts
+        for workload, count in counts.items()
     ]
 
 
-def _source(name: str, accepted: NDArray[Any]) -> dict[str, Any]:
+def _source(name: str, parts: list[NDArray[Any]]) -> dict[str, Any]:
+    accepted = np.concatenate(parts)
     return {
         "source": name,
         "drafts": len(accepted),
@@ -122,11 +114,7 @@ def _inspect_policy(path: Path) -> dict[str, Any]:
 
 
 def _document(
-    what: str,
-    path: Path | None,
-    size: int,
-    parts: dict[str, Any],
-    warnings: Sequence[str] = (),
+    what: str, path: Path | None, size: int, parts: dict[str, Any], warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
     return {
         "schema": SCHEMA,

@@ -4,16 +4,14 @@ All contenders of a replicate see the same requests in the same order. An interv
 plus or minus Student's t times the replicates' standard deviation, so that a few dozen replicates
 suffice.
 
-A replicate runs one order, but the point is a mean over several. So replicates scatter more than
-the point does: with thousands of requests, of which 160 enter, intervals would be 1.7 times too
-wide. The deviation is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for
-bootstraps of other schemes), which is exact for a mean over entries. Which requests run side by
-side is not rescaled, so intervals are rather too wide than too narrow.
+A replicate runs one order, but the point is a mean over several, and scatters less. The deviation
+is rescaled to the point's sampling scheme (as Rao and Wu, 1988, do for bootstraps of other
+schemes), which is exact for a mean over entries. Which requests run side by side is not rescaled,
+so intervals are rather too wide than too narrow.
 
-At concurrency 1 no two requests share a step: a request takes as long in whatever order it stands,
-but for what a policy that adapts has learned by then. So every request is replayed once, and a
-replicate adds up what those of its order took. Suffix decoding, which learns from the answers of a
-run, is replayed again all the same.
+At concurrency 1 a request takes as long in whatever order it stands, but for what a policy that
+adapts has learned by then. So every request is replayed once, and a replicate adds up what those of
+its order took. Suffix decoding, which learns from a run's answers, is replayed all the same.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from adaspec.replay.orders import draw_order, entries
 from adaspec.replay.player import Compiled, Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
-Interval = tuple[float, float]
 Speeds = NDArray[np.float64]
 
 BOOTSTRAP = 7919
@@ -77,23 +74,22 @@ def _replicate(
 ) -> dict[Cell, Speeds]:
     recording = player.recording
     rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
-    pools = {}
-    for name in recording.workloads:
-        members = recording.members(name)
-        pools[name] = rng.choice(members, size=len(members), replace=True)
+    members = {name: recording.members(name) for name in recording.workloads}
+    pools = {name: rng.choice(each, len(each)) for name, each in members.items()}
     speeds = {}
-    for cell, contenders_of_cell in contenders.items():
+    for cell, some in contenders.items():
         workload, concurrency = cell
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
-        tokens = float((player.recording.columns.length[order] - 1).sum())
-        taken = alone.get(cell, [None] * len(contenders_of_cell))
+        tokens = float((recording.columns.length[order] - 1).sum())
         speeds[cell] = np.array(
             [
                 player.play(contender, order, concurrency).tokens_per_s
                 if seconds is None
                 else tokens / float(seconds[order].sum())
-                for contender, seconds in zip(contenders_of_cell, taken, strict=True)
+                for contender, seconds in zip(
+                    some, alone.get(cell, [None] * len(some)), strict=True
+                )
             ]
         )
     return speeds
@@ -102,34 +98,31 @@ def _replicate(
 def seconds_alone(
     player: Player, cell: Cell, contenders: Sequence[Contender], options: Options
 ) -> list[Speeds | None]:
-    """What each request of a cell takes each contender, one at a time, its prefill included.
-
-    None for suffix decoding, to which the order matters: it learns from the answers of a run.
-    """
-    columns, rng = player.recording.columns, np.random.default_rng([options.seed, BOOTSTRAP])
+    """What each request of a cell takes each contender, one at a time; None for suffix decoding."""
+    rng = np.random.default_rng([options.seed, BOOTSTRAP])
     order = rng.permutation(player.recording.members(cell[0])).astype(np.int32)
-    found: list[Speeds | None] = []
-    for contender in contenders:
-        seconds = None
-        if not isinstance(contender, SuffixDecoding):
-            seconds = np.full(len(columns.length), np.nan)
-            seconds[order] = player.play(contender, order, 1).request_s
-        found.append(seconds)
-    return found
+
+    def seconds(contender: Contender) -> Speeds:
+        taken = np.full(len(player.recording), np.nan)
+        taken[order] = player.play(contender, order, 1).request_s
+        return taken
+
+    return [None if isinstance(each, SuffixDecoding) else seconds(each) for each in contenders]
 
 
-def interval(point: float, replicates: NDArray[np.float64], ratio: float = 1.0) -> Interval | None:
-    """The 95% interval around a point, from replicates of the same figure.
+def interval(
+    point: float, replicates: NDArray[np.float64], ratio: float = 1.0
+) -> list[float] | None:
+    """The 95% interval around a point, from replicates of the same figure; None if it has none.
 
-    `ratio` is the point's variance divided by the replicates'. The interval is None if that ratio
-    is not finite, or if there are fewer than two replicates.
+    `ratio` is the point's variance divided by the replicates'.
     """
     count = len(replicates)
     if count < 2 or not math.isfinite(ratio):
         return None
     deviation = math.sqrt(ratio) * float(np.std(replicates, ddof=1))
     half = float(stdtrit(count - 1, 0.975)) * deviation
-    return point - half, point + half
+    return [point - half, point + half]
 
 
 def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float:
@@ -137,11 +130,9 @@ def variance_ratio(sizes: Sequence[int], concurrency: int, orders: int) -> float
 
     An order has n entries: q full passes over the m requests of a workload, and r requests more.
     In units of the variance between requests, drawing the requests contributes 1/m, and the choice
-    of the r that enter once more, which each order makes anew, contributes
-    a = (r/n)^2 (1/r - 1/m). The ratio is (1/m + a/orders) / (1/m + a), times m / (m - 1) because
-    replicates estimate the requests' variance from those m alone. A mix takes the largest ratio of
-    its workloads. The ratio is infinite if a workload has one request, which says nothing about
-    others.
+    of the r that enter once more, which each order makes anew, a = (r/n)^2 (1/r - 1/m). The ratio
+    is (1/m + a/orders) / (1/m + a), times m / (m - 1) because replicates estimate the requests'
+    variance from those m alone; of a mix, the largest. One request says nothing about others.
     """
     n = entries(concurrency)
     ratios = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -15,7 +15,6 @@ from adaspec.records import check
 
 CONCURRENCY = (1, 8, 32, 128)
 LOADS = ",".join(map(str, CONCURRENCY))
-MAX_CONCURRENCY = 4096
 ORDERS = 3
 RESAMPLES = 40
 CAP = 48
@@ -24,20 +23,15 @@ MAX_SEED = 2**31 - 1
 
 REPORT_SCHEMA = 1
 ALL = "all"
-"""The name of the mix of all workloads in reports."""
 NONE = "none"
-"""The name of no speculation in reports."""
 MIN_GAP = 0.05
 """The smallest gap, as a share of none's throughput, for which "gap closed" is computed."""
 Cell = tuple[str | None, int]
 """A workload, or None for the equal-weight mix of all, at a concurrency."""
 
 
-class Progress(Protocol):
-    """A function that is called as work advances, one stage after another."""
-
-    def __call__(self, stage: str, done: float, total: float) -> None:
-        """Take note that `done` of `total` are finished in this stage."""
+Progress = Callable[[str, float, float], None]
+"""A function that is told that so much of a total is done in a stage of the work."""
 
 
 def silent(stage: str, done: float, total: float) -> None:
@@ -49,11 +43,8 @@ class Options:
     """How to evaluate: concurrencies, orders, intervals, and what steps are charged for."""
 
     concurrency: Annotated[
-        tuple[Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)], ...],
-        Meta(
-            min_length=1,
-            description=f"at least one number, each a whole number from 1 to {MAX_CONCURRENCY}",
-        ),
+        tuple[Annotated[int, Meta(ge=1, le=4096)], ...],
+        Meta(min_length=1, description="at least one number, each a whole number from 1 to 4096"),
     ] = CONCURRENCY
     orders: Annotated[int, Meta(ge=1, le=1000)] = ORDERS
     resamples: Annotated[int, Meta(ge=0, le=10_000)] = RESAMPLES
@@ -62,9 +53,7 @@ class Options:
     prefill: bool = True
     """Whether reading prompts takes time, by the target and by the neural drafter."""
     free_decisions: bool = False
-    """Whether deciding takes no time."""
     engine: Engine = ASYNC
-    """The engine whose order of events is replayed: in `cost.engine`."""
     jobs: Annotated[int, Meta(ge=0, le=4096)] = 0
     """The number of worker threads or processes; 0 means one per core."""
 
@@ -80,12 +69,3 @@ class Options:
     def workers(self) -> int:
         """The number of workers to use."""
         return self.jobs if self.jobs > 0 else os.cpu_count() or 1
-
-
-def cells(workloads: tuple[str, ...], options: Options) -> list[Cell]:
-    """The cells to replay: first those of the mix, then those of each workload.
-
-    One workload alone is its own mix, and not replayed again.
-    """
-    names = (None, *workloads) if len(workloads) > 1 else (None,)
-    return [(name, load) for name in names for load in options.concurrency]

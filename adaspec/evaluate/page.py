@@ -20,10 +20,7 @@ def page(
     notes: Sequence[str] = (),
     command: str = "",
 ) -> str:
-    """The page of these sections; with a figure it holds plotly's own bundle.
-
-    All that comes from traces or names is escaped: by jinja2, and by plotly in its scripts.
-    """
+    """The page of these sections; with a figure it holds plotly's own bundle."""
     environment = Environment(
         loader=PackageLoader("adaspec", "evaluate"),
         autoescape=True,
@@ -46,7 +43,5 @@ def _drawn(figure: Mapping[str, Any] | None, name: str) -> Markup | None:
     if figure is None:
         return None
     config = {"displayModeBar": False}
-    drawn = to_html(
-        figure, config, include_plotlyjs=False, full_html=False, validate=False, div_id=name
-    )
-    return Markup(drawn)
+    parts = {"include_plotlyjs": False, "full_html": False, "validate": False}
+    return Markup(to_html(figure, config, div_id=name, **parts))

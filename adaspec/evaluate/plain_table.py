@@ -15,7 +15,6 @@ from rich.text import Text
 from adaspec.errors import printable
 
 NULL = "–"
-"""The text for a figure that was not computed."""
 
 
 @dataclass(frozen=True, slots=True)

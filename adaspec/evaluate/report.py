@@ -55,10 +55,7 @@ class EvaluationReport:
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     def write(self, folder: AnyPath, force: bool = False) -> Path:
-        """Write report.json and report.html to `folder`, all or nothing.
-
-        `force` replaces an existing report, and nothing else.
-        """
+        """Write report.json and report.html, all or nothing; `force` replaces a report alone."""
         path = Path(folder)
         with new_folder(path, KIND, force) as staged:
             (staged / REPORT).write_text(self.to_json(), encoding="utf-8")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from adaspec.errors import EvaluationError, nearest
+from adaspec.errors import EvaluationError, check_word, nearest
 from adaspec.evaluate.options import ALL
 from adaspec.trace.identity import request_hash
 from adaspec.trace.reader import Paths, open_traces
@@ -19,6 +19,12 @@ UNPAIRED = "unpaired"
 TOO_SHORT = "shorter than 16"
 EXCLUDED = "excluded"
 SEEN = "seen in training"
+_WAYS = {
+    EXCLUDED: "exclude fewer",
+    UNPAIRED: "record or import requests whose neural counts belong to their output",
+    TOO_SHORT: f"give outputs of at least {MIN_OUTPUT} tokens",
+}
+"""What a user can do about requests that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,7 @@ class Wanted:
     max_output_tokens: int = MAX_OUTPUT
     exclude: tuple[str, ...] = ()
     """The requests to leave out, as WORKLOAD/ID."""
+    exclude_workloads: tuple[str, ...] = ()
     seen: frozenset[str] = frozenset()
     """The content hashes of requests to leave out because a policy was trained on them."""
 
@@ -75,26 +82,21 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
     requests = [request for reader in readers for request in reader.requests()]
     neural = any(reader.manifest.drafter is not None for reader in readers)
     where = ", ".join(str(reader.path) for reader in readers)
-    check_names(requests, wanted, where)
+    _check_names(requests, wanted, where)
     kept, unpaired = [], []
     left_out: dict[str, Counter[str]] = {}
     for request in requests:
-        if wanted.workload in (None, request.workload):
-            reason = wanted.reason_against(request, neural)
-            if reason is None:
-                kept.append(request)
-            else:
-                left_out.setdefault(request.workload, Counter())[reason] += 1
-            if reason == UNPAIRED and wanted.reason_against(request, neural=False) is None:
-                unpaired.append(request)
-    _check_held_out(kept, left_out)
-    if not kept:
-        total: Counter[str] = sum(left_out.values(), Counter())
-        reasons = "; ".join(f"{n} {why}" for why, n in total.items())
-        raise EvaluationError(
-            f"{where}: no request is left to replay ({reasons or 'none was recorded'})"
-            f"{_advice(set(total))}"
-        )
+        workload = request.workload
+        if wanted.workload not in (None, workload) or workload in wanted.exclude_workloads:
+            continue
+        reason = wanted.reason_against(request, neural)
+        if reason is None:
+            kept.append(request)
+        else:
+            left_out.setdefault(workload, Counter())[reason] += 1
+        if reason == UNPAIRED and wanted.reason_against(request, neural=False) is None:
+            unpaired.append(request)
+    _check_enough(kept, left_out, where)
     manifests = [reader.manifest for reader in readers]
     target = distinct_names(each.target for each in manifests)
     drafter = distinct_names(each.drafter for each in manifests)
@@ -119,7 +121,7 @@ def select(paths: Paths, wanted: Wanted) -> Selection:
 
 
 def answered(paths: Paths) -> tuple[Request, ...]:
-    """All requests of traces, as a server that had answered them would remember them."""
+    """All requests of traces."""
     return tuple(request for reader in open_traces(paths) for request in reader.requests())
 
 
@@ -128,47 +130,40 @@ def content_hash(request: Request) -> str:
     return request_hash(request.prompt_tokens, request.output_tokens)
 
 
-def _check_held_out(kept: list[Request], left_out: dict[str, Counter[str]]) -> None:
+def _check_enough(kept: list[Request], left_out: dict[str, Counter[str]], where: str) -> None:
+    """Refuse a selection of nothing, and a workload of which a policy has seen all."""
     for workload in sorted(left_out.keys() - {request.workload for request in kept}):
-        seen = left_out[workload][SEEN]
-        if seen:
+        if seen := left_out[workload][SEEN]:
             raise EvaluationError(
                 f"workload '{workload}': a policy was trained on {seen} of its requests and none "
-                "is left to judge it by: give requests that it never saw, or add "
-                "--include-training, which marks the rows"
+                "is left to judge it by: give other requests, or add --include-training"
             )
+    if not kept:
+        total: Counter[str] = sum(left_out.values(), Counter())
+        reasons = "; ".join(f"{n} {why}" for why, n in total.items())
+        ways = [_WAYS.get(reason, "raise --max-output-tokens") for reason in sorted(total)]
+        raise EvaluationError(
+            f"{where}: no request is left to replay ({reasons or 'there is none of a workload'}): "
+            f"{', or '.join(ways) or 'record or import some, or exclude fewer workloads'}"
+        )
 
 
-def check_names(requests: Sequence[Request], wanted: Wanted, where: str) -> None:
+def _check_names(requests: Sequence[Request], wanted: Wanted, where: str) -> None:
     """Refuse a workload, or a request to leave out, that no request has."""
     workloads = sorted({request.workload for request in requests})
     if ALL in workloads:
         raise EvaluationError(
-            f"{where}: a workload is called '{ALL}', as reports call all of them together: import "
-            "or record it under another name"
+            f"{where}: a workload is called '{ALL}', as reports call the mix: give it another name"
         )
-    if wanted.workload is not None and wanted.workload not in workloads:
-        raise EvaluationError(
-            f"{where}: no workload '{wanted.workload}'{nearest(wanted.workload, workloads)} "
-            f"(has: {', '.join(workloads) or 'none'})"
-        )
+    named = () if wanted.workload is None else (wanted.workload,)
+    for name in (*named, *wanted.exclude_workloads):
+        check_word(name, workloads, f"{where}: workload", EvaluationError)
     names = {f"{request.workload}/{request.id}" for request in requests}
     for name in wanted.exclude:
         if name not in names:
             raise EvaluationError(
                 f"{where}: no request '{name}' to exclude{nearest(name, names)} (write WORKLOAD/ID)"
             )
-
-
-def _advice(reasons: set[str]) -> str:
-    """What the user can do about the requests that were left out."""
-    ways = {
-        EXCLUDED: "exclude fewer",
-        UNPAIRED: "record or import requests whose neural counts belong to their output",
-        TOO_SHORT: f"give outputs of at least {MIN_OUTPUT} tokens",
-    }
-    advice = [ways.get(reason, "raise --max-output-tokens") for reason in sorted(reasons)]
-    return f": {', or '.join(advice)}" if advice else ": record or import some"
 
 
 def distinct_names(values: Iterable[str | None]) -> str | None:

@@ -32,10 +32,8 @@ class Report:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         if document.get("schema") != REPORT_SCHEMA:
-            raise EvaluationError(
-                f"report: schema {document.get('schema')!r} is not {REPORT_SCHEMA}, the one this "
-                "build reads: run 'adaspec eval' again with this build, or install a newer adaspec"
-            )
+            found = f"schema {document.get('schema')!r} is not {REPORT_SCHEMA}"
+            raise EvaluationError(f"report: {found}: run 'adaspec eval' again")
         self.document = document
         self.entries: dict[tuple[str, int, str], dict[str, Any]] = {}
         """By workload, load and policy; what was not computed or is not finite is None."""
@@ -123,19 +121,12 @@ def settings(report: Report) -> Table:
 
 def headline(report: Report, workload: str, policy: str) -> Table:
     """A policy's speedup, its lift over every opponent, and what it costs, by load."""
-
-    def lift_over(opponent: str) -> Callable[[Entry], str]:
-        key = f"lift_over_{opponent.replace(':', '_')}"
-        ends = "lift_ci95" if opponent == OPPONENT else f"{key}_ci95"
-        return lambda entry: lift(entry.get(key), entry.get(ends))
-
-    def worst(entry: Entry) -> str:
-        return lift(entry.get("worst_workload_lift"))
-
-    lines: dict[str, Callable[[Entry], str]] = {
-        "speedup": lambda entry: times(entry.get("speedup"), entry.get("ci95")),
-        **{f"over {opponent}": lift_over(opponent) for opponent in OPPONENTS},
-        **({f"worst workload, over its {OPPONENT}": worst} if workload == ALL else {}),
+    lines: dict[str, Callable[[Entry], str]] = {"speedup": _speedup}
+    lines |= {f"over {opponent}": _lift_over(opponent) for opponent in OPPONENTS}
+    if workload == ALL:
+        worst = f"worst workload, over its {OPPONENT}"
+        lines[worst] = lambda entry: lift(entry.get("worst_workload_lift"))
+    lines |= {
         "gap closed": lambda entry: percent(entry.get("gap_closed")),
         "deciding, of a step": lambda entry: percent(entry.get("decide_share_of_step"), 1),
     }
@@ -145,25 +136,28 @@ def headline(report: Report, workload: str, policy: str) -> Table:
 
 def speedups(report: Report, workload: str) -> Table:
     """Every policy's speedup by load."""
-
-    def cell(entry: Entry) -> str:
-        return times(entry.get("speedup"), entry.get("ci95"))
-
     title = f"Speedup over none on {report.place(workload)}, by requests at once"
-    lines = {report.name(policy): (workload, policy, cell) for policy in report.shown}
+    lines = {report.name(policy): (workload, policy, _speedup) for policy in report.shown}
     unfair = f"{SEEN} trained on requests of this evaluation: not held out."
     return _by_load(report, title, lines, unfair if report.seen else "")
 
 
 def lifts_alone(report: Report, policy: str) -> Table:
     """A policy's lift over the static:best of each workload."""
-
-    def cell(entry: Entry) -> str:
-        return lift(entry.get("lift_over_static_best"), entry.get("lift_ci95"))
-
     title = f"{report.name(policy)}: lift over the {OPPONENT} of each workload, by requests at once"
+    cell = _lift_over(OPPONENT)
     lines = {name: (name, policy, cell) for name in report.workloads if name != ALL}
     return _by_load(report, title, lines)
+
+
+def _speedup(entry: Entry) -> str:
+    return times(entry.get("speedup"), entry.get("ci95"))
+
+
+def _lift_over(opponent: str) -> Callable[[Entry], str]:
+    key = f"lift_over_{opponent.replace(':', '_')}"
+    ends = "lift_ci95" if opponent == OPPONENT else f"{key}_ci95"
+    return lambda entry: lift(entry.get(key), entry.get(ends))
 
 
 def winners(report: Report, workload: str) -> Table:
@@ -183,17 +177,12 @@ def winners(report: Report, workload: str) -> Table:
 
 def calibration(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The calibration of a learned policy's probabilities."""
-    keys = ("came", "ece", "auc", "log_loss")
     return Table(
         "Calibration",
         ("source", "", "positions", "came true", "ECE", "AUC", "log-loss"),
         [
-            [
-                _SOURCES[row["source"]],
-                f"S({row['survival']})",
-                f"{row['positions']:,}",
-                *(decimal(row[key], 3) for key in keys),
-            ]
+            [_SOURCES[row["source"]], f"S({row['survival']})", f"{row['positions']:,}"]
+            + [decimal(row[key], 3) for key in ("came", "ece", "auc", "log_loss")]
             for row in rows
         ],
         2,

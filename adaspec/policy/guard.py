@@ -244,9 +244,11 @@ class Guard:
 
     def note(self, decision: GuardDecision, seconds: float, tokens: int, emitting: int) -> None:
         """Take in what a step took, and how many tokens it emitted, of how many of its rows."""
-        record, whole_s = self._records[decision.load], decision.whole_s
-        if decision.arm != record.serving or not 0 < seconds < math.inf or decision.rows <= 0:
-            return  # with steps in flight, one may come that was decided before
+        record, whole_s = self._records.get(decision.load), decision.whole_s
+        if record is None or not 0 < seconds < math.inf or decision.rows <= 0:
+            return
+        if decision.arm != record.serving:  # it was in flight as another arm began
+            return
         seconds = record.arms[decision.arm].winsorised(seconds, whole_s)
         work = whole_s + decision.plain_s * (tokens - emitting) / decision.rows
         record.steps += 1
@@ -309,7 +311,8 @@ class Guard:
                 record.holds = 0
         longest = int((self._lag + _PROBE) / _SHARE)
         if arm.lead(0) < 0:  # nothing changes
-            record.wait = min(record.wait * (4 if arm.lead(3) < 0 else 2), longest)
+            times = 16 if arm.lead(6) < 0 else 4 if arm.lead(3) < 0 else 2
+            record.wait = min(record.wait * times, longest)
         elif arm.lead(-1) > 0:
             record.wait = max(record.wait // 4, len(arm.pairs))  # a close race takes longer blocks
         record.go_back()

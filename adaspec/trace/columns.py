@@ -1,8 +1,4 @@
-"""Converts requests of a trace to Arrow columns and back.
-
-On disk a null entry is a null, and drafts are ragged, so that any Parquet tool can read a trace. In
-memory entry 0 of a count is -1, and drafted tokens and confidences are padded to the draft cap.
-"""
+"""Converts requests of a trace to Arrow columns, with nulls and ragged drafts, and back."""
 
 from __future__ import annotations
 
@@ -22,52 +18,48 @@ def _list_of(item: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", item))
 
 
-_TOKENS = _list_of(pa.int32())
-_COUNTS = _list_of(pa.int16())
-_DRAFTS = _list_of(_TOKENS)
+_TOKENS, _COUNTS = _list_of(pa.int32()), _list_of(pa.int16())
 
+_REQUIRED = ("workload", "id", "prompt_tokens", "output_tokens")
 LATER_COLUMN = "max_tokens"
 """The column that the first traces lack; in a shard without it no request has a limit."""
 
 
 def row_schema(manifest: Manifest) -> pa.Schema:
     """The columns of a trace with this manifest; neural ones only if a neural drafter ran."""
-    columns = [
-        pa.field("workload", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("prompt_tokens", _TOKENS, nullable=False),
-        pa.field("output_tokens", _TOKENS, nullable=False),
-        pa.field("ngram_accepted", _COUNTS),
-        pa.field("max_tokens", pa.int32()),
-    ]
+    types = dict(zip(_REQUIRED, (pa.string(), pa.string(), _TOKENS, _TOKENS), strict=True))
+    types |= {"ngram_accepted": _COUNTS, "max_tokens": pa.int32()}
     if manifest.neural_cap is not None:
-        columns.append(pa.field("neural_accepted", _COUNTS))
+        types["neural_accepted"] = _COUNTS
     if manifest.draft_cap is not None:
-        columns.append(pa.field("drafted_tokens", _DRAFTS))
-    for name in manifest.confidences:
-        columns.append(pa.field(name, _list_of(_list_of(pa.float32()))))
-    return pa.schema(columns)
+        types["drafted_tokens"] = _list_of(_TOKENS)
+    types |= dict.fromkeys(manifest.confidences, _list_of(_list_of(pa.float32())))
+    return pa.schema(
+        [pa.field(name, each, nullable=name not in _REQUIRED) for name, each in types.items()]
+    )
 
 
 def row_batch(rows: Sequence[Request], manifest: Manifest) -> pa.RecordBatch:
     """Sound requests as one record batch with the columns of `row_schema(manifest)`."""
     schema = row_schema(manifest)
-    columns = [pa.array([_stored(row, field) for row in rows], type=field.type) for field in schema]
+    columns = [
+        pa.array([_stored(row, each.name) for row in rows], type=each.type) for each in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _stored(row: Any, field: pa.Field) -> Any:
+def _stored(row: Request, name: str) -> Any:
     """A row's entry of a column, as Arrow takes it."""
-    if field.name not in CONFIDENCES:
-        value = getattr(row, field.name)
+    if name not in CONFIDENCES:
+        value = getattr(row, name)
     elif row.confidences is not None:
-        value = row.confidences[..., CONFIDENCES.index(field.name)]
+        value = row.confidences[..., CONFIDENCES.index(name)]
     else:
         value = None
-    if value is None or field.type == _TOKENS or not pa.types.is_list(field.type):
+    if value is None or name in _REQUIRED or name == LATER_COLUMN:
         return value
     entries = list(value)
-    if field.type != _COUNTS:
+    if row.drafted_tokens is not None and value.ndim > 1:
         lengths = (row.drafted_tokens >= 0).sum(axis=1)
         entries = [draft[:length] for draft, length in zip(value, lengths, strict=True)]
     entries[:1] = [None] * len(entries[:1])
@@ -76,17 +68,16 @@ def _stored(row: Any, field: pa.Field) -> Any:
 
 def batch_rows(batch: pa.RecordBatch, manifest: Manifest, where: str) -> list[Request]:
     """The requests in `batch`, each with its own arrays; their soundness is not checked here."""
-    fields = [each for each in row_schema(manifest) if each.name in batch.schema.names]
-    for field in fields:
-        if batch.column(field.name).null_count and not field.nullable:
-            raise TraceError(f"{where}: {field.name} is null: every row has one")
+    for name in _REQUIRED:
+        if batch.column(name).null_count:
+            raise TraceError(f"{where}: {name} is null: every row has one")
     cap, rows = manifest.draft_cap or 0, []
     for at in range(batch.num_rows):
-        row = {each.name: _entry(batch.column(each.name)[at], cap, where) for each in fields}
+        row = {name: _entry(batch.column(name)[at], cap, where) for name in batch.schema.names}
         layers = [row.pop(name, None) for name in CONFIDENCES]
-        known = next((layer for layer in layers if layer is not None), None)
-        if known is not None:
-            unknown = np.full_like(known, np.nan)
+        known = [layer for layer in layers if layer is not None]
+        if known:
+            unknown = np.full_like(known[0], np.nan)
             layers = [unknown if layer is None else layer for layer in layers]
             row["confidences"] = np.stack(layers, axis=-1)
         rows.append(Request(**row))

@@ -27,28 +27,23 @@ class Dialogues:
 
 
 def dialogue_hashes(requests: Sequence[Request]) -> list[str]:
-    """A hash for each request, the same for all turns of a dialogue, whatever their order.
-
-    It is the least content hash among the first turns with the dialogue's first prompt, and of a
-    request in no dialogue its own.
-    """
+    """A hash for each request: the least content hash of its dialogue's first turns, or its own."""
     dialogues = Dialogues(requests)
+    prompts = [each.prompt_tokens.tobytes() for each in requests]
     own = [request_hash(each.prompt_tokens, each.output_tokens) for each in requests]
-    first = [next(dialogues.earlier_turns(each), None) for each in requests]
-    begun = {requests[turn].prompt_tokens.tobytes() for turn in first if turn is not None}
-    hash_of: dict[bytes, str] = {}
-    for each, content in zip(requests, own, strict=True):
-        prompt = each.prompt_tokens.tobytes()
-        if prompt in begun:
-            hash_of[prompt] = min(content, hash_of.get(prompt, content))
+    turns = [next(dialogues.earlier_turns(each), None) for each in requests]
+    begun = {prompts[turn] for turn in turns if turn is not None}
+    least: dict[bytes, str] = {}
+    for prompt, content in zip(prompts, own, strict=True):
+        least[prompt] = min(content, least.get(prompt, content))
+    first = [at if turn is None else turn for at, turn in enumerate(turns)]
     return [
-        hash_of.get(requests[number if turn is None else turn].prompt_tokens.tobytes(), content)
-        for number, (turn, content) in enumerate(zip(first, own, strict=True))
+        least[prompts[at]] if prompts[at] in begun else content
+        for at, content in zip(first, own, strict=True)
     ]
 
 
 def prompt_hashes(requests: Sequence[Request]) -> list[str]:
     """The same without regard to answers: also the same for all answers to one prompt."""
-    return dialogue_hashes(
-        [replace(each, output_tokens=each.output_tokens[:0]) for each in requests]
-    )
+    bare = [replace(each, output_tokens=each.output_tokens[:0]) for each in requests]
+    return dialogue_hashes(bare)

@@ -17,11 +17,7 @@ HASH_DIGITS = 16
 
 def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     """A hash of a request's content in 16 hex digits: equal for equal tokens on every platform."""
-    prompt, output = (
-        # All integers are converted to one width; a float is a caller's mistake and a TypeError.
-        np.asarray(tokens, np.int64 if np.size(tokens) == 0 else None).astype("<i8", casting="safe")
-        for tokens in (prompt_tokens, output_tokens)
-    )
+    prompt, output = (np.asarray(tokens, "<i8") for tokens in (prompt_tokens, output_tokens))
     # The length of the prompt comes first, so that it is clear where the output begins.
     content = len(prompt).to_bytes(8, "little") + prompt.tobytes() + output.tobytes()
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
@@ -38,11 +34,7 @@ VocabularyHash = Annotated[
 
 
 def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
-    """The number of a tokenizer's tokens, and a hash of all tokens with their ids in 16 hex digits.
-
-    `vocabulary` is the result of a tokenizer's `get_vocab()`, added tokens included. vLLM,
-    transformers and tokenizers return the same for one tokenizer.json, in whatever folder it is.
-    """
+    """The number of tokens in a tokenizer's `get_vocab()`, and a hash of them with their ids."""
     # Some tokenizers have their tokens as bytes.
     pairs = sorted((int(id), str(token)) for token, id in vocabulary.items())
     content = json.dumps(pairs, separators=(",", ":")).encode()

@@ -10,16 +10,13 @@ import numpy as np
 from msgspec import Meta, Struct, structs
 
 from adaspec.errors import TraceError, check_word, shown
-from adaspec.records import check, convert, fits, is_json, upgraded
+from adaspec.records import check, convert, fits, upgraded
 from adaspec.trace.identity import VocabularyHash
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.version import __version__
 
 SCHEMA = 4
 """Schema of manifest and columns together; 2 and 3 are read, too."""
-
-MAX_DRAFTED = 128
-"""The largest draft cap; a reader allocates a trace's draft cap at every position."""
 TokenLimit = Annotated[
     int, Meta(ge=1, lt=1 << 31, description="a whole number from 1 to 2147483647")
 ]
@@ -27,26 +24,22 @@ TokenLimit = Annotated[
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The facts of a trace as a whole; unknown ones are None."""
+    """The facts of a trace as a whole; unknown ones are None, as the drafter where none ran."""
 
     target: str | None = None
     drafter: str | None = None
-    """Name of the neural drafter; None if none ran."""
     tokenizer: str | None = None
     vocabulary_hash: VocabularyHash | None = None
-    """Hash of the tokenizer's tokens and ids, made by `identity.vocabulary_hash`, or its size."""
     neural_cap: Annotated[int, Meta(ge=1, le=32767)] | None = None
     """Count at which neural accepted counts are censored; longer drafts cannot be replayed."""
-    draft_cap: Annotated[int, Meta(ge=1, le=MAX_DRAFTED)] | None = None
+    draft_cap: Annotated[int, Meta(ge=1, le=128)] | None = None
     """Drafted tokens stored per position; None if they were not recorded."""
     confidences: tuple[str, ...] = ()
-    """Those of `CONFIDENCES` that are recorded, in their order."""
     engine: str | None = None
     engine_version: str | None = None
     hardware: str | None = None
     sampling: dict[str, Any] = {}
     source: str | None = None
-    """Program that made the trace, and from what."""
     adaspec_version: str = __version__
     schema: int = SCHEMA
 
@@ -54,18 +47,12 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse what does not fit together, since all later checks rely on these fields."""
         check(self, "manifest of a trace", TraceError)
         if self.confidences != tuple(each for each in CONFIDENCES if each in self.confidences):
-            raise TraceError(
-                f"confidences is {shown(self.confidences)}: expected some of "
-                f"{', '.join(CONFIDENCES)}, in this order"
-            )
+            known = f"expected some of {', '.join(CONFIDENCES)}, in this order"
+            raise TraceError(f"confidences is {shown(self.confidences)}: {known}")
         if self.draft_cap is not None and self.neural_cap is None:
             raise TraceError("draft_cap is given but neural_cap is null")
         if self.confidences and self.draft_cap is None:
-            raise TraceError(
-                "confidences are given but draft_cap is null: they belong to drafted tokens"
-            )
-        if not is_json(structs.asdict(self)):
-            raise TraceError("the manifest of a trace holds what JSON cannot, as NaN")
+            raise TraceError("confidences are given but draft_cap is null")
 
     @property
     def max_tokens(self) -> int | None:
@@ -88,21 +75,15 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_word(values.pop("kind", "dense"), ("dense",), f"{where}: kind", TraceError)
         values.pop("fingerprint", None)
         if values.pop("scrambled", False):
-            raise TraceError(
-                f"{where}: its token ids went through a secret permutation, so that they mean "
-                "nothing to a policy: record the trace again"
-            )
+            raise TraceError(f"{where}: its token ids are scrambled: record the trace again")
         return convert(values, cls, where, TraceError)
 
     def difference(self, other: Manifest) -> str | None:
         """The first difference by which rows of the two traces would not mean the same, or None."""
-        for name in self.__struct_fields__:
-            if name in ("adaspec_version", "source"):
-                continue
-            present, past = getattr(self, name), getattr(other, name)
-            if name == "vocabulary_hash" and None in (present, past):
-                continue  # nothing is known to differ
-            if present != past:
+        for name, present in structs.asdict(self).items():
+            past = getattr(other, name)
+            unknown = name == "vocabulary_hash" and None in (present, past)
+            if present != past and not unknown and name not in ("adaspec_version", "source"):
                 return f"{name} is {past!r} there and {present!r} here"
         return None
 
@@ -113,10 +94,7 @@ def manifest_for(
     drafter: str | None = None,
     source: str | None = None,
 ) -> Manifest:
-    """The manifest of a trace of these requests.
-
-    The caps are their largest neural count and longest draft, as longer drafts cannot be replayed.
-    """
+    """The manifest of a trace of these requests; the caps are as `write_trace` says."""
     drafts = [each.drafted_tokens for each in requests if each.drafted_tokens is not None]
     counts = [each.neural_accepted for each in requests if each.neural_accepted is not None]
     draft_cap = max((each.shape[1] for each in drafts if each.ndim == 2), default=0)

@@ -31,8 +31,6 @@ COMPLETE = "complete.json"
 """Name of the file that is written last, so a trace without it was cut off."""
 RESTORE = "restore it from a copy, or record or import the trace again"
 _MAX_BYTES = 16 << 20
-"""Largest size of either JSON file. A larger file is not one of a trace."""
-_BATCH_ROWS = 64
 
 
 def shard_name(number: int) -> str:
@@ -58,8 +56,7 @@ def is_blank(folder: Path) -> bool:
 class TraceReader:
     """Reads a trace folder, complete or cut off; anything unsound in it is an error.
 
-    Rows are streamed, with one row group in memory at a time. `warnings` lists what is missing from
-    a folder whose writer was cut off.
+    `warnings` lists what is missing from a folder whose writer was cut off.
     """
 
     def __init__(self, path: AnyPath):
@@ -71,18 +68,13 @@ class TraceReader:
         """The number of its requests."""
         self._note_unfinished()
 
-    @property
-    def bytes(self) -> int:
-        """Size of the shards on disk, in bytes."""
-        return sum(shard.stat().st_size for shard in self.shards)
-
     def requests(self) -> Iterator[Request]:
         """The requests in recorded order."""
         limit = self.manifest.max_tokens
         seen: dict[Key, str] = {}
         for shard in self.shards:
             row = 0
-            for batch in self._batches(shard, None, _BATCH_ROWS):
+            for batch in self._batches(shard, None, 64):
                 named = f"{shard} rows {row}..{row + batch.num_rows - 1}"
                 for request in batch_rows(batch, self.manifest, named):
                     where = f"{shard} row {row}"
@@ -111,24 +103,17 @@ class TraceReader:
         self, shard: Path, columns: list[str] | None, rows: int
     ) -> Iterator[pa.RecordBatch]:
         with _parquet(shard) as file:
-            # Groups are read one by one, as a batch across several would hold all of them.
-            for group in range(file.num_row_groups):
-                for batch in file.iter_batches(
-                    rows, row_groups=[group], columns=columns, use_threads=False
-                ):
-                    batch.validate(full=True)
-                    yield batch
+            for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+                batch.validate(full=True)
+                yield batch
 
     def _shards(self) -> list[Path]:
         found = [path.name for path in self.path.iterdir() if is_shard(path.name)]
         expected = [shard_name(number) for number in range(len(found))]
         for name in expected:
-            if name not in found:
-                raise TraceError(
-                    f"{self.path / name}: is missing, though {max(found)} is there: {RESTORE}"
-                )
             if not (self.path / name).is_file():
-                raise TraceError(f"{self.path / name}: is not a file: {RESTORE}")
+                what = "not a file" if name in found else f"missing, though {max(found)} is not"
+                raise TraceError(f"{self.path / name}: is {what}: {RESTORE}")
         return [self.path / name for name in expected]
 
     def _rows_in(self, shard: Path) -> int:
@@ -150,20 +135,14 @@ class TraceReader:
         file = self.path / COMPLETE
         try:
             record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
-            expected = record.get("shards") if isinstance(record, dict) else None
-            if not isinstance(expected, int):
-                raise TraceError(f'{file}: is not {{"shards": number}}: {RESTORE}')
-            if expected != len(self.shards):
-                raise TraceError(
-                    f"{self.path}: {COMPLETE} says that there are {expected} shards, of which "
-                    f"{len(self.shards)} can be seen: {RESTORE}"
-                )
+            if record != {"shards": len(self.shards)}:
+                seen = f"there are {len(self.shards)} shards, but it says {record!r:.60}"
+                raise TraceError(f"{file}: {seen}: {RESTORE}")
         except FileNotFoundError:
-            shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards)} shards"
             self.warnings.append(
-                f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): "
-                f"all that it had written was read ({shards}); at most the rows that it had not "
-                "written yet are missing, from a server those of the last seconds"
+                f"{self.path}: its writer was cut off or is still at work (no {COMPLETE}): at most "
+                "the rows that it had not written yet are missing, from a server those of the last "
+                "seconds"
             )
 
 
@@ -176,9 +155,8 @@ def paths_of(paths: Paths) -> list[Path]:
         raise TraceError(f"{paths!r:.60} is no path, nor a list of paths: {error}") from None
 
 
-def read_trace(path: AnyPath) -> TraceReader:
-    """Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
-    return TraceReader(path)
+read_trace = TraceReader
+"""Open the trace in a folder: `manifest`, `requests()`, `workloads()`, `warnings`."""
 
 
 def open_traces(paths: Paths) -> list[TraceReader]:
@@ -196,8 +174,7 @@ def open_traces(paths: Paths) -> list[TraceReader]:
 def _claim(seen: dict[Key, str], key: Key, where: str) -> None:
     if key in seen:
         raise TraceError(
-            f"{where}: request {key[1]!r} of workload {key[0]!r} is already in {seen[key]}: "
-            "leave one of the two out"
+            f"{where}: request {key[1]!r} of workload {key[0]!r} is already in {seen[key]}"
         )
     seen[key] = where
 
@@ -208,17 +185,14 @@ def _manifest(path: Path) -> Manifest:
         what = "is a file, not a trace's folder" if path.exists() else "there is no such folder"
         raise TraceError(f"{path}: {what}: {advice}")
     file = path / MANIFEST
-    traces = sorted(str(each.parent) for each in path.glob(f"*/{file.name}"))
-    if traces and not file.exists():
-        raise TraceError(
-            f"{path}: is no trace, but a folder of {len(traces)}: give one or several of "
-            f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
-        )
     try:
-        record = read_json(file, TraceError, RESTORE, _MAX_BYTES)
+        return Manifest.from_record(read_json(file, TraceError, RESTORE, _MAX_BYTES), str(file))
     except FileNotFoundError:
-        raise TraceError(f"{path}: holds no {MANIFEST}, so it is no trace: {advice}") from None
-    return Manifest.from_record(record, str(file))
+        traces = sorted(str(each.parent) for each in path.glob(f"*/{MANIFEST}"))
+        if traces:
+            some = f"{', '.join(traces[:20])}{', ..' if len(traces) > 20 else ''}"
+            advice = f"but a folder of {len(traces)}: give one or several of {some}"
+        raise TraceError(f"{path}: holds no {MANIFEST}, so it is no trace, {advice}") from None
 
 
 @contextmanager

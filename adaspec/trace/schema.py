@@ -18,8 +18,7 @@ CONFIDENCES = ("logprob", "margin", "entropy")
 class Request:
     """One request of a trace; arrays are indexed by position, and entry 0 is -1 or NaN.
 
-    Neural columns are None if no neural drafter ran. `neural_accepted` is stored as recorded; if it
-    is not as long as the output, the request is not `paired`.
+    Neural columns are None if no neural drafter ran.
     """
 
     workload: str
@@ -32,19 +31,15 @@ class Request:
     confidences: NDArray[np.float32] | None = None
     """Confidences, as (positions, draft cap, len(CONFIDENCES)), NaN where unknown."""
     ngram_accepted: NDArray[np.int16] | None = None
-    """Accepted counts of the recording engine's own n-gram look-up, which is not adaspec's.
-
-    They may exceed the output's end, as an engine drafts beyond the last token.
-    """
+    """Accepted counts of the recording engine's own look-up, even beyond the output's end."""
     max_tokens: int | None = None
     """The most output tokens that the request was allowed; None if that is not known."""
 
     @property
     def paired(self) -> bool:
         """True if neural counts and output tokens are of equal length, so from the same run."""
-        return self.neural_accepted is not None and len(self.neural_accepted) == len(
-            self.output_tokens
-        )
+        counts = self.neural_accepted
+        return counts is not None and len(counts) == len(self.output_tokens)
 
     @property
     def is_cut_off(self) -> bool:
@@ -54,8 +49,7 @@ class Request:
     @property
     def nbytes(self) -> int:
         """Size of its arrays in memory."""
-        arrays = (getattr(self, name) for name in ARRAYS)
-        return sum(array.nbytes for array in arrays if array is not None)
+        return sum(array.nbytes for name in ARRAYS if (array := getattr(self, name)) is not None)
 
 
 ARRAYS: dict[str, type[np.number[Any]]] = {
@@ -70,20 +64,18 @@ ARRAYS: dict[str, type[np.number[Any]]] = {
 
 
 def as_array(values: Any, kind: type[np.number[Any]], what: str) -> NDArray[Any]:
-    """Numbers, such as a list of them, as an array of a kind; a null first entry becomes -1."""
+    """Numbers, such as a list of them, as an array of a kind.
+
+    A first entry that is null becomes -1, and a null among floats NaN.
+    """
     if isinstance(values, list) and values[:1] == [None]:
         values = [-1, *values[1:]]
     try:
         array = np.asarray(values if np.size(values) else np.empty(np.shape(values), kind))
         with np.errstate(invalid="ignore"):  # what does not fit is refused below
             cast = array.astype(kind, copy=False)
-        if array.dtype.kind not in "iuf" or (
-            kind != np.float32 and not np.array_equal(cast, array)
-        ):
+        if kind != np.float32 and not np.array_equal(cast, array):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        bits = np.dtype(kind).itemsize * 8
-        whole = "" if kind == np.float32 else "whole "
-        said = f"{what} is no array of {whole}numbers of {bits} bits: {values!r:.60}"
-        raise TraceError(said) from None
+        raise TraceError(f"{what} is no array of {kind.__name__}: {values!r:.60}") from None
     return cast

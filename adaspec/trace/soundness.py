@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 
 from adaspec.errors import TraceError
-from adaspec.trace.manifest import Manifest
+from adaspec.records import fits
+from adaspec.trace.manifest import Manifest, TokenLimit
 from adaspec.trace.schema import CONFIDENCES, Request
-
-_INT32 = 2**31 - 1
-"""The largest limit that its column holds."""
 
 
 def check_request(request: Request, manifest: Manifest, where: str) -> None:
-    """Raise a `TraceError` that starts with `where` for the first rule that the request breaks.
-
-    Neural counts never reach beyond the end of their list, as they exclude the bonus token. If they
-    are paired, accepted tokens must be those of the output. Recorded n-gram counts may exceed the
-    output's end: in the public traces they do by up to 19 tokens.
-    """
+    """Raise a `TraceError` that starts with `where` for the first rule that the request breaks."""
     for broken, said, *values in _rules(request, manifest):
         if np.any(broken):
             first = int(np.argmax(broken))
@@ -41,8 +34,8 @@ def _rules(request: Request, manifest: Manifest) -> Iterator[tuple[Any, ...]]:
         is_text = isinstance(text, str) and text.encode("utf-8", "ignore").decode() == text
         yield not (is_text and text), f"{name}={text!r:.60} is empty, or no text"
     limit = request.max_tokens
-    is_limit = limit is None or 1 <= limit <= _INT32
-    yield not is_limit, f"max_tokens={limit} is not from 1 to {_INT32}"
+    is_limit = limit is None or fits(limit, TokenLimit)
+    yield not is_limit, f"max_tokens={limit} is not from 1 to 2147483647"
     for name in ("prompt_tokens", "output_tokens", "neural_accepted", "ngram_accepted"):
         values = getattr(request, name)
         if values is None:

@@ -39,15 +39,13 @@ TRACE = Kind(
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 """A trace holds the texts of others, so only its owner may read it."""
 _SHARD_BYTES = 2 << 20
-"""Size of a shard in memory: a reader loads one at once, and each flush writes the last one anew,
-so whoever flushes every few seconds gets few files, and little is written twice."""
+"""Size of a shard in memory; each flush writes the last one anew."""
 
 
 class TraceWriter:
     """Writes a trace in place, shard by shard, or goes on with one of the same manifest.
 
-    A kill costs only the rows since the last flush or shard. A trace that appears whole or not at
-    all, or replaces another, is written by `whole_trace`. No request may be added twice.
+    A kill costs only the rows since the last flush or shard. No request may be added twice.
     """
 
     def __init__(self, path: AnyPath, manifest: Manifest, *, shard_rows: int = 2048):
@@ -60,17 +58,12 @@ class TraceWriter:
         self._has_unwritten = False
         self._known: set[tuple[str, str]] = set()
         self._shards = 0
-        """How many shards are ended, the number of the last one."""
+        """The number of the last shard."""
         with refusing(self.path, TraceError):
             self.path.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            try:
-                self._lock: int | None = lock(self.path)
-            except BlockingIOError:
-                raise TraceError(
-                    f"{self.path}: another process is writing to it: wait for its end, or choose "
-                    "another folder"
-                ) from None
+            self._locked: int | None = os.open(self.path, os.O_RDONLY)
         try:
+            self._lock(self._locked)
             self._begin()
         except BaseException:
             self.abort()
@@ -78,16 +71,12 @@ class TraceWriter:
 
     def add(self, row: Request, where: str | None = None) -> None:
         """Check and buffer one row; errors begin with `where` it came from."""
-        if self._lock is None:
-            raise TraceError(f"{self.path}: the writer is closed, nothing can be added")
         where = where or f"{self.path}: request {row.id!r} of workload {row.workload!r}"
         key = (row.workload, row.id)
         check_request(row, self.manifest, where)
         if key in self._known:
-            raise TraceError(
-                f"{where}: id {row.id!r} occurs twice in workload {row.workload!r}: "
-                "rename or remove one"
-            )
+            twice = f"id {row.id!r} occurs twice in workload {row.workload!r}"
+            raise TraceError(f"{where}: {twice}: rename or remove one")
         self._known.add(key)
         self._rows.append(row)
         self._bytes += row.nbytes
@@ -107,7 +96,7 @@ class TraceWriter:
 
     def close(self) -> None:
         """Finish the trace."""
-        if self._lock is None:
+        if self._locked is None:
             return
         try:
             self.flush()
@@ -118,9 +107,9 @@ class TraceWriter:
 
     def abort(self) -> None:
         """Stop without finishing: what is on disk stays."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -130,6 +119,17 @@ class TraceWriter:
             self.close()
         else:
             self.abort()
+
+    def _lock(self, folder: int) -> None:
+        """Lock the folder until its descriptor is closed or this process ends."""
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TraceError(
+                f"{self.path}: another process is writing to it: choose another folder"
+            ) from None
+        except OSError:
+            pass  # Some network file systems have no locks; writing goes on without one.
 
     def _begin(self) -> None:
         """Write the manifest, or read what is there already."""
@@ -152,28 +152,9 @@ class TraceWriter:
                     path.unlink()
 
 
-def lock(path: Path) -> int:
-    """Lock the folder of a trace until the returned descriptor is closed or this process ends.
-
-    Raises `BlockingIOError` if another process has locked it.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
-    except OSError:
-        pass  # Some network file systems have no locks; writing goes on without one.
-    return descriptor
-
-
 @contextmanager
 def whole_trace(path: Path, manifest: Manifest, force: bool = False) -> Iterator[TraceWriter]:
-    """A writer of a trace that appears at `path` when all of it is written, or not at all.
-
-    With `force` it replaces an older trace, and nothing else.
-    """
+    """A writer of a trace that appears as a whole; with `force` it replaces an older one."""
     with (
         new_folder(path, TRACE, force, _FOLDER_MODE) as staged,
         TraceWriter(staged, manifest) as writer,
@@ -192,26 +173,20 @@ def write_trace(
 ) -> None:
     """Write a trace of these requests, whole or not at all.
 
-    `target` and `drafter` name the models. The caps are the largest neural count and the longest
-    draft among the requests, as longer drafts cannot be replayed. A `manifest` can replace both.
+    The caps are the largest neural count and the longest draft among the requests, as longer drafts
+    cannot be replayed. A `manifest` can replace caps and names.
     """
     where = Path(path)
-    if not isinstance(requests, Iterable):
-        raise TraceError(f"{where}: the requests are a {type(requests).__name__}, no list of them")
-    rows: Iterable[Request] = (
-        _of_arrays(each, f"{where}: request {at}") for at, each in enumerate(requests)
-    )
+    rows = [_of_arrays(each, f"{where}: request {at}") for at, each in enumerate(requests)]
+    if not rows:
+        raise TraceError(f"{where}: there is no request to write")
     if manifest is None:
-        rows = known = list(rows)
-        manifest = manifest_for(known, target, drafter, "write_trace")
+        manifest = manifest_for(rows, target, drafter, "write_trace")
     elif target is not None or drafter is not None:
         raise TraceError(f"{where}: a manifest is given, which names target and drafter itself")
     with whole_trace(where, manifest, force) as writer:
-        row: Request | None = None
         for row in rows:
             writer.add(row, f"{where}: request {row.id!r} of workload {row.workload!r}")
-        if row is None:
-            raise TraceError(f"{where}: there is no request to write")
 
 
 def _of_arrays(request: Request, label: str) -> Request:

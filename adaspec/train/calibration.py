@@ -1,7 +1,4 @@
-"""How well calibrated a model's survival curves are, at every position of unseen requests.
-
-Networks and curves are judged as they predict before drafting: without drafted tokens.
-"""
+"""How well survival curves are calibrated, as they predict before drafting, on unseen requests."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
+from adaspec.evaluate.options import Progress
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import BEFORE_HEADS, Model
 from adaspec.predict.network import predict
@@ -26,23 +24,20 @@ _CERTAIN = 1e-6
 
 
 def calibration_of(
-    recorded: Recorded, judged: Sequence[tuple[LearnedPolicy, Members]]
+    recorded: Recorded, judged: Sequence[tuple[LearnedPolicy, Members]], progress: Progress
 ) -> list[dict[str, Any]]:
-    """A row per source and depth: how often drafts got so far, and how good the predictions were.
-
-    Each policy predicts for its own requests; the rows are about all of them together.
-    """
+    """A row per source and depth, about all requests, for each of which its own policy predicts."""
     seen: dict[tuple[str, int], list[tuple[Array, Array]]] = {}
-    """By source and depth, what came and what was predicted of it."""
-    for policy, members in judged:
+    for done, (policy, members) in enumerate(judged):
+        progress("calibration", done, len(judged))
         rows = survey(recorded.recording, policy.model, members, 0)["before"]
         for source, outcomes, usable in recorded.sources(rows.at):
-            predicted = predicted_survivals(policy.model, rows.x, source)
+            predicted = _predicted(policy.model, rows.x, source)
             for depth in range(1, DEPTHS + 1):
                 known = (outcomes.known >= depth) & usable
                 came = (outcomes.right[known] >= depth).astype(np.float64)
-                pairs = seen.setdefault((source, depth), [])
-                pairs.append((came, predicted[known, depth - 1]))
+                seen.setdefault((source, depth), []).append((came, predicted[known, depth - 1]))
+    progress("calibration", len(judged), len(judged))
     joined = {key: [*map(np.concatenate, zip(*pairs, strict=True))] for key, pairs in seen.items()}
     return [
         {"source": source, "survival": depth, **judge(came, predicted)}
@@ -51,7 +46,7 @@ def calibration_of(
     ]
 
 
-def predicted_survivals(model: Model, x: Floats, source: str) -> Array:
+def _predicted(model: Model, x: Floats, source: str) -> Array:
     """S(1) .. S(DEPTHS) of a source by networks and curves, one row per row of features."""
     said = predict(model.networks["before"], x)
     first, more = (

@@ -13,7 +13,6 @@ from adaspec.train.corpus import HELD_OUT, Corpus
 from adaspec.train.token_tables import MIN_REQUESTS
 
 MINE = "this policy"
-"""What the card calls the policy, whatever its folder's name."""
 
 _EVIDENCE = (
     "It never sees drafted tokens or confidences: the traces held none.",
@@ -38,10 +37,7 @@ _LIMITS = (
 def card_of(
     manifest: PolicyManifest, corpus: Corpus, report: Mapping[str, Any], entries: int
 ) -> str:
-    """The text of `CARD.md`; the token tables have so many entries.
-
-    `report` is the evaluation on the requests kept back, with the calibration there.
-    """
+    """The text of `CARD.md`; the token tables have so many entries."""
     made_for = "any model" if corpus.general else manifest.target or "an unnamed target"
     parts = [
         f"# A policy for {made_for}",
@@ -71,22 +67,20 @@ def _drafts(manifest: PolicyManifest) -> str:
 
 
 def _data(manifest: PolicyManifest, corpus: Corpus) -> Iterator[str]:
-    sides = (corpus.trained, corpus.held_out)
     rows = []
     for workload in corpus.trained.counts:
-        lengths = [
-            [len(each.output_tokens) for each in side.requests if each.workload == workload]
-            for side in sides
-        ]
-        rows.append([workload, *(f"{n:,}" for each in lengths for n in (len(each), sum(each)))])
+        row = [workload]
+        for side in (corpus.trained, corpus.held_out):
+            of_it = [len(r.output_tokens) for r in side.requests if r.workload == workload]
+            row += [f"{len(of_it):,}", f"{sum(of_it):,}"]
+        rows.append(row)
     heads = ["workload", "trained on", "output tokens", "kept back", "output tokens"]
     yield Table("", heads, rows).markdown()
     reasons: Counter[str] = sum(map(Counter, corpus.trained.left_out.values()), Counter())
     if reasons:
         listing = "; ".join(f"{count:,} {why}" for why, count in sorted(reasons.items()))
         yield f"Neither replayed nor judged: {listing}."
-    if corpus.trained.unpaired and not corpus.general:
-        count = len(corpus.trained.unpaired)
+    if (count := len(corpus.trained.unpaired)) and not corpus.general:
         yield f"The text of {count:,} unpaired requests went into the token tables."
     yield (
         f"A hash of each request's tokens decides whether it is kept back (about {HELD_OUT:.0%}). "

@@ -11,7 +11,6 @@ from typing import Any
 from adaspec.errors import TrainingError
 
 CONNECT_S = 10.0
-"""Seconds within which a scheduler must answer and have workers."""
 GONE_S = 30.0
 """Seconds without workers after which the cluster is given up."""
 

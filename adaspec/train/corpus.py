@@ -10,14 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from adaspec.errors import TrainingError, nearest
-from adaspec.evaluate.selection import (
-    Selection,
-    Wanted,
-    content_hash,
-    distinct_names,
-    select,
-)
+from adaspec.errors import TrainingError
+from adaspec.evaluate.selection import Selection, Wanted, distinct_names, select
 from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
@@ -31,6 +25,7 @@ ENOUGH = 20
 """Requests per workload from which the hash very likely deals enough to both sides."""
 
 TURNS = "turns of a dialogue count as one"
+EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +40,10 @@ class Corpus:
     """Whether what it teaches is to serve any model: nothing of a vocabulary, a name or a head."""
 
 
-def gather(
-    paths: Paths,
-    exclude_workloads: Iterable[str] = (),
-    general: bool = False,
-    exclude_requests: tuple[str, ...] = (),
-) -> Corpus:
-    """Read traces and split their requests into both sides.
-
-    In a `general` corpus they may be of several targets and drafters.
-    """
+def gather(paths: Paths, wanted: Wanted = EVERYTHING, general: bool = False) -> Corpus:
+    """Read traces, of several models if the corpus is `general`, and split their requests."""
     readers = open_traces(paths)
-    selection = read_everything(readers, exclude_workloads, general, exclude_requests)
+    selection = read_all(readers, wanted, general)
     is_held_out = np.array(held_out_of(selection.requests), np.bool_)
     held_out = replace(part_of(selection, is_held_out), unpaired=())
     texts = _of_other_dialogues(selection, held_out.requests)
@@ -64,7 +51,7 @@ def gather(
     _check_enough(selection, trained, held_out)
     if general:
         trained, held_out = (
-            replace(side, target=None, drafter=None) for side in (trained, held_out)
+            replace(each, target=None, drafter=None) for each in (trained, held_out)
         )
         return Corpus(trained, held_out, None, None, general)
     tokenizer = distinct_names(known_of("tokenizer", readers))
@@ -77,18 +64,13 @@ def part_of(selection: Selection, members: Members) -> Selection:
     return replace(selection, requests=tuple(compress(selection.requests, members)))
 
 
-def read_everything(
-    readers: Sequence[TraceReader],
-    exclude_workloads: Iterable[str] = (),
-    general: bool = False,
-    exclude_requests: tuple[str, ...] = (),
-) -> Selection:
-    """All requests of traces that can be replayed, first those that show drafted tokens."""
+def read_all(readers: Sequence[TraceReader], wanted: Wanted, general: bool) -> Selection:
+    """The wanted requests of traces, first those that show drafted tokens."""
     if not general:
         check_alike(readers)
-    found = select([each.path for each in readers], Wanted(exclude=exclude_requests))
+    found = select([each.path for each in readers], wanted)
     in_order = sorted(found.requests, key=lambda request: request.drafted_tokens is None)
-    return without(replace(found, requests=tuple(in_order)), exclude_workloads)
+    return replace(found, requests=tuple(in_order))
 
 
 def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
@@ -102,21 +84,16 @@ def known_of(what: str, readers: Iterable[TraceReader]) -> dict[str, Path]:
 
 
 def vocabularies_of(readers: Iterable[TraceReader]) -> dict[str, Path]:
-    """The traces' vocabularies, each with the first trace that has it.
-
-    Where a size alone is known, as no tokenizer was at hand, it is that of another trace of that
-    size.
-    """
+    """The same of vocabularies, but for those that are only known to be as large as another."""
     found = known_of("vocabulary_hash", readers)
     hashed = {each.partition("-")[0] for each in found if "-" in each}
     return {each: path for each, path in found.items() if each not in hashed}
 
 
 def held_out_of(requests: Sequence[Request]) -> list[bool]:
-    """Which requests are kept back: all turns of a dialogue or none.
+    """Which requests are kept back, by the content of the first turn of their dialogue alone.
 
-    Only the content of a request, or of the first turn given of its dialogue, decides: none changes
-    sides as other requests come or go.
+    So no request changes sides as others come or go.
     """
     digests = (
         hashlib.sha256(f"held out: {content}".encode()).digest()
@@ -128,9 +105,8 @@ def held_out_of(requests: Sequence[Request]) -> list[bool]:
 def _of_other_dialogues(selection: Selection, judged: Sequence[Request]) -> tuple[Request, ...]:
     """The unpaired requests of a selection without the prompt or dialogue of any that is judged."""
     hashes = prompt_hashes([*judged, *selection.unpaired])
-    judged_hashes = set(hashes[: len(judged)])
-    pairs = zip(selection.unpaired, hashes[len(judged) :], strict=True)
-    return tuple(request for request, dialogue in pairs if dialogue not in judged_hashes)
+    theirs, others = set(hashes[: len(judged)]), hashes[len(judged) :]
+    return tuple(compress(selection.unpaired, (each not in theirs for each in others)))
 
 
 def dialogues_of(requests: Sequence[Request]) -> dict[str, set[str]]:
@@ -141,55 +117,28 @@ def dialogues_of(requests: Sequence[Request]) -> dict[str, set[str]]:
     return dict(sorted(dialogues.items()))
 
 
-def content_hashes(requests: Iterable[Request]) -> tuple[str, ...]:
-    """The distinct hashes of the requests' contents, sorted, as a policy's manifest keeps them."""
-    return tuple(sorted({content_hash(request) for request in requests}))
-
-
-def without(selection: Selection, workloads: Iterable[str]) -> Selection:
-    """The selection without some workloads, which it must have."""
-    left_out, known = set(workloads), selection.counts.keys() | selection.left_out.keys()
-    for name in sorted(left_out - known):
-        raise TrainingError(
-            f"no workload '{name}' to exclude{nearest(name, known)} "
-            f"(has: {', '.join(sorted(known))})"
-        )
-    kept, unpaired = (
-        tuple(r for r in requests if r.workload not in left_out)
-        for requests in (selection.requests, selection.unpaired)
-    )
-    if not kept:
-        raise TrainingError("every workload is excluded: leave one to train on")
-    counts = {name: why for name, why in selection.left_out.items() if name not in left_out}
-    return replace(selection, requests=kept, unpaired=unpaired, left_out=counts)
-
-
 def check_alike(readers: Sequence[TraceReader]) -> None:
-    """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed.
-
-    Names of tokenizers are compared only if a vocabulary is unknown: one tokenizer may have many.
-    """
+    """Refuse traces that differ in target, tokenizer or drafter, as their rows cannot be mixed."""
     known = {what: known_of(what, readers) for what in ("target", "tokenizer", "drafter")}
+    known["vocabulary"] = vocabularies_of(readers)
+    # A tokenizer has many names, so they tell nothing where vocabularies are known.
     if all(reader.manifest.vocabulary_hash for reader in readers):
         del known["tokenizer"]
-    for what, values in (known | {"vocabulary": vocabularies_of(readers)}).items():
+    for what, values in known.items():
         if len(values) > 1:
             listing = ", ".join(f"'{value}' in {path}" for value, path in values.items())
             raise TrainingError(
-                f"the traces differ in their {what} ({listing}): train on one, or a policy for any "
-                "model by --general"
+                f"the traces differ in their {what} ({listing}): train on one, or add --general"
             )
 
 
 def _check_enough(selection: Selection, trained: Selection, held_out: Selection) -> None:
     everything, *sides = (dialogues_of(each.requests) for each in (selection, trained, held_out))
     for workload, dialogues in everything.items():
-        count = len(dialogues)
         train, kept = (len(side.get(workload, ())) for side in sides)
         if train < MIN_TRAINED or kept < MIN_HELD_OUT:
             raise TrainingError(
-                f"workload '{workload}' has too few requests: of {count} ({TURNS}), {train} are to "
-                f"train on and {kept} kept back, {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give "
-                f"about {max(ENOUGH, 2 * count)} requests of it, or leave it out with "
-                f"--exclude-workload {workload}"
+                f"workload '{workload}' has too few requests: {train} are to train on and {kept} "
+                f"kept back ({TURNS}), {MIN_TRAINED} and {MIN_HELD_OUT} are needed: give about "
+                f"{max(ENOUGH, 2 * len(dialogues))} of it, or leave it out with --exclude-workload"
             )

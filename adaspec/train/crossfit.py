@@ -16,14 +16,13 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.evaluation import evaluate_folds
 from adaspec.evaluate.options import Options, Progress, silent
-from adaspec.evaluate.selection import Selection
+from adaspec.evaluate.selection import Selection, Wanted
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.trace.reader import open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.calibration import calibration_of
-from adaspec.train.corpus import MIN_TRAINED, TURNS, dialogues_of, part_of, read_everything
-from adaspec.train.rows import Members
+from adaspec.train.corpus import EVERYTHING, MIN_TRAINED, TURNS, dialogues_of, part_of, read_all
 from adaspec.train.trainer import Trainer
 
 
@@ -32,22 +31,20 @@ def cross_fit(
     folds: int,
     cost: CostModel,
     options: Options,
+    wanted: Wanted = EVERYTHING,
+    general: bool = False,
     progress: Progress = silent,
-    **chosen: Any,
 ) -> dict[str, Any]:
     """Train a model for every fold on the other folds, and let it decide for its own fold.
 
-    Each fold is replayed by itself, and figures are means over folds. The report is that of an
-    evaluation, with the models' calibration. What is `chosen` is as in `corpus.read_everything`.
+    The report is an evaluation's, with calibration.
     """
     progress("reading", 0, 1)
-    selection = read_everything(open_traces(traces), **chosen)
+    selection = read_all(open_traces(traces), wanted, general)
     check_folds(selection, folds)
     workers = min(options.workers, folds)
-    threads = max(1, options.workers // workers)
-    alone = replace(options, jobs=threads)
-    heard = progress if workers == 1 else silent
-    trainer = Trainer(selection, cost, alone, chosen.get("general", False), heard)
+    alone = replace(options, jobs=max(1, options.workers // workers))
+    trainer = Trainer(selection, cost, alone, general, progress if workers == 1 else silent)
     member = deal(selection.requests, folds)
     others = [member != fold for fold in range(folds)]
     progress("reading", 1, 1)
@@ -56,19 +53,15 @@ def cross_fit(
     # compiled code would have to be compiled again for those.
     pool = Parallel(n_jobs=workers, prefer="processes", max_nbytes=None, return_as="generator")
     policies: list[LearnedPolicy] = []
-    for policy in pool(delayed(_train)(trainer, members) for members in others):
+    for policy, *_ in pool(delayed(trainer.train)(members) for members in others):
+        policy.name = f"crossfit:{folds}"
         policies.append(policy)
         progress("folds", len(policies), folds)
-
-    for policy in policies:
-        policy.name = f"crossfit:{folds}"
     parts = [part_of(selection, member == fold) for fold in range(folds)]
-    judged_by = list(zip(parts, policies, strict=True))
+    judged_by = [*zip(parts, policies, strict=True)]
     report = evaluate_folds(selection, judged_by, cost, options, progress)
-    progress("calibration", 0, 1)
     judged = [(policy, member == fold) for fold, policy in enumerate(policies)]
-    report["calibration"] = calibration_of(trainer.recorded, judged)
-    progress("calibration", 1, 1)
+    report["calibration"] = calibration_of(trainer.recorded, judged, progress)
     report["notes"].append(
         f"cross-fitted in {folds} folds: every request is decided by a model that never saw it; "
         "each fold is replayed by itself, with hindsight of its own; figures are means over folds"
@@ -76,17 +69,8 @@ def cross_fit(
     return report
 
 
-def _train(trainer: Trainer, members: Members) -> LearnedPolicy:
-    return trainer.train(members)[0]
-
-
 def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
-    """The fold of each request, with each workload spread as evenly over the folds as possible.
-
-    Within a workload the distinct dialogues are dealt out in turn, ordered by a hash of their first
-    turns' contents; a request in no dialogue is one of its own. The same dialogue is always in the
-    same fold, even if it occurs in several workloads.
-    """
+    """The fold of each request: a workload's dialogues are dealt out in turn, by their hashes."""
     fold_of: dict[str, int] = {}
     for dialogues in dialogues_of(requests).values():
         fresh = sorted(dialogues - fold_of.keys(), key=_shuffled)
@@ -97,24 +81,15 @@ def deal(requests: Sequence[Request], folds: int) -> NDArray[np.int32]:
 def check_folds(selection: Selection, folds: int) -> None:
     """Refuse a number of folds that leaves a fold empty or too few requests to train on."""
     if folds < 2:
-        raise TrainingError(
-            f"--crossfit {folds}: cross-fitting takes 2 folds or more: one to judge by, the "
-            "others to train on"
-        )
+        raise TrainingError(f"--crossfit {folds}: 2 folds or more are needed, one to judge by")
     for workload, dialogues in dialogues_of(selection.requests).items():
         count = len(dialogues)
-        found = f"workload '{workload}' has {count} different requests ({TURNS})"
-        if folds > count:
-            raise TrainingError(
-                f"--crossfit {folds}: {found}, fewer than folds: ask for at most {count}, or leave "
-                f"it out with --exclude-workload {workload}"
-            )
         left = count - -(-count // folds)
-        if left < MIN_TRAINED:
+        if folds > count or left < MIN_TRAINED:
             raise TrainingError(
-                f"--crossfit {folds}: {found}, which leaves {left} of it to train on, "
-                f"{MIN_TRAINED} are needed: give more of it, or leave it out with "
-                f"--exclude-workload {workload}"
+                f"--crossfit {folds}: workload '{workload}' has {count} different requests "
+                f"({TURNS}), which leaves {left} of it to train on, and a fold needs one, training "
+                f"{MIN_TRAINED}: give more of it, or leave it out with --exclude-workload"
             )
 
 

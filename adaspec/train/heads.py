@@ -21,7 +21,6 @@ GAIN_DEPTH = 2
 """Number of neural tokens behind which the expected gain of a splice is learned."""
 MAX_GAIN = 10
 _BINS = {"ngram": 20, "neural": 20, "splice": 10}
-"""The bins of each source's curves."""
 _THREAD_ROWS = 200_000
 """Rows per thread: with fewer, threads only wait for each other."""
 
@@ -41,7 +40,6 @@ class Settings:
     """Number of parts into which requests are dealt, to score neural drafts and splices of each by
     trees that never saw it. Below 2, curves are fitted over the scores of trees that did."""
     width: int = 64
-    """Hidden units of a network in each layer."""
     steps: int = 2000
     """Steps of fitting a network: at least so many, in whole passes over the rows."""
 
@@ -70,17 +68,11 @@ class Settings:
         }
 
 
-def grow(
-    x: Floats, y: Array, names: tuple[str, ...], parameters: dict[str, object], rounds: int
-) -> lightgbm.Booster:
-    """Trees for one target."""
-    return lightgbm.train(parameters, lightgbm.Dataset(x, y, feature_name=list(names)), rounds)
-
-
 def constant(value: float, names: tuple[str, ...]) -> lightgbm.Booster:
     """A booster that always predicts `value`, as LightGBM refuses to train on no examples."""
-    parameters: dict[str, object] = {"objective": "regression", "num_threads": 1, "verbose": -1}
-    return grow(np.zeros((2, len(names)), np.float32), np.full(2, value), names, parameters, 1)
+    parameters = {"objective": "regression", "num_threads": 1, "verbose": -1}
+    x, y = np.zeros((2, len(names)), np.float32), np.full(2, value)
+    return lightgbm.train(parameters, lightgbm.Dataset(x, y, feature_name=list(names)), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +88,8 @@ class HeadMaker:
         if len(y) < MIN_EXAMPLES or y.min() == y.max():
             return constant(float(y.mean()) if len(y) else 0.0, names)
         parameters = self.settings.parameters(objective, len(y))
-        return grow(x, y, names, parameters, self.settings.rounds)
+        data = lightgbm.Dataset(x, y, feature_name=list(names))
+        return lightgbm.train(parameters, data, self.settings.rounds)
 
     def share(self, x: Floats, outcome: NDArray[np.bool_]) -> lightgbm.Booster:
         """The head that predicts how likely something is."""
@@ -125,8 +118,7 @@ class HeadMaker:
         """The score of every row, from trees that never saw its request; of no parts, by `more`."""
         scores, threads = np.zeros(len(y)), self.settings.threads
         if parts < 2 and len(y):
-            scores[:] = more.predict(x, num_threads=threads)
-            return scores
+            return np.asarray(more.predict(x, num_threads=threads))
         for part in range(parts):
             inside = request % parts == part
             if inside.any():
@@ -141,10 +133,9 @@ def fit_before(
     """The heads that predict before drafting, and the survival curves of both sources."""
     request = recorded.request[rows.at]
     boosters, curves = dict[str, lightgbm.Booster](), dict[str, Curves]()
-    for source, outcomes, usable in recorded.sources(rows.at):
-        heads, curves[source] = make.source(
-            source, rows.x[usable], outcomes.chosen(usable), request[usable]
-        )
+    for source, outcomes, where in recorded.sources(rows.at):
+        told = rows.x[where], outcomes.chosen(where), request[where]
+        heads, curves[source] = make.source(source, *told)
         boosters |= heads
     reached, copied = recorded.copied_behind(rows.at, GAIN_DEPTH)
     gain = expected_log(copied, MAX_GAIN)
@@ -180,14 +171,12 @@ FIT = {"before": fit_before, "splice": fit_splice, "evidence": fit_evidence}
 
 
 def model_text(boosters: Mapping[str, Boosters]) -> str:
-    """Every booster in LightGBM's text format under a line with its name, for audit.
-
-    The line with the number of threads is left out, so that equal trees give equal text.
-    """
+    """Every booster in LightGBM's text format under a line with its name, for audit."""
     parts = []
     for group, heads in sorted(boosters.items()):
         for head, booster in heads.items():
             lines = booster.model_to_string(num_iteration=-1).splitlines()
+            # Equal trees give equal text, from however many threads.
             text = "\n".join(line for line in lines if not line.startswith("[num_threads: "))
             parts.append(f"==== {group}: {head} ====\n{text}\n")
     return "".join(parts)

@@ -18,10 +18,7 @@ _OPPONENTS = (
 
 
 def metrics_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a manifest keeps of a report: on which requests a policy was judged, and how it did.
-
-    The policy's name is left out, as it is its folder's.
-    """
+    """What a manifest keeps of a report, but for the policy's name, which is its folder's."""
     kept = ("orders", "resamples", "headline", "calibration")
     metrics = {key: json_types(document[key]) for key in kept if key in document}
     for entry in metrics.get("headline", ()):

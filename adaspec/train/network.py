@@ -20,19 +20,11 @@ import numpy as np
 
 from adaspec.errors import TrainingError
 from adaspec.predict.model import FEATURE_NAMES, PROBABILITIES
-from adaspec.predict.network import (
-    INTERVALS,
-    NUMBER,
-    PROBABILITY,
-    Network,
-    constant_network,
-    rises,
-)
+from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network, constant_network, rises
 from adaspec.train.heads import Settings
 from adaspec.train.rows import Array, Floats, Ints
 
 EXCHANGED = 0.15
-"""The share of values that are exchanged."""
 COLUMNS = 2.4
 """About how many columns there are per feature, dealt by how much depends on each."""
 LEAST_STEP = 1e-3
@@ -86,8 +78,7 @@ def _predictions(boosters: Mapping[str, lightgbm.Booster], x: Floats, threads: i
 def splits_of(boosters: Mapping[str, lightgbm.Booster], names: Sequence[str]) -> list[Array]:
     """By feature, the (threshold, change) of every split on it, by ascending thresholds.
 
-    The change is the difference between the two branches' values, as a share of the sum of all
-    changes in the head's trees.
+    A change is the difference between two branches' values, as a share of the head's sum of them.
     """
     found: list[list[tuple[float, float]]] = [[] for _ in names]
     for booster in boosters.values():
@@ -117,11 +108,7 @@ def _value(node: dict[str, Any]) -> float:
 def fit_network(
     x: Floats, targets: Array, link: Ints, splits: Sequence[Array], settings: Settings
 ) -> Network:
-    """The network that predicts the targets (a column per head) best.
-
-    Targets of probabilities are probabilities; the others are numbers. `splits` has, by feature,
-    where what is learned changes with it, and how much there; it changes somewhere.
-    """
+    """The network that predicts the targets (a column per head) best; `splits` as `splits_of`."""
     torch = _torch()
     network = _without_weights(x, splits, link)
     missing = np.isnan(x)
@@ -181,10 +168,7 @@ def _torch() -> Any:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Have torch use one thread: sums then do not depend on how many there are.
-
-    Layers are too small to share; networks are fitted side by side instead.
-    """
+    """Have torch use one thread, as sums depend on how many there are, and layers are small."""
     torch = _torch()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -222,8 +206,7 @@ def _without_weights(x: Floats, splits: Sequence[Array], link: Ints) -> Network:
 def _columns(splits: Sequence[Array]) -> tuple[Ints, Floats, Floats]:
     """The columns' features, and where their intervals begin and how steep they are.
 
-    Predictions change as much within each interval of a feature. Where they change so much at one
-    value that it ends several intervals, those are a step there.
+    Predictions change as much in each interval of a feature; several that end at one are a step.
     """
     total = sum(each[:, 1].sum() for each in splits)
     source, lows, slopes = [], [], []

@@ -8,7 +8,7 @@ known (Kaplan and Meier's estimate), never the mean of censored counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from adaspec.replay.recording import Recording
 from adaspec.train.rows import Array, Ints, Longs
 
 MIN_EXAMPLES = 50
-"""The fewest of which anything is learned."""
 IMAGINARY = 30.0
 """Imaginary drafts in every bin of a curve, which behave as those of all bins together."""
 
@@ -29,35 +28,27 @@ class Outcomes:
     """Drafts of one kind, one per row: tokens that were right, of so many that are known."""
 
     right: Ints
-    """At most `known`."""
     known: Ints
-    """0 where nothing is known; further tokens than the longest draft has do not count."""
 
     def chosen(self, rows: NDArray[np.bool_] | Longs) -> Outcomes:
-        """Those of some rows."""
+        """The outcomes of some rows."""
         return Outcomes(self.right[rows], self.known[rows])
 
     def up_to(self, longest: int) -> Outcomes:
-        """Those of drafts of at most so many tokens."""
+        """The outcomes of drafts of at most so many tokens."""
         return Outcomes(np.minimum(self.right, longest), np.minimum(self.known, longest))
 
 
-@dataclass(slots=True)
 class Recorded:
     """The outcomes of a recording's drafts by flat position."""
 
-    recording: Recording
-    request: Ints = field(init=False)
-    """The request of each flat position."""
-    _untold: Longs = field(init=False)
-    """Tokens until an output's end that a limit made, behind which nothing is known."""
-
-    def __post_init__(self) -> None:
-        """Work out what does not depend on the rows asked for."""
-        columns = self.recording.columns
+    def __init__(self, recording: Recording) -> None:
+        columns = recording.columns
+        self.recording = recording
         self.request = np.repeat(np.arange(len(columns.length)), columns.length).astype(np.int32)
         left = (columns.offset[:-1] + columns.length)[self.request] - np.arange(len(self.request))
-        cut_off = np.array([each.is_cut_off for each in self.recording.requests])
+        cut_off = np.array([each.is_cut_off for each in recording.requests])
+        # Behind the end of an output that a limit made, nothing is known.
         self._untold = np.where(cut_off[self.request], left, np.iinfo(np.int64).max)
 
     def neural(self, at: Longs) -> Outcomes:
@@ -100,10 +91,7 @@ def expected_log(outcomes: Outcomes, longest: int) -> Array:
 
 
 def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Curves:
-    """P(right >= j | right >= 1) in equally large bins of the score, of drafts with right >= 1.
-
-    Each bin is shrunk towards all drafts by a few imaginary ones.
-    """
+    """P(right >= j | right >= 1) in equally large bins of the score, of drafts with right >= 1."""
     ascending = np.sort(scores)
     cuts = -(-np.arange(1, bins) * len(scores) // bins) - 1
     edges = np.unique(ascending[cuts]) if len(scores) else np.empty(0)
@@ -119,10 +107,7 @@ def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Cu
 
 
 def _counted(outcomes: Outcomes, longest: int) -> tuple[Array, Array]:
-    """By token, how many drafts tell of it with all before it right, and in how many it is right.
-
-    Token 0 stands for the drafts themselves.
-    """
+    """By token, how many drafts tell of it, all before being right, and in how many it is right."""
     each = outcomes.up_to(longest)
     reached = np.minimum(each.right + 1, each.known)
     return _at_least(reached, longest), _at_least(each.right, longest)

@@ -63,11 +63,6 @@ def pooled(tables: Sequence[Table]) -> Table:
     return {group: FeatureRows(*map(np.concatenate, each)) for group, each in columns.items()}
 
 
-def of_members(table: Table, members: Members, request: Ints) -> Table:
-    """The rows of the marked requests; `request` has each flat position's request."""
-    return {group: rows.chosen(members[request[rows.at]]) for group, rows in table.items()}
-
-
 def thinned(rows: FeatureRows, most: int, rng: np.random.Generator) -> FeatureRows:
     """At most so many of the rows, drawn at random, in order."""
     if len(rows.at) <= most:

@@ -38,8 +38,8 @@ def _keys_of(
 class TableMaker:
     """Makes the tables of any subset of a recording's requests.
 
-    Requests of `texts` tell about copied tokens alone. They are in the tables of every subset that
-    has all recorded requests with their prompt, and of their dialogue.
+    Requests of `texts`, which tell about copied tokens alone, are in the tables of every subset
+    that has all recorded requests of their dialogue.
     """
 
     def __init__(self, recording: Recording, seed: int, texts: Recording | None = None) -> None:

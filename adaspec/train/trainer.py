@@ -27,7 +27,7 @@ from adaspec.predict.survival import Curves, no_curves
 from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.orders import draw_passes
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows
 from adaspec.train.heads import FIT, Boosters, HeadMaker, Settings
@@ -67,19 +67,18 @@ class Trainer:
     ) -> None:
         """Prepare what all training on these requests shares; refuse them if no draft was right.
 
-        `options` are those of the evaluation: replays at their loads say whether the drafter pays.
-        Where the training is `general`, tokens mean different things in different requests, and
-        there are no token tables. `spread` runs surveys and replays; None uses threads.
+        Replays at the loads of `options` say whether the drafter pays. `general` training makes no
+        token tables. `spread` runs surveys and replays; None uses threads.
         """
         requests, cap = selection.requests, selection.neural_cap
         recording = build_recording(requests, cap)
         columns = recording.columns
         if not ((columns.run >= 1).any() or (columns.neural >= 1).any()):
             raise TrainingError(
-                f"nothing to learn from: no draft was ever right at any of {len(columns.run):,} "
-                "positions: speculation does not pay on this traffic, serve it without"
+                f"nothing to learn from: no draft was right at any of {len(columns.run):,} "
+                "positions: serve this traffic without speculation"
             )
-        self.recorded = Recorded(recording)
+        self.recording, self.recorded = recording, Recorded(recording)
         self.cost, self.options = cost, options
         self.progress, self.spread = progress, spread
         self.settings = Settings(seed=options.seed, threads=options.workers)
@@ -88,20 +87,15 @@ class Trainer:
         """The first of the requests, with the drafted tokens that the others lack."""
         if 0 < len(shown) < len(requests):
             self.shown = build_recording(shown, cap)
-        self.texts = build_recording(selection.unpaired, 0) if selection.unpaired else None
-        """Requests of which only the text is known. They go into the token tables alone."""
-        self.maker = None if general else TableMaker(recording, options.seed, self.texts)
+        # Requests of which only the text is known go into the token tables alone.
+        texts = build_recording(selection.unpaired, 0) if selection.unpaired else None
+        self.maker = None if general else TableMaker(recording, options.seed, texts)
 
     def portable(self) -> Trainer:
         """A copy that can be sent to another process."""
         other = copy.copy(self)
-        other.progress, other.spread, other.texts = silent, None, None
+        other.progress, other.spread = silent, None
         return other
-
-    @property
-    def recording(self) -> Recording:
-        """The recording, without what is known of its outcomes."""
-        return self.recorded.recording
 
     @one_torch_thread()
     def train(self, members: Members) -> tuple[LearnedPolicy, Forwards, dict[str, Boosters]]:
@@ -168,7 +162,11 @@ class Trainer:
         self, models: list[Model], table: Table, others: Sequence[Members]
     ) -> list[Model]:
         """Each fold's model, the table's groups fitted on the rows of the other folds."""
-        seen = [rows.of_members(table, other, self.recorded.request) for other in others]
+        request = self.recorded.request
+        seen = [
+            {group: each.chosen(other[request[each.at]]) for group, each in table.items()}
+            for other in others
+        ]
         return self._models(models, seen, self.settings.rough())[0]
 
     def _models(
@@ -245,10 +243,9 @@ class Trainer:
         for load in self.options.concurrency:
             rng = np.random.default_rng([self.settings.seed, 4, load])
             order = draw_passes(self.recording, fold, load, rng)
-            for forwards in (0, 1):
-                result = replay.run(order, load, *chosen, {load: forwards})
-                speeds.append(np.log(result.tokens_per_s))
-        return np.reshape(speeds, (-1, 2))
+            runs = (replay.run(order, load, *chosen, {load: forwards}) for forwards in (0, 1))
+            speeds.append([run.tokens_per_s for run in runs])
+        return np.log(speeds)
 
 
 def _constant_heads(group: str, value: float) -> Network:

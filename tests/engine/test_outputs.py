@@ -56,7 +56,7 @@ def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
 
     def follow_and_alternate(session, scheduled):
         follow(session, scheduled)
-        session.guard_state = str(chance.choice([PLAN, BASE, PLAN, BASE, PROBE, KEEP]))
+        session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
 
     monkeypatch.setattr("adaspec.vllm.v1.attachment.follow", follow_and_alternate)
     assert engine.greedy(prompts, 48) == truth()

@@ -48,7 +48,7 @@ def test_one_path_will_do_where_several_may_be_given_and_a_report_says_it_all(tr
     assert report.document == again.document
     assert {entry["policy"] for entry in report.headline} == {"fixed:neural:3"}
     assert "none" in {row["policy"] for row in report.rows}
-    assert any("costs are the builtin" in note for note in report.notes)
+    assert any("costs are those of" in note for note in report.notes)
     assert json.loads(report.to_json())["rows"]
     assert "fixed:neural:3" in str(report)
     assert report.write(str(tmp_path / "report")) == tmp_path / "report"

@@ -1,4 +1,19 @@
-"""The formats that can be imported, and the function that turns any of them into a trace."""
+"""The formats that can be imported, and the function that turns any of them into a trace.
+
+**jsonl**
+
+    {"id": "7", "workload": "chat", "prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
+
+Without `workload`, the workload is the file's name; without `id`, requests are numbered within
+their workload. Optional keys, indexed by position with entry 0 null (or [] for lists), are
+`neural_accepted`, `ngram_accepted`, `drafted_tokens` (a list per position), and `logprob`, `margin`
+and `entropy` (one number or null per drafted token). `max_tokens` is the request's limit.
+
+**specdecode-bench**: `combined_*.jsonl` of github.com/SpecDecode-Bench/simulator, where
+`acc_len[i]` belongs to the context prompt + generated[:i] and counts the bonus token. Its lists are
+of different runs: a request whose EAGLE list is not as long as its output is not paired, and n-gram
+counts may exceed the output's end.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +22,72 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import structs
+from numpy.typing import NDArray
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
-from adaspec.trace.importers import dense, texts
-from adaspec.trace.importers.dense import Format
-from adaspec.trace.importers.lines import Progress, find_files, lines_of, workload_of
-from adaspec.trace.manifest import manifest_for
+from adaspec.records import convert
+from adaspec.trace.importers import texts
+from adaspec.trace.importers.lines import (
+    Format,
+    Line,
+    Progress,
+    Record,
+    find_files,
+    lines_of,
+    name_of,
+    workload_of,
+)
+from adaspec.trace.manifest import Manifest, manifest_for
 from adaspec.trace.reader import Paths, paths_of
-from adaspec.trace.schema import Request
+from adaspec.trace.schema import CONFIDENCES, Request, as_array
 from adaspec.trace.writer import whole_trace
 
+TEXTS = "texts"
+UNPAIRED = "neural counts of another length than their output, and so not paired with it"
+_PUBLIC = ("id", "prompt_token_ids", "generated_token_ids", "acc_eagle", "acc_ngram")
+
+
+def _plain_line(record: Record, where: str, notes: Counter[str]) -> Line:
+    return convert(record, Line, where, TraceError)
+
+
+def _public_line(record: Record, where: str, notes: Counter[str]) -> Line:
+    for key in record.keys() - set(_PUBLIC):
+        notes[f"key '{key}' ignored"] += 1
+    for key in _PUBLIC[:3]:
+        if record.get(key) is None:
+            raise TraceError(f"{where}: '{key}' is missing")
+    return Line(
+        id=record["id"],
+        prompt_token_ids=record["prompt_token_ids"],
+        output_token_ids=record["generated_token_ids"],
+        neural_accepted=_without_bonus(record, "acc_eagle", where),
+        ngram_accepted=_without_bonus(record, "acc_ngram", where),
+    )
+
+
+def _without_bonus(record: Record, key: str, where: str) -> NDArray[np.int16] | None:
+    """Accepted counts without the bonus token, null at entry 0; None if there is no list."""
+    value = record.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, dict) or "acc_len" not in value:
+        raise TraceError(f"{where}: '{key}' holds no 'acc_len'")
+    accepted = as_array(value["acc_len"], np.int16, f"{where}: {key}.acc_len") - np.int16(1)
+    accepted[:1] = -1
+    return accepted
+
+
 FORMATS: dict[str, Format] = {
-    "specdecode-bench": (dense.public_line, dense.PUBLIC_MANIFEST),
-    "jsonl": (dense.plain_line, None),
+    # The engine of the public recordings drafted 20 tokens at each position, from either source.
+    "specdecode-bench": (_public_line, Manifest(drafter="eagle", neural_cap=20, engine="vllm")),
+    "jsonl": (_plain_line, None),
 }
 PATTERNS = {"specdecode-bench": ("combined_*.jsonl", "*.jsonl")}
 """The files that are read of a folder, by the first pattern that any has; else `*.jsonl`."""
-TEXTS = "texts"
-"""The format that needs a tokenizer."""
-UNPAIRED = "neural counts of another length than their output, and so not paired with it"
-"""The note of such requests."""
 
 
 def import_trace(
@@ -62,7 +121,7 @@ def import_trace(
         numbers: Counter[str] = Counter()
         for file, where, record in lines_of(files, progress):
             line = line_of(record, where, notes)
-            request = dense.request_of(line, workload_of(file), numbers, where)
+            request = _request_of(line, workload_of(file), numbers, where)
             if format == TEXTS and not len(request.output_tokens):
                 notes["empty answers left out"] += 1
             else:
@@ -72,17 +131,17 @@ def import_trace(
     if manifest is None:
         rows = known = list(rows)
         manifest = manifest_for([request for _, request in known])
+    if drafter is not None and manifest.neural_cap is None:
+        raise TraceError(f"drafter '{drafter}': the recording holds no neural counts: leave it out")
     # Only the files' names, because a path may reveal the user.
     names = ", ".join(file.name for file in files[:8])
     more = f" and {len(files) - 8} more" if len(files) > 8 else ""
-    changes = {"source": f"import {format}: {names}{more}", "target": target, "drafter": drafter}
-    if drafter is not None and manifest.neural_cap is None:
-        raise TraceError(
-            f"a drafter is named ('{drafter}'), but the recording holds no neural counts: "
-            "leave it out, or import what the drafter did"
-        )
-    if vocabulary_size is not None:
-        changes["vocabulary_hash"] = str(vocabulary_size)
+    changes = {
+        "source": f"import {format}: {names}{more}",
+        "target": target,
+        "drafter": drafter,
+        "vocabulary_hash": None if vocabulary_size is None else str(vocabulary_size),
+    }
     given = {name: value for name, value in changes.items() if value is not None}
     manifest = structs.replace(manifest, **given)
     workloads: Counter[str] = Counter()
@@ -93,9 +152,7 @@ def import_trace(
             if row.neural_accepted is not None and not row.paired:
                 notes[UNPAIRED] += 1
         if not workloads:
-            raise TraceError(
-                f"{', '.join(map(str, files[:8]))}{more}: nothing to import was found there"
-            )
+            raise TraceError(f"{names}{more}: nothing to import was found there")
     return {
         "trace": str(out),
         "format": format,
@@ -105,3 +162,51 @@ def import_trace(
         "workloads": dict(workloads),
         "notes": dict(notes),
     }
+
+
+def _request_of(line: Line, default: str, numbers: Counter[str], where: str) -> Request:
+    """The request of a line, whose workload is the default one if it names none.
+
+    `numbers` counts the requests of each workload, by which those without an id are numbered.
+    """
+    workload = default if line.workload is None else name_of(line.workload, "workload", where)
+    number = numbers[workload]
+    numbers[workload] += 1
+    counts = {
+        name: as_array(values, np.int16, f"{where}: {name}")
+        for name in ("neural_accepted", "ngram_accepted")
+        if (values := getattr(line, name)) is not None
+    }
+    return Request(
+        workload=workload,
+        id=str(number) if line.id is None else name_of(line.id, "id", where),
+        prompt_tokens=as_array(line.prompt_token_ids, np.int32, f"{where}: prompt_token_ids"),
+        output_tokens=as_array(line.output_token_ids, np.int32, f"{where}: output_token_ids"),
+        max_tokens=line.max_tokens,
+        **counts,
+        **_drafts(line, where),
+    )
+
+
+def _drafts(line: Line, where: str) -> dict[str, NDArray[Any]]:
+    """Drafted tokens and confidences, as wide as the longest draft of the request."""
+    told = [name for name in CONFIDENCES if getattr(line, name) is not None]
+    if line.drafted_tokens is None:
+        if told:
+            raise TraceError(f"{where}: '{told[0]}' without 'drafted_tokens'")
+        return {}
+    lengths = [len(draft or ()) for draft in line.drafted_tokens]
+    width = max([1, *lengths])
+
+    def table(name: str, kind: type[np.number[Any]], padding: int | None) -> NDArray[Any]:
+        rows = [row or [] for row in getattr(line, name) or [None] * len(lengths)]
+        if name in told and [len(row) for row in rows] != lengths:
+            raise TraceError(f"{where}: '{name}' has not one number per drafted token")
+        padded = [[*row, *[padding] * (width - len(row))] for row in rows]
+        return as_array(padded, kind, f"{where}: {name}")
+
+    arrays = {"drafted_tokens": table("drafted_tokens", np.int32, -1)}
+    if told:
+        layers = [table(name, np.float32, None) for name in CONFIDENCES]
+        arrays["confidences"] = np.stack(layers, axis=-1)
+    return arrays

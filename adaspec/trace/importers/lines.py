@@ -1,17 +1,45 @@
-"""Shared by all importers: finding files, streaming their JSON lines, and checking values."""
+"""Shared by all importers: finding files, streaming their JSON lines, and what a line says."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from adaspec.errors import TraceError
 from adaspec.records import parse_json
+from adaspec.trace.manifest import Manifest, TokenLimit
 
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
 """A function that is called with the bytes read so far and the bytes in total."""
+Layers = (
+    Annotated[list[list[Any] | None], Meta(description="a list with a list per position")] | None
+)
+
+
+class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a line says of a request, in the words of jsonl; numpy reads its numbers."""
+
+    prompt_token_ids: list[Any]
+    output_token_ids: list[Any]
+    id: Any = None
+    workload: Any = None
+    max_tokens: TokenLimit | None = None
+    neural_accepted: Any = None
+    ngram_accepted: Any = None
+    drafted_tokens: Layers = None
+    logprob: Layers = None
+    margin: Layers = None
+    entropy: Layers = None
+
+
+Format = tuple[Callable[[Record, str, Counter[str]], Line], Manifest | None]
+"""What says a line in the words of jsonl, and may note what it ignores; and the manifest, or None
+where only all requests together say what the caps are."""
 
 
 def workload_of(file: Path) -> str:
@@ -23,17 +51,15 @@ def find_files(sources: Iterable[Path], *patterns: str) -> list[Path]:
     """The files at `sources`; of a folder, those that match the first pattern with any match."""
     files: list[Path] = []
     for source in sources:
+        found = [source]
         if source.is_dir():
-            found = next(filter(None, (sorted(source.glob(p)) for p in patterns)), None)
-            if not found:
-                raise TraceError(f"{source}: the folder holds no {' or '.join(patterns)}")
-        else:
-            found = [source]
+            found = next(filter(None, (sorted(source.glob(each)) for each in patterns)), [])
+        if not found:
+            raise TraceError(f"{source}: the folder holds no {' or '.join(patterns)}")
         for file in found:
-            if not file.exists():
-                raise TraceError(f"{file}: there is no such file or folder")
             if not file.is_file():  # reading a pipe could block
-                raise TraceError(f"{file}: is not a file: name files, or folders of them")
+                what = "is not a file" if file.exists() else "there is no such file or folder"
+                raise TraceError(f"{file}: {what}: name files, or folders of them")
         files += found
     if not files:
         raise TraceError("nothing to import: name at least one file or folder")

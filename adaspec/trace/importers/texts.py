@@ -4,12 +4,8 @@
     {"prompt": "Once upon", "completion": " a time"}
     {"request": {"messages": [...]}, "response": {"choices": [{"message": {"content": "Hi."}}]}}
 
-The first are those of OpenAI's fine-tuning; the last pairs what was sent to a server with what it
-answered, OpenAI's or vLLM's, chats or completions. Where the messages end with the assistant's,
-that is the answer. `workload`, `id` and `max_tokens` are as in jsonl.
-
-A tokenizer makes tokens of them, its chat template included. What a drafter would have said is not
-known: such a trace serves for copies alone.
+The last pairs what was sent to a server with what it answered. `workload`, `id` and `max_tokens`
+are as in jsonl. What a drafter would have said is not known: such a trace serves for copies alone.
 """
 
 from __future__ import annotations
@@ -21,8 +17,7 @@ from typing import Any
 from adaspec.errors import TraceError
 from adaspec.records import fits
 from adaspec.trace.identity import model_name, vocabulary_hash
-from adaspec.trace.importers.dense import Format, Line
-from adaspec.trace.importers.lines import Record, as_object
+from adaspec.trace.importers.lines import Format, Line, Record, as_object
 from adaspec.trace.manifest import Manifest, TokenLimit
 
 
@@ -38,17 +33,13 @@ def load_tokenizer(name: str) -> Any:
     """The tokenizer of a model, by its folder or hub id."""
     try:
         from transformers import AutoTokenizer
-    except ImportError as error:
-        raise TraceError(
-            "texts become tokens by transformers, which is not installed: pip install transformers"
-        ) from error
-    try:
+
         return AutoTokenizer.from_pretrained(name)
+    except ImportError as error:
+        raise TraceError(f"texts need transformers ({error}): pip install transformers") from error
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise TraceError(
-            f"tokenizer '{name}' cannot be read: {said}: give a model's folder, or a hub id"
-        ) from error
+        advice = "give a model's folder, or a hub id"
+        raise TraceError(f"tokenizer '{name}' cannot be read: {_said(error)}: {advice}") from error
 
 
 def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
@@ -56,11 +47,14 @@ def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
         raise TraceError(
-            f"{where}: the model's chat template does not take these messages: {said}"
+            f"{where}: the model's chat template does not take these messages: {_said(error)}"
         ) from error
     return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Line:
@@ -75,17 +69,14 @@ def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Li
     if isinstance(messages, list) == isinstance(prompt, str):
         raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
     if not isinstance(answer, str):
-        raise TraceError(
-            f"{where}: has no answer as a text: messages that end with the assistant's, a "
-            "completion, or a response"
-        )
+        raise TraceError(f"{where}: has no answer as a text, in messages, completion or response")
     limit = asked.get("max_tokens")
+    if isinstance(messages, list):
+        tokens = chat_tokens(tokenizer, messages, where)
+    else:
+        tokens = tokenizer.encode(prompt)
     return Line(
-        prompt_token_ids=(
-            chat_tokens(tokenizer, messages, where)
-            if isinstance(messages, list)
-            else tokenizer.encode(prompt)
-        ),
+        prompt_token_ids=tokens,
         output_token_ids=tokenizer.encode(answer, add_special_tokens=False),
         id=record.get("id"),
         workload=record.get("workload"),

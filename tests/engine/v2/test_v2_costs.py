@@ -79,7 +79,8 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
         assert engine.greedy(prompts[:2], 2 * TOKENS) == expected
 
     heard, steps = Heard(session), SlowSteps(engine, monkeypatch)
-    for _ in range(12):  # nothing is held off in the first steps
+    for _ in range(24):  # it takes six pairs and two short holds
+        steps.states = []
         ask()
         if steps.share_of("hold") > 0.5:
             break
@@ -87,7 +88,7 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
     assert steps.share_of("hold") > 0.5
     assert not session.needs_keep_alive
     before, steps.slow_s = heard.total("drafted"), 0.1
-    for _ in range(12):
+    for _ in range(24):
         steps.states = []
         ask()
         if steps.share_of("plan") > 0.6:

@@ -72,7 +72,7 @@ MISTAKES = {
     "/nowhere": "/nowhere: there is no such folder",
     "TRACE TRACE": "request '0-0' of workload 'edits' is already in",
     "TRACE --max-output-tokens 15": "longer than 15",
-    "TRACE --workload tlk": "no workload 'tlk'; did you mean 'talk'? (has: edits, talk)",
+    "TRACE --workload tlk": "workload is 'tlk'; did you mean 'talk'? (known: edits, talk)",
     "TRACE --exclude-request talk/0-99": "'talk/0-99' to exclude; did you mean 'talk/0-",
     "TRACE --policy hybird:4": "did you mean 'hybrid'?",
     "TRACE --policy fixed:neural:9": "the trace's accepted counts end at 8",

@@ -32,7 +32,7 @@ def test_a_policy_and_a_cross_fit_are_written_and_their_reports_printed(trace, t
     report = json.loads(capsys.readouterr().out)
     assert report == json.loads((tmp_path / "crossed" / "report.json").read_text())
     assert report["policies"] == ["crossfit:2"]
-    assert any("costs are the builtin" in note for note in report["notes"])
+    assert any("costs are those of" in note for note in report["notes"])
 
 
 def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monkeypatch):
@@ -47,10 +47,10 @@ MISTAKES = {
     "train TRACE": "Missing option '-o'",
     "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
     "train TRACE -o out --exclude-request edits/none": "no request 'edits/none' to exclude",
-    "train TRACE -o out --cost h200": "no cost model 'h200'",
+    "train TRACE -o out --cost h200": "a JSON file, is 'h200' (known: h100",
     "train nowhere -o TRACE": "add --force",
     "train nowhere -o TRACE --force": "so --force will not replace it",
-    f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), fewer than folds",
+    f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), which leaves",
     f"{FIT} 2 -o TRACE --force": "so --force will not replace it",
     f"{FIT} 2 -o TRACE": "exists: choose another folder",
     f"{FIT} 2 --dask tcp://127.0.0.1:9": "leave --dask out",

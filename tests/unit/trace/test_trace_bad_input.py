@@ -42,10 +42,12 @@ def test_a_cut_shard_a_flipped_byte_and_a_shard_that_is_gone_are_noticed(trace):
     os.mkfifo(shard)
     assert one_line_error(trace).startswith(f"{shard}: is not a file: restore it")
     shard.unlink()
-    assert "part-00001.parquet: is missing, though part-00002" in one_line_error(trace)
+    assert "part-00001.parquet: is missing, though part-00002.parquet is not" in one_line_error(
+        trace
+    )
     shard.write_bytes(whole)
     (trace / "part-00002.parquet").unlink()
-    assert "complete.json says that there are 3 shards, of which 2" in one_line_error(trace)
+    assert "complete.json: there are 2 shards, but it says" in one_line_error(trace)
     for text in ("", "{}", '{"shards": "3"}', "[3]", "[" * 5_000):
         (trace / "complete.json").write_text(text)
         assert one_line_error(trace).startswith(f"{trace}/complete.json: ")

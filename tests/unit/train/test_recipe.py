@@ -42,7 +42,7 @@ def rewritten(source, path, change=lambda request: request, **manifest):
 
 def test_a_requests_content_alone_decides_its_side(trace, trained):
     everyone = gather([trace])
-    alone = gather([trace], ["edits"])
+    alone = gather([trace], Wanted(exclude_workloads=("edits",)))
     for here, there in ((everyone.trained, alone.trained), (everyone.held_out, alone.held_out)):
         talk = [r.id for r in here.requests if r.workload == "talk"]
         assert talk == [r.id for r in there.requests]
@@ -198,11 +198,12 @@ def test_what_cannot_be_trained_on_is_refused_before_anything_is_written(trace, 
     )
     before = sorted(tmp_path.rglob("*"))
     for traces, excluded, said in (
-        (tmp_path / "few", [], "too few requests.*give about 20 requests"),
+        (tmp_path / "few", [], "too few requests.*give about 20 of it"),
         (tmp_path / "hopeless", [], "nothing to learn from"),
-        (trace, ["talk", "edits"], "leave one to train on"),
+        (trace, ["talk", "edits"], "exclude fewer workloads"),
     ):
-        line = refusal(AdaspecError, train, traces, tmp_path / "policy", exclude_workloads=excluded)
+        wanted = Wanted(exclude_workloads=tuple(excluded))
+        line = refusal(AdaspecError, train, traces, tmp_path / "policy", wanted=wanted)
         assert re.search(said, line)
         assert sorted(tmp_path.rglob("*")) == before
 

@@ -9,7 +9,7 @@ from synthetic import synthesize, without_drafts
 from tiny_training import OPTIONS, TINY, later_turn, train
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.selection import content_hash
+from adaspec.evaluate.selection import Wanted, content_hash
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import write_trace
 from adaspec.train.corpus import gather
@@ -65,7 +65,7 @@ def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
     assert f"{corpus.trained.requests[1].id} again" in ids
     assert f"{corpus.trained.requests[2].id} earlier" in ids
     assert len(ids) == 27
-    without = gather([trace, others], ["edits"]).trained.unpaired
+    without = gather([trace, others], Wanted(exclude_workloads=("edits",))).trained.unpaired
     assert {request.workload for request in without} == {"talk"}
 
 
@@ -92,11 +92,11 @@ def test_a_cross_fit_learns_their_text_too_and_nothing_of_what_is_excluded(
     trace, others, monkeypatch
 ):
     def stop(trainer, members):
-        raise RuntimeError(len(trainer.texts), trainer.recording.requests)
+        raise RuntimeError(len(trainer.maker._dialogue_of_text), trainer.recording.requests)
 
     monkeypatch.setattr(Trainer, "train", stop)
     with pytest.raises(RuntimeError) as stopped:
-        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS, exclude_requests=("talk/0-3",))
+        cross_fit([trace, others], 2, H100_LLAMA_3_1_8B, OPTIONS, Wanted(exclude=("talk/0-3",)))
     texts, requests = stopped.value.args
     assert texts == 30
     assert len(requests) == 47
