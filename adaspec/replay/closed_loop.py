@@ -100,9 +100,11 @@ class ClosedLoop(NamedTuple):
     totals: NDArray[Any]
     gaps: Longs
     first_s: NDArray[np.float64]
-    """Seconds from coming to the first token per entry of the order, NaN until it has finished."""
+    """Seconds from coming to the first token, per entry of the order."""
+    decoding_s: NDArray[np.float64]
+    """Seconds from the end of its prompt to its own, NaN until it has finished."""
     request_s: NDArray[np.float64]
-    """The same to its end."""
+    """Seconds from coming to its end, likewise."""
 
 
 def start(
@@ -116,20 +118,25 @@ def start(
 
     In an open loop, `comes_s` says when each entry of the order comes, in ascending order.
     """
-    state, rows = np.zeros(1, _STATE), np.zeros((5, concurrency), np.int64)
+    state = np.zeros(1, _STATE)
+    request, entry, position, place, emitted = np.zeros((5, concurrency), np.int64)
     state["is_open"], state["gives_drafter"] = comes_s is not None, gives_drafter
     loop = ClosedLoop(
         columns,
         order,
         np.zeros(len(order)) if comes_s is None else comes_s,
-        *rows[:4],
+        request,
+        entry,
+        position,
+        place,
         began_s=np.zeros(concurrency),
         holds_neural=np.zeros(concurrency, np.bool_),
-        emitted=rows[4],
+        emitted=emitted,
         state=state,
         totals=np.zeros(1, TOTALS),
         gaps=np.zeros(_GAPS, np.int64),
-        first_s=np.full(len(order), np.nan),
+        first_s=np.zeros(len(order)),
+        decoding_s=np.full(len(order), np.nan),
         request_s=np.full(len(order), np.nan),
     )
     let_enter(loop)
@@ -161,6 +168,7 @@ def running(loop: ClosedLoop) -> ClosedLoop:
         loop.totals,
         loop.gaps,
         loop.first_s,
+        loop.decoding_s,
         loop.request_s,
     )
 
@@ -199,6 +207,8 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
         for row in range(state.running):
             if loop.began_s[row] == now:
                 loop.began_s[row] = now + reading_s
+                # What is read beside others is answered when their step ends.
+                loop.first_s[loop.entry[row]] += reading_s + (0.0 if alone else seconds)
                 entered += 1
     note_gaps(loop.gaps, seconds, entered)  # behind their first token, which reading brought
     note_gaps(loop.gaps, seconds + reading_s, state.running - entered)
@@ -214,8 +224,7 @@ def note_gaps(gaps: Longs, seconds: float, count: int) -> None:
 
 def gap_seconds() -> NDArray[np.float64]:
     """The seconds that stand for each class of gaps."""
-    seconds: NDArray[np.float64] = _SHORTEST_S * _RATIO ** (np.arange(_GAPS) + 0.5)
-    return seconds
+    return np.asarray(_SHORTEST_S * _RATIO ** (np.arange(_GAPS) + 0.5), np.float64)
 
 
 @compiled
@@ -257,7 +266,7 @@ def replace_ended(loop: ClosedLoop, ended: NDArray[np.bool_]) -> None:
     for row in range(ended.shape[0]):
         if ended[row]:
             entry = loop.entry[row]
-            loop.first_s[entry] = loop.began_s[row] - loop.comes_s[entry]
+            loop.decoding_s[entry] = now - loop.began_s[row]
             loop.request_s[entry] = now - loop.comes_s[entry]
             if somebody_waits(loop):
                 _enter(loop, row)
@@ -294,6 +303,7 @@ def _enter(loop: ClosedLoop, row: int) -> None:
     loop.began_s[row] = loop.totals[0].time_s
     if state.is_open == 0:  # whose answer has come asks the next
         loop.comes_s[state.following] = loop.totals[0].time_s
+    loop.first_s[state.following] = loop.totals[0].time_s - loop.comes_s[state.following]
     loop.holds_neural[row] = state.gives_drafter > 0
     if loop.columns.charges_prompts:
         tokens = loop.columns.prompt[loop.request[row]]
@@ -323,7 +333,11 @@ def context_tokens(loop: ClosedLoop) -> int:
 def result_of(loop: ClosedLoop) -> Result:
     """What the run comes to."""
     done = ~np.isnan(loop.request_s)
-    first_s, request_s = loop.first_s[done], loop.request_s[done]
-    token_s = (request_s - first_s) / (loop.columns.length[loop.order[done]] - 1)
-    sums = dict(zip(TOTALS.names or (), map(float, loop.totals[0]), strict=True))
-    return Result(**sums, first_s=first_s, token_s=token_s, request_s=request_s, gaps=loop.gaps)
+    token_s = loop.decoding_s[done] / (loop.columns.length[loop.order[done]] - 1)
+    return Result(
+        **dict(zip(TOTALS.names or (), map(float, loop.totals[0]), strict=True)),
+        first_s=loop.first_s[done],
+        token_s=token_s,
+        request_s=loop.request_s[done],
+        gaps=loop.gaps,
+    )

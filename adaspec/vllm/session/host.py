@@ -69,10 +69,10 @@ class Host:
         has to be clearly another before anything changes.
         """
         load = (self._load or running) * (1 - _EDGE if self._holds else 1 + _EDGE)
-        self._holds = self._forwards(max(round(load), 1), int(self._context * load)) > 0
+        self._holds = self._forwards_at(max(round(load), 1), int(self._context * load)) > 0
         return self._holds
 
-    def _forwards(self, running: int, context: int) -> int:
+    def _forwards_at(self, running: int, context: int) -> int:
         return int(
             decision.decide_forwards(self.state, self.costs, running, context, self._neural_cap)
         )
@@ -84,13 +84,13 @@ class Host:
         step.settings = decision.decide(state, self.costs, running, context)
         self._context = context / running
         if step.holds_neural.any():
-            step.forwards = self._forwards(running, context)
+            step.forwards = self._forwards_at(running, context)
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         context = int(self._context * running)
-        forwards = self._forwards(running, context) if self._holds else 0
+        forwards = self._forwards_at(running, context) if self._holds else 0
         beside = reading, self._cap, context, forwards
         budget = int(decide_budget(self.state, self.costs, running, *beside))
         self._longest = int(room_of_row(budget, running, self._cap))
