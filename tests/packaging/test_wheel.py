@@ -1,6 +1,7 @@
 """What the wheel holds."""
 
 import zipfile
+from importlib.metadata import Distribution
 
 import pytest
 from checkout import CHECKOUT, run_python
@@ -52,15 +53,11 @@ def test_a_policy_is_found_by_its_name_in_checkout_and_wheel_alike(wheel, tmp_pa
 
 
 def test_the_wheel_carries_its_licence_and_the_command_and_asks_for_neither_vllm_nor_torch(wheel):
-    assert any(name.endswith("LICENSE") for name in wheel.namelist())
-    (points,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "adaspec = adaspec.cli.main:main" in wheel.read(points).decode()
-    (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
-    core = [
-        line.removeprefix("Requires-Dist: ").lower()
-        for line in wheel.read(metadata).decode().splitlines()
-        if line.startswith("Requires-Dist:") and "extra ==" not in line
-    ]
+    (made,) = Distribution.discover(name="adaspec", path=[wheel.filename])
+    assert any(str(file).endswith("LICENSE") for file in made.files)
+    (command,) = made.entry_points.select(group="console_scripts")
+    assert (command.name, command.value) == ("adaspec", "adaspec.cli.main:main")
+    core = [each.lower() for each in made.requires if "extra ==" not in each]
     assert core
     assert not [line for line in core if line.startswith(("vllm", "torch", "dask"))]
     assert not [item for item in core if "<" in item or "==" in item], "what vLLM may pin"

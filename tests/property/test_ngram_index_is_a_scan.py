@@ -1,164 +1,112 @@
 """The index against a scan of the whole context, over random and adversarial contexts."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
+import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from reference import look_up
 
-from adaspec.draft.chains import Matches
 from adaspec.draft.index import NgramIndex, look_ups
 from adaspec.draft.ring import ring_of
 
-MOST_TOKENS, MAX_MATCH = 140, 32
-FACTS = ("length", "start", "votes", "occurrences", "available")
-Context = tuple[int, ...]
-Batch = tuple[list[Context], list[int]]
-"""Contexts, and how much of each is the prompt."""
-
-
-def common_suffix(context: Context, end: int, limit: int) -> int:
-    """How many tokens before `end` equal those before the context's own end."""
-    length = 0
-    newest = len(context) - 1
-    while length < min(limit, end) and context[end - 1 - length] == context[newest - length]:
-        length += 1
-    return length
-
-
-def look_up(context: Context, max_match: int = MAX_MATCH) -> tuple[int, ...]:
-    """(length, start, votes, occurrences, available) of the context as it stands."""
-    lengths = [common_suffix(context, end, max_match) for end in range(len(context))]
-    longest = max(lengths, default=0)
-    if longest == 0:
-        return 0, -1, 0, 0, 0
-    ends = [end for end, length in enumerate(lengths) if length >= longest]
-    latest = ends[-8:]
-    votes = sum(context[end] == context[latest[-1]] for end in latest)
-    return longest, ends[-1], votes, len(latest), len(context) - ends[-1]
-
-
-def facts_of(matches: Matches, *at: int) -> tuple[int, ...]:
-    return tuple(int(getattr(matches, name)[at]) for name in FACTS)
+MOST_TOKENS, TAIL, COPIED, CAPACITY = 140, 12, 20, 1024
 
 
 @st.composite
-def contexts(draw: st.DrawFn, most: int = MOST_TOKENS) -> Context:
-    """One token, two tokens, periodic with and without flaws, small alphabets, copied spans."""
-    length = draw(st.integers(0, most))
-    random = draw(st.randoms(use_true_random=False))
-    kind = draw(st.sampled_from(["one", "two", "periodic", "flawed", "small", "copied"]))
-    if kind == "one":
-        return (7,) * length
-    if kind == "two":
-        return tuple(random.randrange(2) for _ in range(length))
-    if kind in ("periodic", "flawed"):
-        period = [random.randrange(3) for _ in range(random.randrange(1, 50))]
-        tokens = (period * (length // len(period) + 1))[:length]
-        if kind == "flawed":
-            for at in random.sample(range(length), min(length, 3)):
-                tokens[at] = 5
-        return tuple(tokens)
-    if kind == "small":
-        return tuple(random.randrange(random.choice([3, 5, 20])) for _ in range(length))
-    words = [random.randrange(4) for _ in range(max(1, length // 3))]
-    tokens = []
-    while len(tokens) < length:
-        source = random.randrange(len(words))
-        tokens += words[source : source + random.randrange(1, 60)]
-    return tuple(tokens[:length])
+def contexts(draw):
+    """Small alphabets, periods with few flaws, and spans copied from anywhere."""
+    random, length = draw(st.randoms(use_true_random=False)), draw(st.integers(0, MOST_TOKENS))
+    alphabet = draw(st.sampled_from([1, 2, 3, 5, 20]))
+    words = [random.randrange(alphabet) for _ in range(random.choice([1, 7, 49, MOST_TOKENS]))]
+    if draw(st.booleans()):
+        tokens: list[int] = []
+        while len(tokens) < length:
+            source = random.randrange(len(words))
+            tokens += words[source : source + random.randrange(1, 60)]
+        return tuple(tokens[:length])
+    tokens = (words * MOST_TOKENS)[:length]
+    for at in random.sample(range(length), min(length, random.randrange(4))):
+        tokens[at] = 5
+    return tuple(tokens)
 
 
-@st.composite
-def batches(draw: st.DrawFn) -> Batch:
-    drawn = draw(st.lists(contexts(), min_size=1, max_size=5))
-    prompts = [draw(st.integers(0, len(context))) for context in drawn]
-    return drawn, prompts
+ANSWERS = st.lists(contexts().filter(len), max_size=15)
 
 
-def open_all(drawn: list[Context], prompts: list[int]) -> tuple[NgramIndex, NDArray[np.int64]]:
-    index = NgramIndex(len(drawn))
-    for slot, (context, at) in enumerate(zip(drawn, prompts, strict=True)):
-        index.open(slot, np.array(context[:at], np.int32))
-    return index, np.arange(len(drawn))
+def filled(answers):
+    """A ring of these answers, and its last tokens, -1 behind each answer."""
+    stored = [token for answer in answers for token in (*answer, -1)][-CAPACITY:]
+    if not answers:
+        return None, stored
+    ring = ring_of(answers, CAPACITY)
+    np.testing.assert_array_equal(ring.tokens[-CAPACITY:], stored)
+    return ring, stored
 
 
-@settings(max_examples=60, deadline=None)
-@given(batches(), st.data())
-def test_every_fact_is_what_a_scan_finds(batch: Batch, data: st.DataObject) -> None:
-    drawn, at = batch
-    index, slots = open_all(drawn, at)
-    while True:
-        matches, tails, _ = index.survey(slots, MOST_TOKENS, 0)
-        for row, context in enumerate(drawn):
-            assert facts_of(matches, row) == look_up(context[: at[row]])
-            assert tuple(tails[row]) == (-1,) * (MOST_TOKENS - at[row]) + context[: at[row]]
-        counts = [
-            min(data.draw(st.sampled_from([0, 1, 1, 2, 5, 70])), len(context) - at[row])
-            for row, context in enumerate(drawn)
-        ]
-        if not sum(counts):
-            break
-        run = [drawn[row][at[row] : at[row] + count] for row, count in enumerate(counts)]
-        index.extend(slots, np.array(sum(run, ()), np.int32), np.array(counts))
-        at = [known + count for known, count in zip(at, counts, strict=True)]
+def facts_of(length, start, votes, occurrences, available, *_):
+    assert (start >= 0) == (length > 0)
+    return length, votes, occurrences, available
+
+
+def padded(tokens, count):
+    return [*tokens[:count], *[-1] * (count - len(tokens))]
 
 
 @settings(max_examples=80, deadline=None)
-@given(batches(), st.integers(0, 12), st.data())
-def test_a_look_up_behind_a_tail_is_the_look_up_after_extending_by_it(
-    batch: Batch, most: int, data: st.DataObject
-) -> None:
-    drawn, prompts = batch
-    index, slots = open_all(drawn, prompts)
-    random = data.draw(st.randoms(use_true_random=False))
-    tails = np.full((len(drawn), most), -1, np.int32)
-    lengths = np.array([random.randrange(most + 1) for _ in drawn])
-    for row, context in enumerate(drawn):
-        for step in range(lengths[row]):
-            coming = context[prompts[row] + step : prompts[row] + step + 1]
-            tails[row, step] = random.choice((coming or context or (3,)) + (context or (3,))[-1:])
-    found, _, _ = index.survey(slots, 0, 0)
-    before = [facts_of(found, row) for row in range(len(slots))]
-
-    every, _ = index.splice_matches(slots, tails, lengths)
-    none = np.array([0, -1, 0, 0, 0], np.int32)
-    last = [every[n - 1, :, row] if n else none for row, n in enumerate(lengths)]
-    behind = Matches(*np.array(last).T)
-    drafts = index.propose(slots, behind.start, np.full(len(slots), 20), tails, lengths)
-
-    again, _, _ = index.survey(slots, 0, 0)
-    assert [facts_of(again, row) for row in range(len(slots))] == before
-    for row, length in enumerate(lengths):
-        extended = drawn[row][: prompts[row]] + tuple(tails[row, :length].tolist())
-        assert facts_of(behind, row) == (look_up(extended) if length else (0, -1, 0, 0, 0))
-        start = int(behind.start[row])
-        copied = extended[start : start + 20] if start >= 0 else ()
-        assert tuple(drafts[row]) == copied + (-1,) * (20 - len(copied))
-    said = [tails[row, :n] for row, n in enumerate(lengths)]
-    index.extend(slots, np.concatenate(said), lengths)
-    after, _, _ = index.survey(slots, 0, 0)
-    for row in range(len(slots)):
-        assert facts_of(after, row) == look_up(
-            drawn[row][: prompts[row]] + tuple(tails[row, : lengths[row]].tolist())
-        )
+@given(st.lists(contexts(), min_size=1, max_size=4), ANSWERS, st.data())
+def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(drawn, answers, data):
+    random, slots = data.draw(st.randoms(use_true_random=False)), np.arange(len(drawn))
+    ring, stored = filled(answers)
+    index, at = NgramIndex(len(drawn), ring), [random.randrange(len(each) + 1) for each in drawn]
+    for slot, context in enumerate(drawn):
+        index.open(slot, np.array(context[: at[slot]], np.int32))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "RING", stored)
+        while True:
+            known = [list(context[:count]) for context, count in zip(drawn, at, strict=True)]
+            found, last, _ = index.survey(slots, MOST_TOKENS, 0)
+            lengths = np.array([random.randrange(TAIL + 1) for _ in drawn])
+            tails = np.full((len(drawn), TAIL), -1, np.int32)
+            for row, context in enumerate(drawn):
+                coming = [*context[at[row] :], *context, *range(TAIL)]
+                for step in range(lengths[row]):
+                    tails[row, step] = random.choice([coming[step], coming[0]])
+            behind, _ = index.splice_matches(slots, tails, lengths)
+            ends = np.where(lengths > 0, behind[lengths - 1, :, slots][:, 1], found.start)
+            drafts = index.propose(slots, ends, np.full(len(slots), COPIED), tails, lengths)
+            for row, text in enumerate(known):
+                assert last[row].tolist() == [-1] * (MOST_TOKENS - at[row]) + text
+                facts = [getattr(found, each.name)[row] for each in dataclasses.fields(found)]
+                matches = [facts, *behind[: lengths[row], :, row]]
+                for depth, facts in enumerate(matches):
+                    match = look_up(text + tails[row, :depth].tolist())
+                    wanted = match.length, match.votes, match.occurrences, len(match.copy)
+                    assert facts_of(*map(int, facts)) == wanted
+                assert drafts[row].tolist() == padded(match.copy, COPIED)
+            counts = [
+                min(random.choice([0, 1, 1, 2, 5, 70]), len(context) - at[row])
+                for row, context in enumerate(drawn)
+            ]
+            if not sum(counts):
+                break
+            run = [context[at[row] : at[row] + counts[row]] for row, context in enumerate(drawn)]
+            index.extend(slots, np.array(sum(run, ()), np.int32), np.array(counts))
+            at = [known + count for known, count in zip(at, counts, strict=True)]
 
 
 @settings(max_examples=40, deadline=None)
-@given(contexts(), st.lists(contexts(), max_size=9), st.data())
-def test_offline_rows_are_what_the_running_index_says(
-    context: Context, answers: list[Context], data: st.DataObject
-) -> None:
+@given(contexts(), ANSWERS, st.data())
+def test_offline_rows_are_what_the_running_index_says(context, answers, data):
     split = data.draw(st.integers(0, len(context)))
     positions = range(len(context) - split)
     drafted = np.full((len(positions), 4), -1, np.int32)
     for position in positions:
         for step in range(data.draw(st.integers(0, 4))):
             drafted[position, step] = data.draw(st.sampled_from(context))
-    ring = ring_of([*answers, context[split:]]) if answers else None
+    ring, _ = filled(answers)
 
     found = look_ups(np.array(context, np.int32), split, drafted, ring)
 

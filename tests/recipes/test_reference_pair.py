@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from checkout import CHECKOUT, need, run_python
@@ -19,28 +18,19 @@ need("training")
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair") / "pair"
     run_python(RECIPE / "make_pair.py", "--size", "tiny", "-o", folder, **ENVIRONMENT)
     return folder
 
 
-def training(pair: Path, output: Path) -> list[object]:
-    return [
-        RECIPE / "train_heads.py",
-        *("--method", "eagle3", "--target", pair / "target", "--states", pair / "states"),
-        *("-o", output, "--tokens", 40_000, "--draft-vocab", 256, "--warmup", 10),
-        *("--rate", "2e-3", "--dtype", "float32"),
-    ]
-
-
-def reports(folder: Path) -> list[dict]:
+def reports(folder):
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [row for row in rows if "report_at_tokens" in row]
 
 
 @pytest.mark.parametrize("method", ["eagle3", "eagle"])
-def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair: Path, method: str):
+def test_a_tiny_pair_is_made_and_its_heads_draft_what_the_target_says(pair, method):
     assert (pair / method / "model.safetensors").is_file()
     config = json.loads((pair / method / "config.json").read_text())
     assert config["architectures"][0].lower().count("eagle") == 1

@@ -1,7 +1,5 @@
 """CONTRIBUTING's lists of what to touch are complete: a forgotten place fails here."""
 
-from __future__ import annotations
-
 import re
 
 from checkout import CHECKOUT, need
@@ -13,12 +11,12 @@ from adaspec.vllm.compatibility import KNOWN
 from adaspec.vllm.metrics import METRICS
 
 
-def page(name: str) -> str:
+def page(name):
     need("docs")
     return (CHECKOUT / "docs" / name).read_text(encoding="utf-8")
 
 
-def test_every_cost_term_is_charged_read_back_and_documented() -> None:
+def test_every_cost_term_is_charged_read_back_and_documented():
     cost = CostModel(
         "any",
         (8, 9, 20),
@@ -36,7 +34,7 @@ def test_every_cost_term_is_charged_read_back_and_documented() -> None:
         assert f"`{term}`" in page("costs.md") or f'"{term}"' in page("costs.md"), term
 
 
-def test_every_metric_is_counted_and_documented() -> None:
+def test_every_metric_is_counted_and_documented():
     sources = [
         path.read_text(encoding="utf-8") for path in (CHECKOUT / "adaspec/vllm").glob("*.py")
     ]
@@ -47,7 +45,7 @@ def test_every_metric_is_counted_and_documented() -> None:
         assert f"`adaspec:{metric.name}" in page("serve.md"), metric.name
 
 
-def test_every_supported_vllm_is_documented_and_resolved() -> None:
+def test_every_supported_vllm_is_documented_and_resolved():
     script = CHECKOUT / "tests" / "packaging" / "resolve_beside_vllm.py"
     resolved = re.findall(r'"(\d+\.\d+)\.\d+"', script.read_text(encoding="utf-8"))
     for version in KNOWN:

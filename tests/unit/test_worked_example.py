@@ -1,11 +1,8 @@
 """Every number of the worked example in docs/how-it-decides.md, computed by the code itself."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
-import pytest
 from checkout import CHECKOUT, need
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
@@ -23,18 +20,18 @@ COSTS = H100_LLAMA_3_1_8B.constants()
 ROWS = len(OFFERED)
 
 
-@pytest.fixture(scope="module")
-def section() -> str:
+def test_every_number_of_the_page_is_computed():
     need("docs")
     page = (CHECKOUT / "docs" / "how-it-decides.md").read_text(encoding="utf-8")
-    return page.partition("## A worked example")[2]
-
-
-def test_every_table_row_of_the_page_is_computed(section: str) -> None:
-    best = np.sort(np.concatenate(list(OFFERED.values())))[::-1]
+    section = page.partition("## A worked example")[2]
     rows = [[name, ", ".join(f"{s:.2f}" for s in offered)] for name, offered in OFFERED.items()]
+    lengths = np.array([len(offered) for offered in OFFERED.values()])
+    survival = np.zeros((ROWS, lengths.max()))
+    for row, each in enumerate(OFFERED.values()):
+        survival[row, : len(each)] = each
+    offered = ranked(survival, lengths)
     for budget in (0, 5, 7, 12, 13):
-        accepted = best[:budget].sum()
+        accepted = offered[:budget].sum()
         worth = [
             ROWS + accepted - rate * target_s(COSTS, ROWS + prompt + budget)
             for prompt, rate in CASES
@@ -42,14 +39,6 @@ def test_every_table_row_of_the_page_is_computed(section: str) -> None:
         rows.append([str(budget), f"{accepted:.2f}", *(f"{value:.2f}" for value in worth)])
     lines = [line for line in section.splitlines() if re.match(r"\| (\d+|[ABC]) \|", line)]
     assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == rows
-
-
-def test_the_budgets_and_the_price_are_what_the_page_says(section: str) -> None:
-    lengths = np.array([len(offered) for offered in OFFERED.values()])
-    survival = np.zeros((ROWS, lengths.max()))
-    for row, offered in enumerate(OFFERED.values()):
-        survival[row, : len(offered)] = offered
-    offered = ranked(survival, lengths)
     found = [best_budget(COSTS, rate, ROWS + prompt, offered, 1.0) for prompt, rate in CASES[:3]]
     assert found == [13, 13, 7]
     price = keep_likeliest(offered, survival, lengths, 7)

@@ -8,35 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
-import click
 import pytest
 
+from adaspec.cli import inspect_command
 from adaspec.cli.main import COMMANDS, run
 from adaspec.errors import AdaspecError, TraceError
-
-
-@pytest.fixture
-def command(monkeypatch):
-    """Put a command named `probe` in the table; what it does is up to the test."""
-
-    def install(action):
-        module = type(sys)("adaspec.cli.probe_command")
-
-        @click.command()
-        @click.option("--policy")
-        @click.option("--concurrency", type=int)
-        def probe(policy, concurrency):
-            """Do what the test says.
-
-            Example: adaspec probe
-            """
-            action()
-
-        module.command = probe
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(COMMANDS, "probe", "Do what the test says.")
-
-    return install
 
 
 def refusal(number):
@@ -56,11 +32,11 @@ def refusal(number):
     ids=lambda value: repr(value)[:40],
 )
 def test_an_error_is_one_line_and_the_exit_code_says_whose_it_is(
-    command, capsys, monkeypatch, error, code, parts
+    capsys, monkeypatch, error, code, parts
 ):
     monkeypatch.delenv("ADASPEC_TRACEBACK", raising=False)
-    command(Mock(side_effect=error))
-    assert run(["probe"]) == code
+    monkeypatch.setattr(inspect_command, "inspect", Mock(side_effect=error))
+    assert run(["inspect", "traces"]) == code
     out, line = capsys.readouterr()
     assert out == ""
     assert line.startswith("adaspec: ")
@@ -68,49 +44,48 @@ def test_an_error_is_one_line_and_the_exit_code_says_whose_it_is(
     assert all(part in line for part in parts)
 
 
-def test_the_traceback_is_printed_where_it_was_asked_for(command, capsys, monkeypatch):
+def test_the_traceback_is_printed_where_it_was_asked_for(capsys, monkeypatch):
     monkeypatch.setenv("ADASPEC_TRACEBACK", "1")
-    command(Mock(side_effect=AdaspecError("yours")))
-    run(["probe"])
+    run(["inspect", "nowhere"])
     assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def helped(output):
+    """The exit code of --help that writes there, and what it says to standard error."""
+    words = [sys.executable, "-m", "adaspec", "--help"]
+    done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stderr
 
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly():
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "adaspec", "--help"], stdout=writing, stderr=subprocess.PIPE
-    )
+    assert helped(writing) == (141, "")
     os.close(writing)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_behind_standard_output_is_said_once():
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "adaspec", "--help"], stdout=full, stderr=subprocess.PIPE
-        )
-    assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1
-    assert b"No space left on device" in done.stderr
+        code, said = helped(full)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "No space left on device" in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["prob"], "no command 'prob'; did you mean 'probe'?"),
-        (["probe", "--polcy", "x"], "option '--polcy'. Did you mean"),
-        (["probe", "--concurrency", "abc"], "'abc' is not a valid integer"),
-        (["probe", "stray"], "unexpected extra argument"),
+        (["inspec"], "no command 'inspec'; did you mean 'inspect'?"),
+        (["inspect", "--jsno"], "option '--jsno'. Did you mean"),
+        (["record", "--max-tokens", "abc"], "'abc' is not a valid integer"),
+        (["inspect", "one", "another"], "unexpected extra argument"),
         ([], "Missing command"),
     ],
 )
-def test_a_command_line_that_does_not_parse_exits_with_2(command, mistake, arguments, expected):
-    command(lambda: None)
+def test_a_command_line_that_does_not_parse_exits_with_2(mistake, arguments, expected):
     line = mistake(*arguments)
     assert expected in line
-    path = "adaspec probe" if arguments[:1] == ["probe"] else "adaspec"
+    path = " ".join(["adaspec", *arguments[: len(arguments) > 1]])
     assert line.endswith(f"(see '{path} --help')")
 
 

@@ -1,6 +1,7 @@
 """Fitting cost models to step times of known truth."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,32 +27,20 @@ STRAIGHT = line("straight", 6e-3, 2e-5, context_s=4e-8, forward_s=8e-4, forward_
 TERMS = ("context_s", "forward_s", "forward_per_row_s", "forward_context_s", "outside_graphs_s")
 
 
+BATCHES, DRAFTS = (1, 4, 16, 64, 128), (0, 1, 3, 8)
+CONTEXTS, FORWARDS = (200, 1_000, 4_000), (0, 1, 3, 5)
+
+
 def measured(
-    cost: CostModel,
-    batches=(1, 4, 16, 64, 128),
-    drafts=(0, 1, 3, 8),
-    contexts=(200, 1_000, 4_000),
-    forwards=(0, 1, 3, 5),
-    noise=0.0,
-    repeats=1,
-    seed=0,
+    cost, batches=BATCHES, drafts=DRAFTS, contexts=CONTEXTS, forwards=FORWARDS, noise=0.0, seed=0
 ):
-    random = np.random.default_rng(seed)
-    return [
-        MeasuredStep(
-            batch,
-            batch * (1 + draft),
-            batch * each,
-            ran,
-            cost.step_s(StepShape(batch, batch * each, batch * draft, ran))
-            * float(np.exp(noise * random.normal())),
-        )
-        for batch in batches
-        for draft in drafts
-        for each in contexts
-        for ran in forwards
-        for _ in range(repeats)
-    ]
+    """Steps of each of these shapes, whose times are off by a normal share of `noise`."""
+    random, steps = np.random.default_rng(seed), []
+    for rows, draft, each, ran in product(batches, drafts, contexts, forwards):
+        step_s = cost.step_s(StepShape(rows, rows * each, rows * draft, ran))
+        step_s *= float(np.exp(noise * random.normal()))
+        steps.append(MeasuredStep(rows, rows * (1 + draft), rows * each, ran, step_s))
+    return steps
 
 
 def assert_alike(cost, truth, rel):
@@ -104,7 +93,7 @@ def test_a_term_that_no_step_tells_apart_is_reported_not_invented():
     fixed_s = STRAIGHT.seconds[0] + STRAIGHT.context_s * 1_000
     assert cost.seconds[0] == pytest.approx(fixed_s, rel=1e-4)
     # Of contexts that hardly differ, the slope over them is anybody's guess.
-    steps = measured(STRAIGHT, (1,), contexts=(1_000, 1_003), noise=0.05, repeats=3, seed=3)
+    steps = measured(STRAIGHT, (1,), contexts=3 * (1_000, 1_003), noise=0.05, seed=3)
     cost, report = fit_cost(steps, "vague")
     assert "context_s" in report.not_identified
     assert cost.context_s == 0.0

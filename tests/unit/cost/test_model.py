@@ -1,4 +1,4 @@
-"""What a step takes, as its cost model says."""
+"""The builtin cost model."""
 
 import json
 
@@ -7,24 +7,16 @@ import pytest
 from checkout import CHECKOUT, need
 from msgspec import structs
 
-from adaspec.cost.builtin import BUILTIN, H100_LLAMA_3_1_8B_PAPER
+from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.model import StepShape
 
-COST = H100_LLAMA_3_1_8B_PAPER.without_deciding()
 
-
-def test_the_papers_costs_are_a_line():
-    fixed, per_token, per_kv = 5.88590713e-3, 2.10103129e-5, 3.92645679e-8
-    by_hand = fixed + per_token * 8 + per_kv * 4_000 + 1.20683946e-3
-    assert COST.step_s(StepShape(8, 4_000)) == pytest.approx(by_hand, rel=1e-12)
-    one = 0.7118e-3 + 2.37768493e-9 * 4_000
-    three = COST.step_s(StepShape(8, 4_000, forwards=3))
-    assert three == pytest.approx(by_hand + 3 * one, rel=1e-12)
-    # Deciding is charged to who decides in each step.
-    deciding = structs.replace(COST, decide_s=10.0, decide_per_row_s=2.0)
-    assert deciding.step_s(StepShape(8, 4_000)) - by_hand == pytest.approx(26.0)
-    assert deciding.without_deciding() == COST
+def test_who_decides_in_each_step_is_charged_for_the_step_and_for_every_row():
+    cost, shape = BUILTIN["h100-llama-3.1-8b"].without_deciding(), StepShape(8, 4_000)
+    deciding = structs.replace(cost, decide_s=10.0, decide_per_row_s=2.0)
+    assert deciding.step_s(shape) - cost.step_s(shape) == pytest.approx(26.0)
+    assert deciding.without_deciding() == cost
 
 
 def test_the_builtin_table_is_fitted_to_the_steps_that_a_gpu_took():

@@ -7,8 +7,6 @@ steps run on tensors that have none: whatever would wait for the device fails.
 Run as a program: Triton must not have been imported for its interpreter.
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import product
 from pathlib import Path
@@ -43,9 +41,7 @@ drafting.KERNELS_ON_CPU = True
 class Server:
     """What a server launches, at its start and in its steps."""
 
-    def __init__(
-        self, evidence: bool, has_ring: bool, cap: int = CAP, device: torch.device = CPU
-    ) -> None:
+    def __init__(self, evidence, has_ring, cap=CAP, device=CPU):
         model = random_model(3, evidence=evidence)
         policy = LearnedPolicy("random", model, cap, NEURAL_CAP)
         target = Target("random", VOCABULARY, None, "")
@@ -67,23 +63,23 @@ class Server:
             _confidence_probs=torch.zeros((SLOTS, cap)),
         )
 
-    def start(self) -> None:
+    def start(self):
         """Warm up as `vllm.v2` does: by a step, by trimming, and by a forward of the head."""
         self.warm_up()
         trimming.take_over(self.manager, SimpleNamespace(), None)
         self.read(SLOTS, 0)
 
-    def warm_up(self) -> None:
+    def warm_up(self):
         """Compile what steps launch."""
         slots = torch.zeros(1, dtype=torch.int64, device=self.text.device)
         self.drafting.warm_up(self._batch(slots, slots.int()))
 
-    def read(self, rows: int, padding: int) -> None:
+    def read(self, rows, padding):
         """A forward of the head."""
         logits = torch.zeros((rows, VOCABULARY + padding))[:, :VOCABULARY]
         self.reader.read(logits, torch.tensor(0), torch.zeros(VOCABULARY, dtype=torch.int64))
 
-    def step(self, rows: int, forwards: int, limited: bool) -> None:
+    def step(self, rows, forwards, limited):
         """A step of the engine, which allocates whole what it says of its rows."""
         slots = torch.arange(rows, device=self.text.device)
         batch = self._batch(slots, slots.int())
@@ -94,14 +90,14 @@ class Server:
         self.drafting.revise(step, drafted, self.confidences[:forwards, :rows])
         self.drafting.finish(step, drafted, self.confidences[:, :rows], allowed)
 
-    def trim(self, rows: int, budget: int) -> None:
+    def trim(self, rows, budget):
         """Trim the drafts of so many rows."""
         names = [str(row) for row in range(rows)]
         lengths = dict.fromkeys(names, min(budget, 2))
         self.manager._batch_budget = lengths, dict.fromkeys(names, 1), budget
         self.manager.reallocate_drafts(names, torch.arange(rows))
 
-    def _batch(self, slots: torch.Tensor, few: torch.Tensor) -> Batch:
+    def _batch(self, slots, few):
         return Batch(
             slots=slots,
             tokens=self.text,
@@ -113,10 +109,10 @@ class Server:
         )
 
 
-def compile_all() -> None:
+def compile_all():
     run, compiled = JITFunction.run, set()
 
-    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    def compile_only(self, *args, grid, warmup, **kwargs):
         kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
         if kernel.hash not in compiled:
             compiled.add(kernel.hash)
@@ -132,12 +128,12 @@ def compile_all() -> None:
         server.reader.read(torch.zeros((2, 32_000), dtype=dtype), torch.tensor(0))
 
 
-def count_keys() -> None:
+def count_keys():
     known: set[str] = set()
     started = launched = 0
     serving = False
 
-    def note_key(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+    def note_key(self, *args, grid, warmup, **kwargs):
         nonlocal launched
         *_, binder = self.device_caches[0]
         _, specialization, options = binder(*args, **kwargs)
@@ -164,7 +160,7 @@ def count_keys() -> None:
     print("counted", started, launched)
 
 
-def run_without_values() -> None:
+def run_without_values():
     JITFunction.run = lambda *args, **named: None
     torch.Tensor.pin_memory = lambda tensor: tensor  # memory is pinned for a GPU that is there
     for evidence, has_ring, limited in product((True, False), repeat=3):

@@ -1,10 +1,8 @@
-from collections.abc import Iterator
-
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kernels_run_here(request: pytest.FixtureRequest) -> Iterator[None]:
+def kernels_run_here(request):
     """Where a module of tests runs kernels, they run on the device at hand."""
     if not hasattr(request.module, "DEVICE"):
         yield

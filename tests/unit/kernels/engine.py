@@ -1,19 +1,15 @@
 """A made-up engine's buffers, and what its steps do to them."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
-from adaspec.kernels.batch import Batch, Proposal
+from adaspec.kernels.batch import Batch
 
 
 class Engine:
     """Requests of random prompts in random slots; each step accepts some of what was proposed."""
 
-    def __init__(
-        self, rng: np.random.Generator, rows: int, longest: int, alphabet: int, device: torch.device
-    ) -> None:
+    def __init__(self, rng, rows, longest, alphabet, device):
         self._rng, self._alphabet, self._device = rng, alphabet, device
         slots = rows + 2
         self.slots = rng.permutation(slots)[:rows]
@@ -28,12 +24,12 @@ class Engine:
         self.sampled, self.rejected = np.ones(rows, np.int32), np.zeros(rows, np.int32)
 
     @property
-    def batch(self) -> Batch:
+    def batch(self):
         """What the engine knows after its last step."""
         arrays = (getattr(self, name) for name in Batch._fields)
         return Batch(*(torch.from_numpy(each.copy()).to(self._device) for each in arrays))
 
-    def draft(self, forwards: int, lost: float = 0.05) -> tuple[torch.Tensor, torch.Tensor]:
+    def draft(self, forwards, lost=0.05):
         """(rows, forwards) tokens, some of them not given, and (forwards, rows, 3) confidences."""
         rows = len(self.slots)
         tokens = self._random((rows, forwards))
@@ -45,7 +41,7 @@ class Engine:
             confidences[self._rng.random(confidences.shape) < 0.05] = none
         return torch.from_numpy(tokens), torch.from_numpy(confidences)
 
-    def verify(self, proposal: Proposal) -> None:
+    def verify(self, proposal):
         """Accept some of each draft, and emit a token behind it; the rows change their order."""
         rng, rows = self._rng, len(self.slots)
         drafted = sum(proposal.lengths).cpu().numpy()
@@ -62,7 +58,7 @@ class Engine:
         self.slots, self.sampled = self.slots[order], self.sampled[order]
         self.rejected = self.rejected[order]
 
-    def replace(self, row: int) -> None:
+    def replace(self, row):
         """Another request takes the slot of a row."""
         slot = self.slots[row]
         self.prompt_tokens[slot] = self._rng.integers(1, self.context_tokens[slot], endpoint=True)
@@ -70,5 +66,5 @@ class Engine:
         self.tokens[slot] = self._random(self.tokens[slot].shape)
         self.sampled[row], self.rejected[row] = 1, 0
 
-    def _random(self, shape: tuple[int, ...]) -> np.ndarray:
+    def _random(self, shape):
         return self._rng.integers(0, self._alphabet, shape).astype(np.int32)

@@ -3,11 +3,8 @@
 Import this before anything that imports Triton, which must know from the start who runs it.
 """
 
-from __future__ import annotations
-
 import sys
 import types
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -27,7 +24,7 @@ if DEVICE.type == "cpu" and not triton.knobs.runtime.interpret:
 
 
 @contextmanager
-def host_tensors() -> Iterator[None]:
+def host_tensors():
     """Let the interpreter take tensors of the host: it asks which backend is at work."""
     with pytest.MonkeyPatch.context() as patch:
         if DEVICE.type == "cpu":

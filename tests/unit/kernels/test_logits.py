@@ -1,7 +1,5 @@
 """The kernel reads a head's logits as the host does, in torch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,7 @@ INF, NAN = float("inf"), float("nan")
 FORWARDS = 3
 
 
-def compared(logits: torch.Tensor, forward: int = 0, offsets: torch.Tensor | None = None) -> None:
+def compared(logits, forward=0, offsets=None):
     """Hold that a reader finds the tokens and the confidences that torch finds."""
     tokens, evidence = read_logits(logits)
     if offsets is not None:
@@ -48,15 +46,8 @@ def compared(logits: torch.Tensor, forward: int = 0, offsets: torch.Tensor | Non
     special=st.sampled_from([(), (-INF,), (INF,), (NAN,), (NAN, INF, -INF)]),
 )
 def test_tokens_and_confidences_are_those_of_the_host(
-    dtype: torch.dtype,
-    seed: int,
-    rows: int,
-    columns: int,
-    block: int,
-    scale: float,
-    padding: int,
-    special: tuple[float, ...],
-) -> None:
+    dtype, seed, rows, columns, block, scale, padding, special
+):
     rng = np.random.default_rng(seed)
     # In tenths: bfloat16 makes many of them equal, and the first counts.
     values = np.round(rng.normal(0, scale, (rows, columns + padding)), 1)
@@ -74,7 +65,7 @@ def test_tokens_and_confidences_are_those_of_the_host(
         )
 
 
-def test_a_whole_vocabulary_is_read_as_exactly_as_a_small_one() -> None:
+def test_a_whole_vocabulary_is_read_as_exactly_as_a_small_one():
     """Also where all but the head's own tokens are -inf, as vLLM fills them up."""
     draw = torch.Generator().manual_seed(4)
     full = torch.full((2, 128_256), -INF)

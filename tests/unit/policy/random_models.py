@@ -1,11 +1,8 @@
 """Models that know nothing and say something different everywhere: to drive every branch."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import (
@@ -19,21 +16,20 @@ from adaspec.predict.model import (
 )
 from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
 from adaspec.predict.survival import Curves
-from adaspec.predict.tables import Tables, no_tables
+from adaspec.predict.tables import no_tables
 
-Floats = NDArray[np.float32]
 NO_TABLES = no_tables()
 
 
 @lru_cache(maxsize=64)
-def random_network(group: str, seed: int, width: int = 12) -> Network:
+def random_network(group, seed, width=12):
     """A network of random weights: probabilities between 0.02 and 0.98, mostly, and few tokens."""
     rng = np.random.default_rng([seed, len(group)])
     features, heads = len(FEATURE_NAMES[group]), HEADS[group]
     columns = features + 5
     flagged = np.flatnonzero(rng.random(features) < 0.5).astype(np.int32)
 
-    def normal(*shape: int, spread: float = 1.0) -> Floats:
+    def normal(*shape, spread=1.0):
         return rng.normal(0.0, spread / np.sqrt(shape[0]), shape).astype(np.float32)
 
     return Network(
@@ -53,7 +49,7 @@ def random_network(group: str, seed: int, width: int = 12) -> Network:
     )
 
 
-def random_curves(rng: np.random.Generator, longest: int) -> Curves:
+def random_curves(rng, longest):
     edges = np.unique(rng.uniform(0, 2.5, rng.integers(0, 5)))
     shapes = np.minimum.accumulate(rng.uniform(0.3, 1, (len(edges) + 1, longest + 1)), axis=1)
     shapes = np.cumprod(shapes ** rng.uniform(0.02, 0.6), axis=1)
@@ -61,7 +57,7 @@ def random_curves(rng: np.random.Generator, longest: int) -> Curves:
     return Curves(edges, np.minimum.accumulate(shapes, axis=1))
 
 
-def random_model(seed: int, tables: Tables = NO_TABLES, *, evidence: bool) -> Model:
+def random_model(seed, tables=NO_TABLES, *, evidence):
     rng = np.random.default_rng([seed, 1])
     groups = ("before", "splice", "evidence") if evidence else ("before", "splice")
     return Model(
@@ -75,6 +71,6 @@ def random_model(seed: int, tables: Tables = NO_TABLES, *, evidence: bool) -> Mo
     )
 
 
-def random_policy(seed: int, evidence: bool, cap: int = 12, neural_cap: int = 4) -> LearnedPolicy:
+def random_policy(seed, evidence, cap=12, neural_cap=4):
     model = random_model(seed, evidence=evidence)
     return LearnedPolicy("random", model, cap, neural_cap)

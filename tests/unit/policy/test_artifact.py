@@ -27,17 +27,9 @@ def refused(path):
     return refusal(PolicyError, load_artifact, path)
 
 
-def npz(compression=zipfile.ZIP_STORED, **members):
+def npz(array, save=np.savez):
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", compression) as archive:
-        for name, member in members.items():
-            archive.writestr(f"{name}.npy", member)
-    return content.getvalue()
-
-
-def npy(array, **options):
-    content = io.BytesIO()
-    np.lib.format.write_array(content, array, **options)
+    save(content, a=array)
     return content.getvalue()
 
 
@@ -92,16 +84,20 @@ def test_what_would_not_be_read_again_is_not_written(tmp_path):
 
 
 def headed(descr, shape):
-    """An array whose header says this."""
+    """An archive of an array whose header says this."""
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    return npz(a=b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        begin = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+        archive.writestr("a.npy", begin + header + bytes(8))
+    return content.getvalue()
 
 
 CRAFTED = {
-    "compressed": (npz(zipfile.ZIP_DEFLATED, a=npy(np.zeros(1 << 22))), "claim more bytes"),
+    "compressed": (npz(np.zeros(1 << 22), np.savez_compressed), "claim more bytes"),
     "huge": (headed("'<f8'", "(1000000000000,)"), "network.npz: damaged"),
     "code": (headed("__import__('os').abort()", "(1,)"), "network.npz: damaged"),
-    "objects": (npz(a=npy(ARMED)), "network.npz: damaged"),
+    "objects": (npz(ARMED), "network.npz: damaged"),
     "pickled": (pickle.dumps(Bomb()), "network.npz: damaged"),
 }
 

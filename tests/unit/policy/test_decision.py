@@ -5,8 +5,6 @@ drafts, whatever their length, and by many; and how often the neural drafter run
 by what its last forward brings.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -24,7 +22,7 @@ CAP = 6
 SEEDS = st.integers(0, 1 << 32)
 
 
-def offers(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def offers(rng, rows):
     lengths = rng.integers(0, CAP, rows).astype(np.int64)
     table = np.zeros((rows, CAP))
     for row, length in enumerate(lengths):
@@ -42,7 +40,7 @@ def test_the_likeliest_tokens_fit_a_budget_and_the_best_of_all_prefixes_fit_the_
     costs = random_cost(rng).constants()
     table, lengths = offers(rng, rows)
 
-    def worth(chosen) -> float:
+    def worth(chosen):
         accepted = sum(table[row, :length].sum() for row, length in enumerate(chosen))
         return float(accepted - rate * target_s(costs, rows + reading + int(sum(chosen))))
 
@@ -69,7 +67,7 @@ def test_the_likeliest_tokens_fit_a_budget_and_the_best_of_all_prefixes_fit_the_
     assert price == (0.0 if not len(out) else kept.min() if any_room else out.max())
 
 
-def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> None:
+def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size():
     sizes, seconds = (8, 16, 32, 64, 65, 66), (1.08, 1.16, 1.32, 1.64, 5.0, 5.01)
     costs = CostModel("any", sizes, seconds, largest_graph=64).constants()
     state, few = budget.new_state(4, CAP), np.array([[0.9, 0.01, 0.01, 0.01, 0.01, 0.01]] * 4)
@@ -87,11 +85,11 @@ def test_a_late_budget_follows_what_rows_offered_and_fills_a_captured_size() -> 
 
 
 @pytest.fixture
-def state() -> budget.BatchState:
+def state():
     return budget.new_state(4, CAP)
 
 
-def test_one_long_draft_that_fails_does_not_end_copying_and_many_halve_it(state) -> None:
+def test_one_long_draft_that_fails_does_not_end_copying_and_many_halve_it(state):
     update_record(state, NGRAM, 6.0, 0.0, 1)
     assert factor_of(state, NGRAM) > 0.8
     assert factor_of(state, NEURAL) == 1.0
@@ -101,13 +99,13 @@ def test_one_long_draft_that_fails_does_not_end_copying_and_many_halve_it(state)
     assert factor_of(state, NGRAM) == pytest.approx(0.52, abs=0.06)
 
 
-def test_a_source_that_brings_more_than_was_expected_gains_little(state) -> None:
+def test_a_source_that_brings_more_than_was_expected_gains_little(state):
     for _ in range(200):
         update_record(state, NEURAL, 1.0, 2.0, 2)
     assert factor_of(state, NEURAL) == pytest.approx(1.15)
 
 
-def test_of_a_splice_only_what_was_reached_is_learned_and_as_before_the_correction(state) -> None:
+def test_of_a_splice_only_what_was_reached_is_learned_and_as_before_the_correction(state):
     rows, survival, chosen = np.zeros(4, ROW), np.zeros((4, CAP)), no_settings()
     rows["neural"], rows["copied"] = [2, 2, 0, 0], [2, 2, 3, 0]
     rows["accepted"] = [3, 1, 3, 0]

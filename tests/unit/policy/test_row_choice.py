@@ -1,9 +1,5 @@
 """What a row drafts, by its curves: against exhaustive search, and by what is predicted of it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,25 +16,26 @@ SHAPES = choice.shapes_of(MODEL)
 SEEDS = st.integers(0, 1 << 32)
 
 
-def falling(rng: np.random.Generator, tokens: int, longest: int) -> np.ndarray:
-    curve = np.zeros(longest + 1)
-    curve[1 : tokens + 1] = np.cumprod(rng.uniform(rng.choice([0.0, 0.6]), 1, tokens))
-    return curve
+def random_prediction(rng):
+    said = np.zeros(1, PREDICTION)
+    for name in ("ngram_first", "neural_first", "accepted_next", "ngram_after", "splice_first"):
+        said[name] = rng.random(said[name].shape)
+    said["splice_available"] = rng.integers(0, 20, LONGEST_NEURAL)
+    said["ngram_shape"] = rng.integers(len(SHAPES.ngram))
+    said["neural_shape"] = rng.integers(len(SHAPES.neural))
+    said["splice_shape"] = rng.integers(0, len(SHAPES.splice), LONGEST_NEURAL)
+    return said[0]
 
 
-def random_curves(rng: np.random.Generator) -> tuple[Any, choice.Curves]:
-    """A row, and curves of every shape, as predictions and matches leave them."""
+def filled(said, forwards, holds=True, known=LONGEST_NEURAL):
     row, curves = np.zeros(1, choice.ROW), choice.new_curves()
-    row["available"] = rng.integers(0, CAP + 2)
-    curves.neural[:] = falling(rng, LONGEST_NEURAL * int(rng.random() < 0.8), LONGEST_NEURAL)
-    curves.ngram[:] = falling(rng, int(row["available"][0]), LONGEST_NGRAM)
-    for k in range(1, LONGEST_NEURAL + 1):
-        behind = min(int(rng.integers(0, 4)), max(CAP - k, 0)) * int(rng.random() < 0.5)
-        curves.splice[k] = falling(rng, behind, LONGEST_SPLICE)
-    return row[0], curves
+    row["holds_neural"] = holds
+    curves.splice[:] = 9.0  # what a step before has left
+    choice.fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
+    return curves
 
 
-def survival(curves: choice.Curves, neural: int, copied: int) -> np.ndarray:
+def survival(curves, neural, copied):
     """Of each token of a draft, P(it and all before it are accepted)."""
     if not neural:
         return curves.ngram[1 : copied + 1]
@@ -46,7 +43,7 @@ def survival(curves: choice.Curves, neural: int, copied: int) -> np.ndarray:
     return np.concatenate([curves.neural[1 : neural + 1], spliced])
 
 
-def drafts(row: Any, curves: choice.Curves, forwards: int) -> list[tuple[int, int]]:
+def drafts(row, curves, forwards):
     """Every draft of a row: neural tokens and copied ones."""
     found = [(0, copied) for copied in range(min(int(row["available"]), CAP) + 1)]
     for neural in range(1, min(forwards, CAP) + 1):
@@ -60,7 +57,9 @@ def drafts(row: Any, curves: choice.Curves, forwards: int) -> list[tuple[int, in
 def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_source_does(
     seed, forwards, price
 ):
-    row, curves = random_curves(np.random.default_rng(seed))
+    rng, row = np.random.default_rng(seed), np.zeros(1, choice.ROW)[0]
+    row["available"] = rng.integers(0, CAP + 2)
+    curves = filled(random_prediction(rng), forwards + rng.integers(2), rng.random() < 0.8)
 
     def best_of(some):
         return max(float((survival(curves, *draft) - price).sum()) for draft in some)
@@ -74,29 +73,8 @@ def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_sour
     neural, copied = int(row["neural"]), int(row["copied"])
     assert neural == before[0]
     assert before[1] <= copied <= CAP - neural
-    source = curves.splice[neural] if neural else curves.ngram[: int(row["available"]) + 1]
+    source = curves.splice[neural, 1:] if neural else curves.ngram[1 : int(row["available"]) + 1]
     assert copied == min((source > 0).sum(), CAP - neural)
-
-
-def random_prediction(rng: np.random.Generator) -> Any:
-    said = np.zeros(1, PREDICTION)
-    for name in ("ngram_first", "neural_first", "accepted_next", "ngram_after", "splice_first"):
-        said[name] = rng.random(said[name].shape)
-    said["splice_available"] = rng.integers(0, 20, LONGEST_NEURAL)
-    said["ngram_shape"] = rng.integers(len(SHAPES.ngram))
-    said["neural_shape"] = rng.integers(len(SHAPES.neural))
-    said["splice_shape"] = rng.integers(0, len(SHAPES.splice), LONGEST_NEURAL)
-    return said[0]
-
-
-def filled(
-    said: Any, forwards: int, holds: bool = True, known: int = LONGEST_NEURAL
-) -> choice.Curves:
-    row, curves = np.zeros(1, choice.ROW), choice.new_curves()
-    row["holds_neural"] = holds
-    curves.splice[:] = 9.0  # what a step before has left
-    choice.fill_curves(row[0], said, SHAPES, forwards, known, CAP, curves)
-    return curves
 
 
 @settings(max_examples=200, deadline=None)
@@ -131,28 +109,11 @@ def test_a_drafted_token_says_how_likely_it_is_and_what_lies_behind_moves_in_pro
 
 
 @settings(max_examples=100, deadline=None)
-@given(SEEDS, st.lists(st.floats(0.3, 1.15), min_size=3, max_size=3))
-def test_curves_are_corrected_in_proportion_and_no_further_than_to_certainty(seed, factors):
-    said, chosen = random_prediction(np.random.default_rng(seed)), choice.no_settings()
-    chosen[[choice.NGRAM, choice.NEURAL, choice.SPLICE]] = factors
-    before, after = filled(said, 3), filled(said, 3)
-    choice.correct(after, chosen)
-    for source, factor in zip(("ngram", "neural", "splice"), factors, strict=True):
-        was = getattr(before, source).reshape(-1, getattr(before, source).shape[-1])
-        curves = getattr(after, source).reshape(was.shape)
-        rows = slice(1, None) if source == "splice" else slice(None)
-        first = np.minimum(was[rows, 1] * factor, 1.0)
-        np.testing.assert_allclose(curves[rows, 1], first)
-        np.testing.assert_allclose(
-            curves[rows, 1:] * was[rows, 1:2], was[rows, 1:] * first[:, None], atol=1e-12
-        )
-
-
-@settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 3), st.booleans(), st.floats(0.0, 1.2))
-def test_a_draft_carries_the_survival_of_each_token(seed, forwards, reads_drafts, price):
+def test_a_draft_carries_the_corrected_survival_of_each_token(seed, forwards, reads_drafts, price):
     rng, chosen = np.random.default_rng(seed), choice.no_settings()
-    chosen[choice.PRICE] = price
+    factors = rng.uniform(0.3, 1.15, 3)
+    chosen[choice.PRICE], chosen[[choice.NGRAM, choice.NEURAL, choice.SPLICE]] = price, factors
     predictions = np.array([random_prediction(rng) for _ in range(4)])
     rows, table = np.zeros(4, choice.ROW), np.zeros((4, LONGEST_NGRAM))
     rows["prediction"], rows["holds_neural"] = rng.permutation(4), rng.random(4) < 0.7
@@ -162,6 +123,9 @@ def test_a_draft_carries_the_survival_of_each_token(seed, forwards, reads_drafts
         known = forwards if reads_drafts else 0
         said, holds = predictions[row["prediction"]], bool(row["holds_neural"])
         curves = filled(said, forwards, holds, known)
+        for source, factor in zip(("ngram", "neural", "splice"), factors, strict=True):
+            for curve in np.atleast_2d(getattr(curves, source)):
+                curve[1:] *= min(factor, 1 / max(curve[1], 1e-9))  # no further than to certainty
         length = row["neural"] + row["copied"]
         assert length <= CAP
         found = table[at, :length]

@@ -1,7 +1,5 @@
 """The grammar of policy specs, and what is said of those outside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -52,25 +50,25 @@ REPLAYED = {
 
 
 @pytest.mark.parametrize("spec", RULES)
-def test_every_form_means_its_rule(spec: str) -> None:
+def test_every_form_means_its_rule(spec):
     policy = parse_policy(spec)
     assert isinstance(policy, StaticPolicy)
     assert (policy.name, policy.rule) == (spec, RULES[spec])
 
 
 @pytest.mark.parametrize("head", KINDS)
-def test_a_bare_spec_means_its_default(head: str) -> None:
+def test_a_bare_spec_means_its_default(head):
     defaults = (field.default for field in KINDS[head].fields)
     assert parse_policy(head) == replace(parse_policy(rule_spec(head, *defaults)), name=head)
 
 
 @pytest.mark.parametrize("spec", REPLAYED)
-def test_what_only_replays_know_has_its_forms_too(spec: str) -> None:
+def test_what_only_replays_know_has_its_forms_too(spec):
     assert parse_contender(spec) == REPLAYED[spec]
 
 
 @pytest.mark.parametrize("spec", MALFORMED)
-def test_a_malformed_or_unknown_spec_is_refused_in_one_line(spec: str) -> None:
+def test_a_malformed_or_unknown_spec_is_refused_in_one_line(spec):
     said = refusal(SpecError, parse_contender, spec)
     assert MALFORMED[spec] in said
     assert len(said.partition(" Known: ")[0]) < 300
@@ -89,7 +87,7 @@ SPEC_LIKE = st.lists(
 
 @settings(max_examples=400, deadline=None)
 @given(st.one_of(st.text(), SPEC_LIKE))
-def test_whatever_is_written_is_a_spec_or_one_clear_refusal(text: str) -> None:
+def test_whatever_is_written_is_a_spec_or_one_clear_refusal(text):
     if text.startswith("python:"):
         return  # would load whatever the text names
     try:

@@ -1,17 +1,15 @@
 """Rows, drafts and token tables that nobody saw: to drive every branch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from adaspec.draft.chains import Matches
 from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
-from adaspec.predict.tables import Tables, level_keys, make_tables
+from adaspec.predict.tables import level_keys, make_tables
 
 TOKENS = 4
 
 
-def random_table(rng: np.random.Generator) -> Tables:
+def random_table(rng):
     """A table of what some rows end with and copy."""
     tail, candidate = rng.integers(0, 4, (2, 30, 3)).astype(np.int32)
     keys = np.unique(level_keys(9, tail, candidate))
@@ -20,13 +18,13 @@ def random_table(rng: np.random.Generator) -> Tables:
     return make_tables(keys, means, counts, depths, np.array((0.6, 0.4, 1.1, 1.3)), 9)
 
 
-def random_matches(rng: np.random.Generator, *shape: int) -> Matches:
+def random_matches(rng, *shape):
     there = rng.random(shape) < 0.7
     facts = rng.integers(1, 33, shape), rng.integers(1, 20, shape), *rng.integers(1, 9, (2, *shape))
     return Matches(*(np.where(there, each, 0).astype(np.int32) for each in (*facts, facts[0] * 3)))
 
 
-def random_rows(rng: np.random.Generator, count: int) -> Known:
+def random_rows(rng, count):
     prompt, position = rng.integers(1, 40, (2, count)).astype(np.int32)
     match = random_matches(rng, count)
     is_copied = np.arange(CANDIDATE) < match.available[:, None]
@@ -37,7 +35,7 @@ def random_rows(rng: np.random.Generator, count: int) -> Known:
     return Known(prompt, position, match, tail, candidate)
 
 
-def random_shown(rng: np.random.Generator, rows: Known) -> Shown:
+def random_shown(rng, rows):
     shape = len(rows.position), TOKENS
     tokens = np.where(
         rng.random(shape) < 0.5, rows.candidate[:, :TOKENS], rng.integers(0, 4, shape)

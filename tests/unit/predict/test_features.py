@@ -1,10 +1,7 @@
 """Features are those of their version, by name and value."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from random_rows import random_rows, random_shown, random_table
@@ -15,7 +12,7 @@ from adaspec.predict.features import FEATURES_VERSION
 GOLDEN = Path(__file__).with_name("features.json")
 
 
-def test_names_and_values_are_those_of_this_version(tmp_path: Path) -> None:
+def test_names_and_values_are_those_of_this_version(tmp_path):
     found = json.dumps({"version": FEATURES_VERSION, **on_a_probe()}, indent=1) + "\n"
     (tmp_path / GOLDEN.name).write_text(found)
     assert found == GOLDEN.read_text(), (
@@ -24,7 +21,7 @@ def test_names_and_values_are_those_of_this_version(tmp_path: Path) -> None:
     )
 
 
-def on_a_probe() -> dict[str, Any]:
+def on_a_probe():
     """The heads, and every feature's values for a few made-up rows, splices and drafted tokens."""
     rng = np.random.Generator(np.random.PCG64(5))
     table, rows = random_table(rng), random_rows(rng, 8)

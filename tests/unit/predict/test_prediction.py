@@ -1,7 +1,5 @@
 """A prediction is a fact of its row, by the tokens that were drafted so far."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,16 +9,15 @@ from random_rows import TOKENS, random_rows, random_shown, random_table
 
 from adaspec.draft.chains import Matches
 from adaspec.predict.features import Known, Shown
-from adaspec.predict.model import Model
-from adaspec.predict.prediction import Predictions, predict_before, predict_behind
+from adaspec.predict.prediction import predict_before, predict_behind
 
 SEEDS = st.integers(0, 1 << 32)
 
 
-def some(rows: Known, shown: Shown, chosen: slice, tokens: int = TOKENS) -> tuple[Known, Shown]:
+def some(rows, shown, chosen, tokens=TOKENS):
     """These rows alone, and so many of their drafted tokens."""
 
-    def of(match: Matches, *place: slice) -> Matches:
+    def of(match, *place):
         return Matches(*(getattr(match, name)[place] for name in Matches.__slots__))
 
     first = (chosen, slice(tokens))
@@ -36,7 +33,7 @@ def some(rows: Known, shown: Shown, chosen: slice, tokens: int = TOKENS) -> tupl
     )
 
 
-def predicted(model: Model, rows: Known, shown: Shown, reads_drafts: bool = True) -> Predictions:
+def predicted(model, rows, shown, reads_drafts=True):
     out, _ = predict_before(model, rows)
     predict_behind(model, out, rows, shown, reads_drafts)
     return out

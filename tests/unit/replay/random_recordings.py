@@ -5,22 +5,14 @@ from hypothesis import strategies as st
 from reference import Request
 
 from adaspec.cost.model import CostModel
-from adaspec.draft.ring import Ring
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.schema import Request as Recorded
 
 NEURAL_CAP = 5
 
 
-def random_request(
-    rng: np.random.Generator,
-    *,
-    tokens: bool,
-    neural_cap: int = NEURAL_CAP,
-    alphabet: int = 3,
-    output_tokens: tuple[int, int] = (2, 24),
-) -> Request:
+def random_request(rng, *, tokens, neural_cap=NEURAL_CAP, alphabet=3, output_tokens=(2, 24)):
     """Any request; where drafted tokens are told, the accepted counts follow from them."""
     prompt = rng.integers(0, alphabet, rng.integers(1, 12)).tolist()
     output = rng.integers(0, alphabet, rng.integers(*output_tokens, endpoint=True)).tolist()
@@ -43,9 +35,7 @@ def random_request(
     return Request(prompt, output, accepted, *shown)
 
 
-def recorded(
-    request: Request, name: str, workload: str = "w", rng: np.random.Generator | None = None
-) -> Recorded:
+def recorded(request, name, workload="w", rng=None):
     """The request as a trace holds it; with `rng` it has confidences as well."""
     drafted = confidences = None
     if request.drafted is not None:
@@ -69,27 +59,21 @@ def recorded(
     )
 
 
-def random_requests(seed: int, count: int, *, tokens: bool, **kinds: object) -> list[Request]:
+def random_requests(seed, count, *, tokens, **kinds):
     rng = np.random.default_rng(seed)
     alphabet = int(rng.integers(1, 5))
     return [
-        random_request(rng, tokens=tokens, **{"alphabet": alphabet, **kinds})  # type: ignore[arg-type]
-        for _ in range(count)
+        random_request(rng, tokens=tokens, **{"alphabet": alphabet, **kinds}) for _ in range(count)
     ]
 
 
-def recording_of(
-    requests: list[Request],
-    neural_cap: int = NEURAL_CAP,
-    seed: int | None = None,
-    ring: Ring | None = None,
-) -> Recording:
+def recording_of(requests, neural_cap=NEURAL_CAP, seed=None, ring=None):
     rng = None if seed is None else np.random.default_rng(seed)
     made = [recorded(request, str(at), rng=rng) for at, request in enumerate(requests)]
     return build_recording(made, neural_cap, ring)
 
 
-def random_cost(rng: np.random.Generator) -> CostModel:
+def random_cost(rng):
     """Step costs of every kind: steep or flat, with captured sizes or without."""
     inside = np.unique(rng.integers(1, 40, rng.integers(0, 5)))
     largest = int(inside[-1]) if len(inside) else 0
@@ -120,25 +104,16 @@ def random_cost(rng: np.random.Generator) -> CostModel:
     )
 
 
-def numbers(low: int, high: int) -> st.SearchStrategy[str]:
-    return st.integers(low, high).map(str)
+RULES = (
+    "none",
+    "fixed:ngram:[1-9]:[1-4]",
+    f"fixed:neural:[1-{NEURAL_CAP}]",
+    f"hybrid:[1-6]:[1-9]:[0-{NEURAL_CAP}]",
+    f"hybrid-splice:[1-6]:[1-9]:[1-{NEURAL_CAP}]:[1-5]:[1-6]",
+    f"trtllm:[1-{NEURAL_CAP}]",
+)
 
 
-def joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.tuples(*parts).map(":".join)
-
-
-_NEURAL = numbers(1, NEURAL_CAP)
-_HYBRID = (numbers(1, 6), numbers(1, 9), _NEURAL, numbers(1, 5), numbers(1, 6))
-
-
-def static_specs() -> st.SearchStrategy[str]:
+def static_specs():
     """Every kind of static rule."""
-    return st.one_of(
-        st.just("none"),
-        joined(st.just("fixed:ngram"), numbers(1, 9), numbers(1, 4)),
-        joined(st.just("fixed:neural"), _NEURAL),
-        joined(st.just("hybrid"), numbers(1, 6), numbers(1, 9), numbers(0, NEURAL_CAP)),
-        joined(st.just("hybrid-splice"), *_HYBRID),
-        joined(st.just("trtllm"), _NEURAL),
-    )
+    return st.one_of(st.from_regex(each, fullmatch=True) for each in RULES)

@@ -6,11 +6,7 @@ Nothing here knows of paths, recordings or compiled code: every step scans the t
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from adaspec.cost.model import CostModel
-from adaspec.policy.static import StaticRule
 
 LONGEST_MATCH = 32
 
@@ -29,10 +25,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Match:
-    """A look-up's answer: `length` tokens matched, and `copy` is what followed them."""
+    """A look-up's answer: `length` tokens matched, and `copy` is what followed them.
+
+    `votes` of the latest `occurrences` that matched so far say the same next.
+    """
 
     length: int
     copy: list[int]
+    votes: int = 0
+    occurrences: int = 0
 
 
 NO_MATCH = Match(0, [])
@@ -42,22 +43,25 @@ RING: list[int] = []
 """The ring's tokens, -1 behind each answer."""
 
 
-def look_up(text: Sequence[int]) -> Match:
+def look_up(text):
     """The longest match, its most recent occurrence, what follows it; or that in the ring."""
     known, own = list(text), NO_MATCH
     for length in range(min(LONGEST_MATCH, len(known) - 1), 0, -1):
         tail = known[-length:]
         ends = [at for at in range(length, len(known)) if known[at - length : at] == tail]
         if ends:
-            own = Match(length, known[ends[-1] :])
+            latest = [known[end] for end in ends[-8:]]
+            own = Match(length, known[ends[-1] :], latest.count(latest[-1]), len(latest))
             break
-    there, _, _ = ring_match(RING, known)
+    there = ring_match(RING, known)
     return there if there.length > own.length else own
 
 
-def ring_match(ring: Sequence[int], text: Sequence[int]) -> tuple[Match, int, int]:
-    """The longest match in the ring, how many of its latest 8 occurrences say the same next, of
-    how many. It is the latest of those that say what most say; its length counts half."""
+def ring_match(ring, text):
+    """The longest match in the ring: the latest of those that say what most of the latest 8 say.
+
+    Its length counts half.
+    """
     longest, places = 0, []
     for place in range(1, len(ring)):
         length = 0
@@ -70,12 +74,13 @@ def ring_match(ring: Sequence[int], text: Sequence[int]) -> tuple[Match, int, in
             places = [place] if length > longest else [*places, place]
             longest = length
     if longest < 2:
-        return NO_MATCH, 0, 0
+        return NO_MATCH
     latest = places[:-9:-1]
     votes = Counter(ring[place] for place in latest)
     most = max(votes.values())
     place = next(each for each in latest if votes[ring[each]] == most)
-    return Match(longest // 2, list(ring[place : ring.index(-1, place)])[:64]), most, len(latest)
+    copy = list(ring[place : ring.index(-1, place)])[:64]
+    return Match(longest // 2, copy, most, len(latest))
 
 
 @dataclass(frozen=True)
@@ -89,11 +94,11 @@ class Step:
     """Neural forwards that this request asks for; the batch runs the most asked."""
 
     @property
-    def draft(self) -> int:
+    def draft(self):
         return self.neural + self.ngram
 
 
-def common(draft: Sequence[int], truth: Sequence[int]) -> int:
+def common(draft, truth):
     """Leading tokens of the draft that are right."""
     count = 0
     for said, came in zip(draft, truth, strict=False):
@@ -103,7 +108,7 @@ def common(draft: Sequence[int], truth: Sequence[int]) -> int:
     return count
 
 
-def splice_match(request: Request, position: int, neural: int) -> Match:
+def splice_match(request, position, neural):
     """The look-up behind `neural` drafted tokens; at the output's end there is none to pay for.
 
     Behind a wrong draft there is no end: the drafted text goes where the output never went.
@@ -119,7 +124,7 @@ def splice_match(request: Request, position: int, neural: int) -> Match:
     return look_up(request.prompt + request.output[:position] + said)
 
 
-def verified(request: Request, position: int, neural: int, copied: Sequence[int]) -> int:
+def verified(request, position, neural, copied):
     """Accepted tokens of `neural` drafted tokens and `copied` behind them."""
     right = min(request.accepted[position], neural)
     if right < neural:
@@ -127,7 +132,7 @@ def verified(request: Request, position: int, neural: int, copied: Sequence[int]
     return neural + common(copied, request.output[position + neural :])
 
 
-def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> Step:
+def static_step(request, position, rule, cap):
     """One step of a static rule on one request."""
     match = look_up(request.prompt + request.output[:position])
     neural = min(rule.neural_len, cap)
@@ -143,7 +148,7 @@ def static_step(request: Request, position: int, rule: StaticRule, cap: int) -> 
     return Step(neural, len(copied), verified(request, position, neural, copied), neural)
 
 
-def table_seconds(cost: CostModel, tokens: int) -> float:
+def table_seconds(cost, tokens):
     """The table: the next captured size, or a line between steps outside the graphs."""
     steps = list(zip(cost.tokens, cost.seconds, strict=True))
     if tokens <= cost.largest_graph:
@@ -155,15 +160,7 @@ def table_seconds(cost: CostModel, tokens: int) -> float:
     return low_s + (high_s - low_s) / (high - low) * (tokens - low)
 
 
-def step_seconds(
-    cost: CostModel,
-    rows: int,
-    tokens: int,
-    context: int,
-    forwards: int,
-    holds_neural: bool,
-    draft_prompts: int = 0,
-) -> float:
+def step_seconds(cost, rows, tokens, context, forwards, holds_neural, draft_prompts=0):
     """The cost formula of design section 5."""
     if holds_neural:
         forwards = max(forwards, 1)
@@ -201,25 +198,14 @@ class Slot:
     """When its prompt had been read."""
 
 
-Decide = Callable[[Request, int], Step]
-
-
 def play(
-    requests: Sequence[Request],
-    order: Sequence[int],
-    concurrency: int,
-    cost: CostModel,
-    decide: Decide,
-    holds_neural: bool,
-    prefill: bool = False,
-    least: int = 0,
-    least_forwards: int = 0,
-) -> Played:
+    requests, order, concurrency, cost, decide, holds_neural, prefill=False, least=0, least_runs=0
+):
     """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
 
     With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
     their own before it if nobody else runs. Every row verifies at least `least` drafted
-    tokens, be they none of its own, and every step runs at least `least_forwards`.
+    tokens, be they none of its own, and every step runs at least `least_runs` forwards.
     """
     waiting = list(order)
     slots: list[Slot] = []
@@ -227,7 +213,7 @@ def play(
     entered: list[Slot] = []
     alone = True
 
-    def enter(at: int) -> None:
+    def enter(at):
         slot = Slot(waiting.pop(0), 1, played.time_s)
         slots[at : at + 1] = [slot]
         entered.append(slot)
@@ -238,27 +224,23 @@ def play(
         steps = [decide(requests[slot.request], slot.position) for slot in slots]
         tokens = sum(1 + max(step.draft, least) for step in steps)
         context = sum(len(requests[slot.request].prompt) + slot.position for slot in slots)
-        ran = max(least_forwards, *(step.forwards for step in steps))
+        ran = max(least_runs, *(step.forwards for step in steps))
         seconds = step_seconds(cost, len(slots), tokens, context, ran, holds_neural)
         prompts = sum(len(requests[slot.request].prompt) for slot in entered) if prefill else 0
         if prompts:
-            drafts, reading_s = prompts if holds_neural else 0, 0.0
+            drafts = prompts if holds_neural else 0
             if alone:
-                reading_s = table_seconds(cost, prompts)
-                reading_s += cost.draft_prompt_s * drafts
+                reading_s = table_seconds(cost, prompts) + cost.draft_prompt_s * drafts
             else:
-                together = tokens + prompts
-                reading_s -= seconds
-                reading_s += step_seconds(
-                    cost, len(slots), together, context, ran, holds_neural, drafts
-                )
+                shape = len(slots), tokens + prompts, context, ran, holds_neural, drafts
+                reading_s = step_seconds(cost, *shape) - seconds
             for slot in entered:
                 slot.read += reading_s
             seconds += reading_s
         entered.clear()
         played.time_s += seconds
         played.steps += 1
-        played.neural_steps += least_forwards > 0 or any(step.forwards > 0 for step in steps)
+        played.neural_steps += least_runs > 0 or any(step.forwards > 0 for step in steps)
         unfilled, alone = False, True
         for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
@@ -280,35 +262,6 @@ def play(
             return played
 
 
-def play_rule(
-    requests: Sequence[Request],
-    order: Sequence[int],
-    concurrency: int,
-    cost: CostModel,
-    rule: StaticRule,
-    cap: int,
-    prefill: bool = False,
-    is_async: bool = False,
-) -> Played:
-    """The closed loop under a static rule.
-
-    An async engine prepares a step before it is known which rows will copy: all forwards run, every
-    row verifies the longest draft that the rule could make.
-    """
-    longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
-    return play(
-        requests,
-        order,
-        concurrency,
-        cost,
-        lambda request, position: static_step(request, position, rule, cap),
-        holds_neural=rule.neural_len > 0,
-        prefill=prefill,
-        least=min(longest, cap) if is_async else 0,
-        least_forwards=min(rule.neural_len, cap) if is_async else 0,
-    )
-
-
-def close(a: float, b: float) -> bool:
+def close(a, b):
     """Equal but for the order of floating-point sums."""
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-15)

@@ -14,37 +14,34 @@ from random_recordings import (
     recording_of,
     static_specs,
 )
-from reference import Played, Request, close, play_rule
+from reference import Request, close, play, static_step
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.draft.ring import Ring, ring_of
+from adaspec.draft.ring import ring_of
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.closed_loop import Result
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.player import Player
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def assert_equal(a: Result, b: Result | Played) -> None:
+def assert_equal(a, b):
     assert (a.tokens, a.steps, a.row_steps) == (b.tokens, b.steps, b.row_steps)
     assert (a.drafted, a.accepted, a.neural_steps) == (b.drafted, b.accepted, b.neural_steps)
     assert close(a.time_s, b.time_s), (a.time_s, b.time_s)
     np.testing.assert_allclose(np.sort(a.token_s), np.sort(b.token_s), rtol=1e-9)
 
 
-def world(
-    seed: int, *, tokens: bool, ring: Ring | None = None
-) -> tuple[list[Request], Recording, np.random.Generator]:
+def world(seed, *, tokens, ring=None):
     requests = random_requests(seed, 6, tokens=tokens)
     recording = recording_of(requests, seed=seed if tokens else None, ring=ring)
     return requests, recording, np.random.default_rng([seed, 1])
 
 
-def random_order(rng: np.random.Generator, concurrency: int, requests: int = 6) -> list[int]:
+def random_order(rng, concurrency, requests=6):
     return rng.integers(0, requests, concurrency + rng.integers(0, 9)).tolist()
 
 
@@ -55,7 +52,7 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkey
 
     @settings(max_examples=100, deadline=None)
     @given(SEEDS, static_specs(), st.integers(1, 5), st.integers(1, 9), st.booleans())
-    def check(seed: int, spec: str, concurrency: int, cap: int, prefill: bool) -> None:
+    def check(seed, spec, concurrency, cap, prefill):
         # In every other case there is a ring.
         ended = random_requests(seed + 1, seed % 2 * 6, tokens=False)
         ring = ring_of(each.output for each in ended)
@@ -66,8 +63,16 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkey
         recording = recording.with_prefill() if prefill else recording
         player = Player(recording, cost, cap, engine)
         player.check(policy)
-        rule, is_async = policy.rule, engine == ASYNC
-        played = play_rule(requests, order, concurrency, cost, rule, cap, prefill, is_async)
+        rule, holds_neural = policy.rule, policy.rule.neural_len > 0
+
+        def decide(request, position):
+            return static_step(request, position, rule, cap)
+
+        least = (0, 0)
+        if engine == ASYNC:  # prepares a step before it is known which rows will copy
+            longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
+            least = min(longest, cap), min(rule.neural_len, cap)
+        played = play(requests, order, concurrency, cost, decide, holds_neural, prefill, *least)
         assert_equal(player.play(policy, entries, concurrency), played)
 
     check()

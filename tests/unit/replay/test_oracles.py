@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, Step, close, common, look_up, play, step_seconds
 
-from adaspec.cost.model import CostModel
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.player import Player
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def copy_right(request: Request, position: int) -> int:
+def copy_right(request, position):
     """How many n-gram tokens copied at this position are right."""
     if position >= len(request.output):
         return 0
@@ -23,9 +22,7 @@ def copy_right(request: Request, position: int) -> int:
     return common(copied, request.output[position:])
 
 
-def right_drafts(
-    request: Request, position: int, cap: int, most_neural: int, splices: bool
-) -> set[tuple[int, int]]:
+def right_drafts(request, position, cap, most_neural, splices):
     """Every (forwards, tokens) whose draft is all right and leaves room for the bonus token."""
     left = len(request.output) - position - 1
     found = {(0, n) for n in range(copy_right(request, position) + 1)}
@@ -52,9 +49,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(seed, concurrenc
     assert close(played.time_s, sum(seconds for _, seconds in steps))
 
 
-def plan_steps(
-    requests: list[Request], concurrency: int, cap: int, cost: CostModel, splices: bool
-) -> list[tuple[int, float]]:
+def plan_steps(requests, concurrency, cap, cost, splices):
     """(emitted, seconds) per step of the greedy planner, as the design words it, until one ends.
 
     Equally good plans are told apart as the oracle does: fewer forwards, then no draft before the
@@ -109,7 +104,7 @@ def test_the_papers_oracles_propose_the_longer_accepted_span(seed, kind, concurr
     cost = random_cost(rng)
     order = rng.integers(0, 6, concurrency + rng.integers(0, 9)).tolist()
 
-    def decide(request: Request, position: int) -> Step:
+    def decide(request, position):
         left = len(request.output) - position - 1
         ngram = min(copy_right(request, position), left, cap) if kind != "neural" else 0
         neural = min(request.accepted[position], left, cap) if kind != "ngram" else 0

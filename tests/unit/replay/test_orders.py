@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from random_recordings import random_requests, recorded
 
 from adaspec.replay.orders import draw_orders
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 
 
-def recording_with(sizes: dict[str, int]) -> Recording:
+def recording_with(sizes):
     """A recording of so many requests per workload, in mixed order."""
     requests = random_requests(1, sum(sizes.values()), tokens=False)
     names = [name for name, size in sizes.items() for _ in range(size)]

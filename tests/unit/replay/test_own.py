@@ -1,21 +1,17 @@
 """Policies of one's own: what they are shown and told, and what nonsense is answered with."""
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
-from reference import Request, close, look_up, splice_match, step_seconds, verified
+from reference import close, look_up, splice_match, step_seconds, verified
 from refusals import refusal
 
-from adaspec.cost.model import CostModel
-from adaspec.draft.chains import Matches
 from adaspec.errors import PolicyFault
-from adaspec.policy.protocol import Batch, Proposal, Report
-from adaspec.replay.closed_loop import Result
+from adaspec.policy.protocol import Proposal
 from adaspec.replay.own import named_policy, run_own
 
 
@@ -25,9 +21,7 @@ class Auditor:
     Whatever it is shown or told, it checks against the requests, which it knows.
     """
 
-    def __init__(
-        self, seed: int, requests: list[Request], order: list[int], cost: CostModel, told: dict
-    ) -> None:
+    def __init__(self, seed, requests, order, cost, told):
         self.rng = np.random.default_rng([seed, 2])
         self.requests, self.cost, self.waiting = requests, cost, list(order)
         self.running: dict[int, int] = {}
@@ -35,14 +29,14 @@ class Auditor:
         self.told = told
         self.drafter = bool(self.rng.random() < 0.9)
 
-    def __deepcopy__(self, memo: object) -> "Auditor":
+    def __deepcopy__(self, memo):
         return self
 
-    def known(self, row: int) -> tuple[Request, int, list[int]]:
+    def known(self, row):
         request, position = self.requests[self.running[row]], self.position[row]
         return request, position, request.prompt + request.output[:position]
 
-    def decide(self, batch: Batch) -> Proposal:
+    def decide(self, batch):
         for row in range(len(batch)):
             if batch.position[row] == 1:
                 if row in self.running:
@@ -71,13 +65,13 @@ class Auditor:
         ngram = self.rng.integers(0, batch.setup.cap + 1, len(batch))
         return Proposal(neural, np.where(self.rng.random(len(batch)) < 0.2, 0, ngram))
 
-    def see_match(self, matches: Matches, row: int, known: list[int]) -> None:
+    def see_match(self, matches, row, known):
         found = look_up(known)
         assert matches.length[row] == found.length
         assert matches.available[row] == len(found.copy)
         assert matches.start[row] == (len(known) - len(found.copy) if found.length else -1)
 
-    def learn(self, report: Report) -> None:
+    def learn(self, report):
         batch, proposal, context = report.batch, report.proposal, 0
         for row in range(len(batch)):
             request, position, known = self.known(row)
@@ -118,25 +112,25 @@ def test_a_policy_is_shown_what_is_known_by_then_and_told_what_the_texts_imply(
 class Deciding:
     """Drafts two tokens, then decides as the test says."""
 
-    def __init__(self, decide: Callable[[Batch], object], forwards: object = 2) -> None:
+    def __init__(self, decide, forwards=2):
         self._decide, self._forwards = decide, forwards
 
-    def decide(self, batch: Batch) -> object:
+    def decide(self, batch):
         batch.draft(self._forwards)
         return self._decide(batch)
 
 
-def drive(policy: object, *, tokens: bool = True) -> Result:
+def drive(policy, *, tokens=True):
     recording = recording_of(random_requests(1, 4, tokens=tokens, output_tokens=(6, 12)))
     own, order = named_policy("crooked", policy), np.arange(4, dtype=np.int32)
     return run_own(recording, own, order, 2, random_cost(np.random.default_rng(7)), 9)
 
 
-def proposed(neural: object, ngram: object) -> Callable[[Batch], Proposal]:
+def proposed(neural, ngram):
     return lambda batch: Proposal(np.array(neural), np.array(ngram))
 
 
-def fails(batch: Batch) -> Proposal:
+def fails(batch):
     raise KeyError("table")
 
 
@@ -160,7 +154,7 @@ def test_nonsense_is_refused_in_one_line_that_names_the_policy(decide, said):
 
 
 def test_nothing_is_looked_up_behind_drafted_tokens_that_the_trace_lacks():
-    def look(batch: Batch) -> Proposal:
+    def look(batch):
         batch.splice_matches(np.array([2, 1]))
         return Proposal(np.array([2, 1]), np.array([3, 3]))
 
@@ -173,7 +167,7 @@ def test_every_run_begins_with_the_object_as_it_was_given():
     class Counting:
         steps = 0
 
-        def decide(self, batch: Batch) -> Proposal:
+        def decide(self, batch):
             self.steps += 1
             batch.draft(self.steps % 3)
             return Proposal(*np.zeros((2, 2), int))

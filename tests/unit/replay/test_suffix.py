@@ -22,7 +22,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 class LookUp:
     """A cache that drafts what vLLM's n-gram look-up would, and minds how it is called."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length):
         self.length = length
         self.text: dict[int, list[int]] = {}
         self.answers: dict[int, list[int]] = {}

@@ -1,18 +1,15 @@
 """Synthetic traces with known truth, to test evaluators against.
 
 Output is fresh text (a sparse random walk over the vocabulary, so short matches exist and mislead)
-with spans copied from earlier text (so a look-up really helps there). The neural drafter is right
-by a known law: at every position, each further token is right independently, with the hit rate of
-the request, which is its workload's easy or hard one. None of this imitates a real model.
+with spans copied from earlier text (so a look-up really helps there). At every position, each
+further token of the neural drafter is right independently, with the hit rate of the request, which
+is its workload's easy or hard one. None of this imitates a real model.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.schema import CONFIDENCES, Request
@@ -21,22 +18,17 @@ from adaspec.trace.writer import write_trace
 NEURAL_CAP = 8
 VOCABULARY = 32_000
 
-_SEPARATION = 1.5
-"""Distance, in standard deviations, between the scores of right and wrong drafted tokens."""
-_SUCCESSORS = 6
-"""Number of tokens that may follow a token in fresh text."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
-    """How one workload behaves; tests may compare their results with each of these fields."""
+    """How one workload behaves."""
 
     name: str
     prompt_tokens: tuple[int, int]
     """Least and greatest length of a prompt."""
     output_tokens: tuple[int, int]
     copied_share: float
-    """Expected share of output tokens that repeat an earlier span; 0 never copies on purpose."""
+    """Expected share of output tokens that repeat an earlier span."""
     copied_span: float
     """Mean length of a copied span."""
     hard_share: float
@@ -52,12 +44,7 @@ TINY = (
 """Code edits with much copying, and chat."""
 
 
-def synthesize(
-    seed: int = 0,
-    workloads: Sequence[Workload] = TINY,
-    requests_per_workload: int = 60,
-    neural_cap: int = NEURAL_CAP,
-) -> Iterator[Request]:
+def synthesize(seed=0, workloads=TINY, requests_per_workload=60, neural_cap=NEURAL_CAP):
     """Requests, workload by workload, each of which depends only on `seed`, workload and number."""
     for workload in workloads:
         for number in range(requests_per_workload):
@@ -65,9 +52,7 @@ def synthesize(
             yield _request(workload, f"{seed}-{number}", np.random.default_rng(entropy), neural_cap)
 
 
-def write_synthetic(
-    path: Path, *asked: object, neural_cap: int = NEURAL_CAP, **named: object
-) -> None:
+def write_synthetic(path, *asked, neural_cap=NEURAL_CAP, **named):
     """Write the requests of `synthesize` as a trace."""
     manifest = Manifest(
         target="synthetic",
@@ -80,69 +65,58 @@ def write_synthetic(
     write_trace(path, synthesize(*asked, neural_cap=neural_cap, **named), manifest=manifest)
 
 
-def without_drafts(request: Request) -> Request:
+def without_drafts(request):
     """The request as if no drafter had run."""
     return replace(request, neural_accepted=None, drafted_tokens=None, confidences=None)
 
 
-def _request(workload: Workload, id: str, rng: np.random.Generator, cap: int) -> Request:
-    prompt_len = int(rng.integers(*workload.prompt_tokens, endpoint=True))
-    output_len = int(rng.integers(*workload.output_tokens, endpoint=True))
-    text = _fresh(prompt_len, rng)
-    _extend(text, prompt_len + output_len, workload, rng)
-    output = np.array(text[prompt_len:], dtype=np.int32)
+def _request(workload, id, rng, cap):
+    spans = workload.prompt_tokens, workload.output_tokens
+    prompt, length = (int(rng.integers(*each, endpoint=True)) for each in spans)
+    text = _text(prompt, prompt + length, workload, rng)
+    output = np.array(text[prompt:], np.int32)
     hit = workload.hard_hit if rng.random() < workload.hard_share else workload.easy_hit
-    accepted, drafted, confidences = _neural(output, hit, cap, rng)
-    return Request(
-        workload=workload.name,
-        id=id,
-        prompt_tokens=np.array(text[:prompt_len], dtype=np.int32),
-        output_tokens=output,
-        neural_accepted=accepted,
-        drafted_tokens=drafted,
-        confidences=confidences,
-    )
+    drafts = _drafts(output, hit, cap, rng)
+    return Request(workload.name, id, np.array(text[:prompt], np.int32), output, *drafts)
 
 
-def _fresh(length: int, rng: np.random.Generator, previous: int | None = None) -> list[int]:
-    """A walk in which each token has `_SUCCESSORS` possible followers, the first most likely."""
-    token = int(rng.integers(VOCABULARY)) if previous is None else previous
-    choices = np.minimum(rng.geometric(0.35, length), _SUCCESSORS).tolist()
-    walk = []
-    for choice in choices:
-        token = (token * 7919 + choice * 104729) % VOCABULARY
-        walk.append(token)
-    return walk
-
-
-def _extend(text: list[int], length: int, workload: Workload, rng: np.random.Generator) -> None:
-    """Grow `text` to `length` by alternating fresh and copied spans, as the workload says."""
+def _text(prompt, length, workload, rng):
+    """A fresh prompt, and fresh and copied spans by turns, as the workload says."""
     share, span = workload.copied_share, workload.copied_span
-    fresh_span = span * (1 - share) / share if share else float(length)
+
+    def walk(count, token):
+        # Each token has six followers, the first of them most likely.
+        for choice in np.minimum(rng.geometric(0.35, count), 6).tolist():
+            token = (token * 7919 + choice * 104729) % VOCABULARY
+            text.append(token)
+
+    def span_of(mean):
+        return min(int(rng.geometric(1 / mean)), length - len(text))
+
+    text = []
+    walk(prompt, int(rng.integers(VOCABULARY)))
     while len(text) < length:
-        fresh = min(int(rng.geometric(min(1.0, 1 / fresh_span))), length - len(text))
-        text += _fresh(fresh, rng, text[-1])
-        copied = min(int(rng.geometric(1 / span)), length - len(text)) if share else 0
+        walk(span_of(max(span * (1 - share) / share, 1.0)), text[-1])
+        copied = span_of(span)
         start = int(rng.integers(max(1, len(text) - copied)))
         text += text[start : start + copied]
+    return text
 
 
-def _neural(
-    output: NDArray[np.int32], hit: float, cap: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.float32]]:
+def _drafts(output, hit, cap, rng):
     """Accepted counts, tokens that are right so far, and three confidences of one normal score.
 
     Counts are geometric, cut at the cap and at the output's end; entry 0 is null.
     """
-    length, offsets = len(output), np.arange(cap)
+    places, length = np.arange(len(output))[:, None], len(output)
     run = np.logical_and.accumulate(rng.random((length, cap)) < hit, axis=1).sum(axis=1)
-    accepted = np.minimum(run, length - np.arange(length)).astype(np.int16)
-    follows = output[np.minimum(np.arange(length)[:, None] + offsets, length - 1)]
+    accepted = np.minimum(run, length - places[:, 0]).astype(np.int16)
+    right = np.arange(cap) < accepted[:, None]
+    follows = output[np.minimum(places + np.arange(cap), length - 1)]
     # Adding 1..V-1 modulo V gives every token but the right one.
-    wrong = (follows + rng.integers(1, VOCABULARY, follows.shape)) % VOCABULARY
-    right = offsets < accepted[:, None]
+    wrong = (follows + rng.integers(1, VOCABULARY, right.shape)) % VOCABULARY
     drafted = np.where(right, follows, wrong).astype(np.int32)
-    score = rng.standard_normal(right.shape) + np.where(right, 0.5, -0.5) * _SEPARATION
+    score = rng.standard_normal(right.shape) + np.where(right, 0.75, -0.75)
     logprob = -np.logaddexp(0, -score)
     confidences = np.stack([logprob, np.exp(logprob), -logprob], axis=-1).astype(np.float32)
     accepted[:1], drafted[:1], confidences[:1] = -1, -1, np.nan

@@ -1,6 +1,5 @@
 """A network says what the trees say, also of features that never occurred together."""
 
-import lightgbm
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ def as_in_training():
         yield
 
 
-def rows(count: int, seed: int):
+def rows(count, seed):
     """Features, some missing, one always the same; where the fourth is large, so is the fifth."""
     random = np.random.default_rng(seed)
     x = random.random((count, len(BEFORE_FEATURES))).astype(np.float32)
@@ -28,7 +27,7 @@ def rows(count: int, seed: int):
     return x
 
 
-def grown(x) -> dict[str, lightgbm.Booster]:
+def grown(x):
     """Trees for a share and for a number, by outcomes; the other heads are constant."""
     chance = np.where(x[:, 3] > 10, 0.1, 0.3 + 0.6 * x[:, 0])
     outcome = np.random.default_rng(1).random(len(x)) < chance

@@ -7,22 +7,19 @@ import numpy as np
 import pytest
 from random_recordings import random_requests, recording_of
 
-from adaspec.predict.tables import NONE, Tables, find, level_keys, to_arrays
-from adaspec.replay.recording import START, Recording, build_recording
+from adaspec.predict.tables import NONE, find, level_keys, to_arrays
+from adaspec.replay.recording import START, build_recording
 from adaspec.train.token_tables import TableMaker
 
 PARENTS = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}
 SOURCE = (0, 0, 0, 1, 1, 1, 0)
 
 
-def shorter(level: int, key: tuple[int, ...]) -> tuple[int, ...]:
+def shorter(level, key):
     return key[:2] if level == 2 else key[1:] if level == 6 else key[:1]
 
 
-Told = tuple[float, int, float]
-
-
-def naive(*parts: tuple[Recording, np.ndarray]) -> tuple[list[float], dict[tuple, Told]]:
+def naive(*parts):
     """Base rates and depths; per (level, key) mean, positions and depth, rare keys left out."""
     seen: dict[tuple, list[tuple[object, int]]] = defaultdict(list)
     base: list[list[int]] = [[], []]
@@ -51,7 +48,7 @@ def naive(*parts: tuple[Recording, np.ndarray]) -> tuple[list[float], dict[tuple
                 for level, key in keys.items():
                     seen[(level, key)].append((r, count))
     bases = [shrunk(counts, 0.0, 0.0, 0.0) for counts in base]
-    found: dict[tuple, Told] = {}
+    found = {}
     for (level, key), rows in sorted(seen.items()):
         if len({r for r, _ in rows}) < 3:
             continue
@@ -65,7 +62,7 @@ def naive(*parts: tuple[Recording, np.ndarray]) -> tuple[list[float], dict[tuple
     return [mean for mean, _ in bases] + [depth for _, depth in bases], found
 
 
-def shrunk(counts: list[int], mean: float, depth: float, by: float) -> tuple[float, float]:
+def shrunk(counts, mean, depth, by):
     """Share of counts above 0, and mean log(1 + count) of those."""
     logs = [np.log1p(count) for count in counts if count]
     share = (len(logs) + by * mean) / (len(counts) + by) if len(counts) + by else 0.0
@@ -73,14 +70,14 @@ def shrunk(counts: list[int], mean: float, depth: float, by: float) -> tuple[flo
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_tables_are_what_a_naive_count_over_their_requests_gives(seed: int) -> None:
+def test_tables_are_what_a_naive_count_over_their_requests_gives(seed):
     rng = np.random.default_rng(seed)
     recording = recording_of(random_requests(seed, 14, tokens=False), 0 if seed % 4 == 0 else 5)
     members = rng.random(len(recording)) < 0.7
     check(TableMaker(recording, seed).make(members), naive((recording, members)))
 
 
-def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is_left_out() -> None:
+def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is_left_out():
     recording = recording_of(random_requests(1, 8, tokens=False), 5)
     first, everyone = recording.requests[3], np.ones(len(recording), np.bool_)
     said = np.concatenate([first.prompt_tokens, first.output_tokens])
@@ -98,7 +95,7 @@ def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is
     assert not set(keys[0].tolist()) & set(keys[1].tolist()), "another seed salts them otherwise"
 
 
-def check(tables: Tables, expected: tuple[list[float], dict[tuple, Told]]) -> None:
+def check(tables, expected):
     """The tables are what was counted naively."""
     bases, found = expected
     np.testing.assert_allclose(tables.base.T.ravel(), bases, rtol=1e-6)
@@ -108,9 +105,11 @@ def check(tables: Tables, expected: tuple[list[float], dict[tuple, Told]]) -> No
         assert is_there.all()
         wanted = [mean, np.log1p(count), depth]
         assert tables.entries[place[0]].tolist() == pytest.approx(wanted, rel=1e-5)
+    _, others = find(tables, np.arange(1, 4001, 2, np.uint64))
+    assert not others.any()
 
 
-def told(level: int, key: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def told(level, key):
     """The last tokens and the candidate that make a key of its level."""
     tail, candidate = [NONE] * 3, [NONE] * 2
     if level < 3:
