@@ -49,7 +49,8 @@ def drafter_options(model_required: bool = True) -> Option:
         click.option(
             "--draft",
             metavar="HEAD",
-            help="Its EAGLE, EAGLE-3 or MTP head, or a draft model; none: n-gram drafts alone.",
+            help="Its EAGLE, EAGLE-3, MTP, DFlash or DSpark head, or a draft model; "
+            "none: n-gram alone.",
         ),
         click.option(
             "--draft-method",

@@ -131,7 +131,7 @@ class CellResult:
         """The report's rows of this cell."""
         rows = []
         for name, measured in self.measures.items():
-            detail: dict[str, Any] = {}
+            detail: dict[str, Any] = {"score": measured.score, "running": measured.running}
             if name in self.winners:
                 detail["spec"] = self.winners[name]
             speedup, ends = self.ratio(name, NONE)
@@ -146,7 +146,6 @@ class CellResult:
                     "accepted_per_step": measured.accepted_per_step,
                     "drafted_per_step": measured.drafted_per_step,
                     "neural_steps_share": measured.neural_steps_share,
-                    "running": measured.running,
                     "latencies": {
                         kind: {
                             f"p{100 * q:.0f}": s for q, s in zip(QUANTILES, seconds, strict=True)

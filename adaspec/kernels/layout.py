@@ -24,7 +24,7 @@ CANDIDATE = tl.constexpr(features.CANDIDATE)
 LONGEST_NGRAM, LONGEST_NEURAL, LONGEST_SPLICE = map(tl.constexpr, model.LONGEST.values())
 SPLICE_WEIGHT = tl.constexpr(choice.SPLICE_WEIGHT)
 SPLICE_TOKENS = tl.constexpr(choice.SPLICE_TOKENS)
-LAST, ONE_MORE, GAINS = map(tl.constexpr, range(3))
+LAST, ONE_MORE, ALL, GAINS = map(tl.constexpr, range(4))
 
 NGRAM_LANES, NEURAL_LANES, SPLICE_LANES = map(tl.constexpr, (64, 16, 32))
 """At least one more than the longest drafts."""

@@ -33,9 +33,13 @@ def read(
     columns: tl.constexpr,
     block: tl.constexpr,
     vector: tl.constexpr,
+    each: tl.constexpr,
     has_offsets: tl.constexpr,
 ) -> None:
-    """Fill in a row's token, and its confidences at the forward's number."""
+    """Fill in a row's token, and its confidences at the token's place in the draft.
+
+    Where a draft has the logits of `each` token, one behind another, each has a place of its own.
+    """
     row = tl.program_id(0)
     line = logits + tl.multiple_of(row.to(tl.int64) * row_stride, vector)
     lowest, zero = -float("inf"), tl.zeros((), tl.float32)
@@ -71,7 +75,8 @@ def read(
     nothing = zero + float("nan")
     log_total = tl.log(tl.where(unsound, 1.0, total))
     entropy = log_total - weighted / tl.where(unsound, 1.0, total)
-    said = confidences + tl.load(draft_step).to(tl.int64) * step_stride + row * 3
+    place = tl.load(draft_step + row if each > 1 else draft_step).to(tl.int64)
+    said = confidences + place * step_stride + row // each * 3
     tl.store(said, tl.where(unsound, nothing, 0.0 - log_total))
     tl.store(said + 1, tl.where(unsound, nothing, best - second))
     tl.store(said + 2, tl.where(unsound, nothing, entropy))
@@ -82,16 +87,17 @@ def read(
 
 
 class LogitsReader:
-    """Reads logits into a buffer of (forwards, rows, 3) confidences; see `trace.schema`."""
+    """Reads logits into a buffer of (tokens, rows, 3) confidences; see `trace.schema`."""
 
     def __init__(self, confidences: Tensor) -> None:
         self._confidences = confidences
         self._known: set[tuple[torch.dtype, int]] = set()
 
     def read(self, logits: Tensor, draft_step: Tensor, offsets: Tensor | None = None) -> Tensor:
-        """The rows' tokens; their confidences are filled in at the forward's number.
+        """The rows' tokens; their confidences are filled in at the token's place in the draft.
 
-        `draft_step` has that number, `offsets` what is added to a token to make it the target's.
+        `draft_step` is that place, or those of all tokens of each row, one behind another;
+        `offsets` is what is added to a token to make it the target's.
         """
         rows, columns = logits.shape
         if logits.stride(1) != 1:
@@ -122,6 +128,7 @@ class LogitsReader:
             columns=columns,
             block=min(BLOCK, triton.next_power_of_2(columns)),
             vector=vector,
+            each=len(self._confidences) if draft_step.ndim else 1,
             has_offsets=offsets is not None,
             num_warps=WARPS,
         )

@@ -6,6 +6,7 @@ import triton.language as tl
 
 from adaspec.kernels.curves import correct, correct_splices, predict_splice, weigh_splices
 from adaspec.kernels.layout import (
+    ALL,
     AVAILABLE,
     CONTEXT,
     CURVES,
@@ -63,7 +64,7 @@ def best_draft(
     reads_drafts: tl.constexpr,
 ) -> tl.tuple:
     """A row's best draft at a price: its neural and its copied length, and what forwards bring:
-    the last one that ran, and one more. `factor` is that of splices."""
+    the last one that ran, one more, and all that ran. `factor` is that of splices."""
     depths, splices = tl.arange(0, NEURAL_LANES), tl.arange(0, SPLICE_LANES)
     copied, copied_value = best_copy(ngram, available, price, cap)
     # What no forward has shown yet is worth what it is expected to bring.
@@ -97,7 +98,7 @@ def best_draft(
     fewer = tl.maximum(fewer - copied_value, 0.0)
     ran = tl.maximum(best - copied_value, 0.0)
     more = tl.maximum(more - copied_value, 0.0)
-    return neural_len.to(tl.int64), ngram_len.to(tl.int64), ran - fewer, more - ran
+    return neural_len.to(tl.int64), ngram_len.to(tl.int64), ran - fewer, more - ran, ran
 
 
 @device(
@@ -147,14 +148,15 @@ def propose(
         of_head = correct(of_head, tl.load(settings + NEURAL), NEURAL_LANES)
         of_copy = correct(of_copy, tl.load(settings + NGRAM), NGRAM_LANES)
         price, factor = tl.load(settings + PRICE), tl.load(settings + SPLICE)
-        neural, ngram, last, one_more = best_draft(
+        neural, ngram, last, one_more, ran = best_draft(
             curves, of_copy, of_head, available, price, factor, count, cap, reads_drafts
         )
         tl.store(gain + row * GAINS + LAST, last)
         tl.store(gain + row * GAINS + ONE_MORE, one_more)
+        tl.store(gain + row * GAINS + ALL, ran)
         # Where nothing is worth its price, what there is.
         nothing = tl.zeros((), tl.float64)
-        free, _, _, _ = best_draft(
+        free, _, _, _, _ = best_draft(
             curves, of_copy, of_head, available, nothing, factor, count, cap, reads_drafts
         )
         neural = tl.where((neural == 0) & (ngram == 0), free, neural)

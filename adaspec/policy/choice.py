@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.policy.forwards import GAINS, LAST, ONE_MORE
+from adaspec.policy.forwards import ALL, GAINS, LAST, ONE_MORE
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Model
 
 Array = NDArray[np.float64]
@@ -213,8 +213,9 @@ def best_draft(
     _, fewer = best_neural(curves, forwards - 1, price, cap)
     neural, value = best_neural(curves, forwards, price, cap)
     _, more = best_neural(curves, forwards + 1, price, cap)
-    row.gain[LAST] = max(value - copied_value, 0.0) - max(fewer - copied_value, 0.0)
-    row.gain[ONE_MORE] = max(more - copied_value, 0.0) - max(value - copied_value, 0.0)
+    row.gain[ALL] = max(value - copied_value, 0.0)
+    row.gain[LAST] = row.gain[ALL] - max(fewer - copied_value, 0.0)
+    row.gain[ONE_MORE] = max(more - copied_value, 0.0) - row.gain[ALL]
     takes_neural = value > copied_value
     row.neural = neural if takes_neural else 0
     row.copied = curves.splice_len[neural] if takes_neural else copied

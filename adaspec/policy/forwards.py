@@ -22,9 +22,9 @@ Record = NDArray[Any]
 ONE_FORWARD = np.array([[1.0, 1.0]])
 """The table where nothing was settled in training: one forward at every load."""
 
-LAST, ONE_MORE, GAINS = range(3)
+LAST, ONE_MORE, ALL, GAINS = range(4)
 """What forwards bring a row in tokens beyond the best draft that is only copied, as columns: the
-last one that ran, and one more; and how many these are."""
+last one that ran, one more, and all that ran; and how many these are."""
 NUMBER = np.dtype(
     [
         ("forwards", "i8"),  # how many run where the table says any; 0 before the first step

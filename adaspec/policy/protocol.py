@@ -41,6 +41,12 @@ class Setup:
     """One of `cost.engine.ENGINES`."""
     longest_s: float | None = None
     """The operator's bound: no step is planned that takes longer."""
+    in_one_pass: bool = False
+    """Whether one forward of the neural drafter drafts all its tokens, however many are used."""
+
+    def passes(self, tokens: int) -> int:
+        """How often the neural drafter runs to draft so many tokens."""
+        return min(tokens, 1) if self.in_one_pass else tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,12 @@ FUNCTIONS_V2: dict[str, tuple[str, ...]] = {
         "draft_step",
         "spec_step_idx",
     ),
+    f"{_GPU}.spec_decode.speculator:DraftModelSpeculator._maybe_predict_acceptance": (
+        "logits",
+        "idx_mapping",
+        "draft_step",
+    ),
+    f"{_GPU}.spec_decode.dflash.speculator:DFlashSpeculator": ("query_cudagraph_manager",),
     f"{_GPU}.spec_decode.speculator:DraftModelSpeculator.compute_draft_logits": (
         "hidden_states",
         "spec_step_idx",

@@ -25,10 +25,10 @@ from adaspec.vllm.choice import (
     target_of,
 )
 from adaspec.vllm.compatibility import installed_version, version_problem
-from adaspec.vllm.head_kind import check_there, drafter_method
+from adaspec.vllm.head_kind import check_there, drafter_method, tokens_of_pass
 from adaspec.vllm.machine import hardware
 from adaspec.vllm.metrics import expose
-from adaspec.vllm.options import Options, read_options
+from adaspec.vllm.options import IN_ONE_PASS, Options, read_options
 from adaspec.vllm.patching import (
     FORCED_VARIABLE,
     METHOD,
@@ -256,6 +256,15 @@ def translated(
     longest = LONGEST_DRAFT[ASYNC if runner == "V2" else SYNC]
     if target_config.is_hybrid:  # it keeps a recurrent state for each token of a draft
         longest = LONGEST_OF_HYBRIDS
+    if method in IN_ONE_PASS:
+        assert options.model is not None
+        if runner == "V1":
+            raise ServingError(
+                f"drafter '{options.model}' drafts all its tokens in one pass ({method}), which "
+                f"method '{METHOD}' serves on model runner V2 alone, and here V1 serves: {problem}"
+            )
+        # In a longer one than it was trained for, a head drafts worse from the first token on.
+        longest = min(longest, tokens_of_pass(options.model, revision, method) or longest)
     options = choose(options, target, method, longest)
     if options.trace_dir is not None:
         check_writable(Path(options.trace_dir) / "trace", ServingError)

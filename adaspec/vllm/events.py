@@ -42,7 +42,7 @@ class DraftedStep:
     recorded: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """The rows that are drafted for in full, and proposed nothing."""
     forwards: int = 0
-    """How often the drafter runs for it; for recorded rows it runs oftener."""
+    """How many tokens the drafter drafts for each row; for recorded rows it drafts more."""
     is_baseline: bool = False
     """Whether the baseline drafts in it, not the policy."""
     settings: Floats = field(default_factory=no_settings)

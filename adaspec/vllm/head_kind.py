@@ -8,10 +8,18 @@ from typing import Any
 
 from adaspec.errors import ServingError
 from adaspec.vllm.choice import Target
+from adaspec.vllm.options import IN_ONE_PASS
 from adaspec.vllm.patching import in_one_line
 
-_OTHER_KINDS = ("medusa", "mlp_speculator", "mlpspeculator", "dflash", "dspark")
-_ADVICE = "give an EAGLE, EAGLE-3 or MTP head or a draft model"
+_OTHER_KINDS = ("medusa", "mlp_speculator", "mlpspeculator")
+_ADVICE = "give an EAGLE, EAGLE-3, MTP, DFlash or DSpark head or a draft model"
+_KINDS_IN_ONE_PASS = {
+    "dflash": "dflash",  # DFlash 2 too, which is of the same method
+    "lilicorr": "dflash",
+    "museglimmerassistant": "dflash",
+    "dspark": "dspark",
+}
+"""What a config calls a head that drafts all its tokens in one pass -> its method."""
 
 
 def check_there(what: str, model: str) -> None:
@@ -72,13 +80,28 @@ def _read_config(model: str, revision: str | None) -> dict[str, Any]:
     return dict(config)
 
 
+def tokens_of_pass(model: str, revision: str | None, method: str) -> int | None:
+    """How many tokens a head was trained to draft in one pass, as far as its config says."""
+    config = _read_config(model, revision)
+    block = config.get("block_size") or config.get("dspark_block_size")
+    # At the first place of a block, which holds the last known token, not every head drafts.
+    drafts = method == "dspark" and "speculators_model_type" not in config
+    return None if block is None else int(block) - (not config.get("sample_from_anchor", drafts))
+
+
 def _recognised(model: str, kinds: str, config: Mapping[str, Any], target: Target) -> str:
+    for word, method in _KINDS_IN_ONE_PASS.items():
+        if word in kinds:
+            return method
     if "eagle" in kinds:
         return _eagle_in(kinds)
     if "mtp" in kinds or (target.is_called(model) and _predicts(config)):
         return "mtp"
     # Early heads have the config of a Llama, and vLLM itself goes by the name.
-    return _eagle_in(model.lower()) if "eagle" in model.lower() else "draft_model"
+    name = model.lower()
+    if "eagle" in name:
+        return _eagle_in(name)
+    return next((method for method in IN_ONE_PASS if method in name), "draft_model")
 
 
 def _eagle_in(name: str) -> str:
@@ -102,7 +125,7 @@ def _check_fit(model: str, method: str, config: Mapping[str, Any], target: Targe
             f"drafter '{model}' does not fit '{target.name}': its vocabulary has {vocabulary} "
             f"tokens, the target's {target.vocabulary}: give a head made for this target"
         )
-    if method not in ("eagle", "eagle3"):
+    if method not in ("eagle", "eagle3", *IN_ONE_PASS):
         return
     width = config.get("target_hidden_size") or text_config.get("hidden_size")
     if width is not None and target.width is not None and width != target.width:

@@ -15,9 +15,11 @@ Mode = Literal["serve", "record", "off"]
 without speculation."""
 MODES = get_args(Mode)
 
-DraftMethod = Literal["eagle", "eagle3", "mtp", "draft_model"]
+DraftMethod = Literal["eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark"]
 """vLLM's names for the ways in which a neural drafter drafts."""
 DRAFT_METHODS = get_args(DraftMethod)
+IN_ONE_PASS = ("dflash", "dspark")
+"""Those whose heads draft all their tokens in one pass."""
 
 LEAST_RING, MOST_RING = 1 << 10, 1 << 20
 """The smallest ring of ended answers, and the largest: a GPU reads all of it for every row."""

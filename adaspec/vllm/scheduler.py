@@ -18,6 +18,7 @@ from adaspec.cost.model import plain_seconds
 from adaspec.errors import nearest, shown
 from adaspec.policy.guard import BASELINE, NONE, POLICY, SPECULATING, Guard
 from adaspec.predict.model import LONGEST_NEURAL
+from adaspec.vllm.options import IN_ONE_PASS
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, SALT_ATTRIBUTE
 from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS, GuardReport, TimedSteps, state_of
 
@@ -126,7 +127,8 @@ class _Following:
         # By this table vLLM would say how long drafts are at each load. Without one it pads a row
         # of one token to the longest draft, whatever the others are padded to.
         self.dynamic_sd_lookup = [self.num_spec_tokens] * (self.max_num_scheduled_tokens + 1)
-        if options.mode != "record":  # no drafter writes KV for more tokens
+        # No drafter writes KV for more tokens, but in one pass, or for recordings.
+        if options.mode != "record" and options.draft_method not in IN_ONE_PASS:
             self.num_lookahead_tokens = min(self.num_lookahead_tokens, LONGEST_NEURAL)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:

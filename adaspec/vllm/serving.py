@@ -13,7 +13,7 @@ from adaspec.errors import ServingError
 from adaspec.policy.protocol import Setup
 from adaspec.predict.model import LONGEST_NGRAM
 from adaspec.vllm.choice import Serving, digest_of, named_policy, target_of
-from adaspec.vllm.options import Options
+from adaspec.vllm.options import IN_ONE_PASS, Options
 from adaspec.vllm.session.session import Session
 from adaspec.vllm.tracing import observers_of
 
@@ -56,4 +56,5 @@ def setup_of(options: Options, slots: int) -> Setup:
         shows_tokens=has_head,
         shows_confidences=has_head,
         engine=ASYNC if is_async else SYNC,
+        in_one_pass=options.draft_method in IN_ONE_PASS,
     )

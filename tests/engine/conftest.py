@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "vllm"))
 
 from live_engine import Engine, models_in
 
+HEADS = ("eagle", "eagle3", "mtp", "dflash", "dflash2", "dspark", "draft")
 KEPT = 6
 """Engines that stay open: the one without speculation and those of `serve`, which come up all the
 time, and one or two for a test of its own."""
@@ -62,7 +63,7 @@ def engines(models):
 
     def make(speculative_config=None, **arguments):
         config = dict(speculative_config) if speculative_config else None
-        if config and config.get("model") in ("eagle", "eagle3", "draft", "mtp"):
+        if config and config.get("model") in HEADS:
             config["model"] = str(models / config["model"])
         key = repr((config, sorted(arguments.items())))
         if key in opened:

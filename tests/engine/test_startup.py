@@ -123,6 +123,12 @@ def test_a_head_of_the_first_format_is_what_its_user_or_its_name_says(models, tm
     assert speculative(models, model=str(named)).method == "eagle"
 
 
+def test_a_head_of_one_pass_is_refused_on_v1(models):
+    line = refusal(models, {**BARE, "model": str(models / "dspark")})
+    assert "drafts all its tokens in one pass (dspark), which method 'adaspec' serves on" in line
+    assert line.endswith("and here V1 serves: vLLM has V2 on accelerators alone")
+
+
 def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     folder = tmp_path / "eagle-and-others" / "draft"
     shutil.copytree(models / "draft", folder)

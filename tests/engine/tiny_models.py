@@ -1,5 +1,5 @@
-"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE heads, a draft model, a
-LoRA adapter of it, and a tiny model that predicts further tokens itself (MTP).
+"""Makes the models that the engine tests serve: a tiny Llama, its EAGLE, DFlash and DSpark heads, a
+draft model, a LoRA adapter of it, and a tiny model that predicts further tokens itself (MTP).
 
 All are trained for seconds on repetitive lines of text, so that greedy output repeats itself (the
 n-gram look-up finds something), and heads are right often but not always. Characters are tokens.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import (
@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
 )
 from transformers.models.llama.modeling_llama import (
     LlamaDecoderLayer,
@@ -32,6 +33,12 @@ from transformers.models.qwen2.modeling_qwen2 import (
     Qwen2RMSNorm,
     Qwen2RotaryEmbedding,
 )
+from transformers.models.qwen3.modeling_qwen3 import (
+    Qwen3DecoderLayer,
+    Qwen3RMSNorm,
+    Qwen3RotaryEmbedding,
+    apply_rotary_pos_emb,
+)
 
 CHARACTERS = string.printable[:95] + "\n"
 SPECIAL = ["<unk>", "<s>", "</s>"]
@@ -40,6 +47,8 @@ WIDTH = 64
 LAYERS = 4
 AUX_LAYERS = [1, 2, 3]
 ROOM = 512
+BLOCK = 12
+MASK = VOCABULARY - 1
 
 WORDS = ["table", "row", "update", "insert", "value", "north", "south", "order", "client"]
 
@@ -182,6 +191,46 @@ class Predictor(nn.Module):
         return self.final_layernorm(hidden)
 
 
+class OnePass(nn.Module):
+    """vLLM's DFlashQwen3Model, or its Qwen3DSparkModel, to be trained."""
+
+    def __init__(self, config, rank=0):
+        """With a `rank`, a matrix of it says what follows a token: DSpark."""
+        super().__init__()
+        self.fc = nn.Linear(len(AUX_LAYERS) * WIDTH, WIDTH, bias=False)
+        self.hidden_norm = Qwen3RMSNorm(WIDTH, config.rms_norm_eps)
+        self.layers = nn.ModuleList([Qwen3DecoderLayer(config, 0)])
+        self.norm = Qwen3RMSNorm(WIDTH, config.rms_norm_eps)
+        self.rotary = Qwen3RotaryEmbedding(config)
+        if rank:
+            tables = [nn.Embedding(VOCABULARY, rank), nn.Linear(rank, VOCABULARY, bias=False)]
+            names = ["markov_w1", "markov_w2"]
+            self.markov_head = nn.ModuleDict(dict(zip(names, tables, strict=True)))
+
+    def forward(self, embeds, found, first):
+        """Hidden states of a block of these tokens, behind as many tokens of a text as `first`."""
+        layer, count = self.layers[0], found.shape[1]
+        own = layer.input_layernorm(embeds)
+        both = torch.cat([self.hidden_norm(self.fc(found)), own], 1)
+        places = torch.cat([torch.arange(count), first + torch.arange(embeds.shape[1])])[None]
+        known = (torch.arange(both.shape[1]) < first) | (torch.arange(both.shape[1]) >= count)
+        attention = layer.self_attn
+
+        def split(hidden):
+            return hidden.unflatten(-1, (-1, attention.head_dim))
+
+        # Queries of the text stand there for nothing but their places.
+        query = attention.q_norm(split(attention.q_proj(both))).transpose(1, 2)
+        key = attention.k_norm(split(attention.k_proj(both))).transpose(1, 2)
+        query, key = apply_rotary_pos_emb(query, key, *self.rotary(both, places))
+        value = split(attention.v_proj(both)).transpose(1, 2)
+        said = nn.functional.scaled_dot_product_attention(
+            query[:, :, count:], key, value, attn_mask=known[None, None, None], enable_gqa=True
+        )
+        hidden = embeds + attention.o_proj(said.transpose(1, 2).flatten(2))
+        return self.norm(hidden + layer.mlp(layer.post_attention_layernorm(hidden)))
+
+
 def attend(attention, hidden, rotary):
     length = hidden.shape[1]
     positions = torch.arange(length)[None]
@@ -243,6 +292,59 @@ def make_eagle3(folder, target, steps, seed):
     train(head, loss_of, steps, seed=seed)
     extra = {"draft_vocab_size": VOCABULARY, "eagle_aux_hidden_state_layer_ids": AUX_LAYERS}
     save_head(folder, head, target.config, "Eagle3LlamaForCausalLM", extra)
+
+
+def make_one_pass(folder, target, steps, seed, rank=0):
+    """A head that drafts a block in one pass: DFlash, or with a rank DSpark.
+
+    DFlash drafts at each mask, DSpark behind each token of the block, whose first one is known.
+    """
+    torch.manual_seed(seed)
+    config = config_of(Qwen3Config, 1, head_dim=32)
+    head, draw = OnePass(config, rank), random.Random(seed)
+
+    def loss_of(tokens):
+        first = draw.randrange(8, tokens.shape[1] - BLOCK)
+        with torch.no_grad():
+            out = target.model(tokens, output_hidden_states=True)
+            found = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
+            block = torch.full((len(tokens), BLOCK if rank else BLOCK + 1), MASK)
+            block[:, 0] = tokens[:, first]
+            embeds = target.model.embed_tokens(block)
+        logits = target.lm_head(head(embeds, found, first)[:, -BLOCK:])
+        said = tokens[:, first : first + BLOCK + 1]
+        if rank:
+            table = head.markov_head
+            logits = logits + table["markov_w2"](table["markov_w1"](said[:, :-1]))
+        return nn.functional.cross_entropy(logits.flatten(0, 1), said[:, 1:].flatten())
+
+    train(head, loss_of, steps, seed=seed)
+    layers = [at - 1 for at in AUX_LAYERS]
+    extra = {"block_size": BLOCK, "target_layer_ids": layers, "mask_token_id": MASK}
+    extra |= {"markov_rank": rank}
+    if not rank:
+        extra = {"block_size": BLOCK + 1}
+        extra["dflash_config"] = {"target_layer_ids": layers, "mask_token_id": MASK}
+    save_head(folder, head, config, "Qwen3DSparkModel" if rank else "DFlashDraftModel", extra)
+
+
+def make_dflash2(folder, dflash):
+    """What is in this folder as DFlash 2, whose convolutions and selector leave it as it is."""
+    weights, record = load_file(dflash / "model.safetensors"), dflash / "config.json"
+    for part in ("attention_conv", "mlp_conv"):
+        base = torch.zeros((2, 2, WIDTH))
+        base[:, 0] = 1
+        weights[f"layers.0.{part}.base_kernel"] = base
+        weights[f"layers.0.{part}.kernel_projection.weight"] = torch.zeros((4, WIDTH))
+    for name in ("predecessor", "successor"):
+        weights[f"candidate_selector.{name}_codebook"] = torch.zeros((VOCABULARY, 4))
+    weights["candidate_selector.hidden_projection.weight"] = torch.zeros((4, WIDTH))
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    record = json.loads(record.read_text()) | {"architectures": ["DFlash2DraftModel"]}
+    record["dflash_config"] |= {"conv_kernel_size": 2, "conv_group_size": WIDTH}
+    record["dflash_config"] |= {"selector_rank": 4, "selector_top_k": 4}
+    (folder / "config.json").write_text(json.dumps(record))
 
 
 def make_mtp(folder, steps, seed):
@@ -313,6 +415,9 @@ def make_all(folder):
         parameter.requires_grad_(False)
     make_eagle(folder / "eagle", target, 120, seed=2)
     make_eagle3(folder / "eagle3", target, 120, seed=3)
+    make_one_pass(folder / "dflash", target, 400, seed=7)
+    make_dflash2(folder / "dflash2", folder / "dflash")
+    make_one_pass(folder / "dspark", target, 400, seed=8, rank=16)
     make_llama(folder / "draft", 1, 120, seed=4)
     make_mtp(folder / "mtp", 220, seed=5)
     make_adapter(folder / "adapter", seed=6)

@@ -22,7 +22,7 @@ from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
 from adaspec.policy.budget import decide_budget, new_state, room_of_row
 from adaspec.policy.choice import ROW
-from adaspec.policy.forwards import most_forwards
+from adaspec.policy.forwards import ALL, LAST, most_forwards
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.predict.model import LONGEST_NGRAM
@@ -44,7 +44,9 @@ class Host:
 
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
         self._cap = min(policy.cap, setup.cap)
-        self._neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
+        neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
+        self._setup, self._most_passes = setup, setup.passes(neural_cap)
+        self._tokens_of_pass = neural_cap if setup.in_one_pass else 1
         self.costs = setup.cost.constants(setup.longest_s)
         self.state = new_state(setup.slots, LONGEST_NGRAM, policy.forwards_by_load)
         """What is remembered of earlier steps."""
@@ -59,8 +61,8 @@ class Host:
 
     @property
     def most_forwards(self) -> int:
-        """More forwards than these are never decided."""
-        return int(most_forwards(self.state.forwards_by_load, self._neural_cap))
+        """The drafter is never decided to run oftener in a step."""
+        return int(most_forwards(self.state.forwards_by_load, self._most_passes))
 
     def holds_drafter(self, running: int) -> bool:
         """Whether requests hold the neural drafter where so many run.
@@ -69,13 +71,13 @@ class Host:
         has to be clearly another before anything changes.
         """
         load = (self._load or running) * (1 - _EDGE if self._holds else 1 + _EDGE)
-        self._holds = self._forwards_at(max(round(load), 1), int(self._context * load)) > 0
+        self._holds = self._passes(max(round(load), 1), int(self._context * load)) > 0
         return self._holds
 
-    def _forwards_at(self, running: int, context: int) -> int:
-        return int(
-            decision.decide_forwards(self.state, self.costs, running, context, self._neural_cap)
-        )
+    def _passes(self, running: int, context: int) -> int:
+        """How often the drafter runs in a step of so many rows and known tokens."""
+        most = self._most_passes
+        return int(decision.decide_forwards(self.state, self.costs, running, context, most))
 
     def decide(self, step: DraftedStep, context: int) -> DraftedStep:
         """Say of a step what is decided before the device has chosen; it knows so many tokens."""
@@ -84,14 +86,14 @@ class Host:
         step.settings = decision.decide(state, self.costs, running, context)
         self._context = context / running
         if step.holds_neural.any():
-            step.forwards = self._forwards_at(running, context)
+            step.forwards = self._passes(running, context) * self._tokens_of_pass
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
         context = int(self._context * running)
-        forwards = self._forwards_at(running, context) if self._holds else 0
-        beside = reading, self._cap, context, forwards
+        passes = self._passes(running, context) if self._holds else 0
+        beside = reading, self._cap, context, passes
         budget = int(decide_budget(self.state, self.costs, running, *beside))
         self._longest = int(room_of_row(budget, running, self._cap))
         return budget
@@ -138,7 +140,7 @@ class Host:
             lengths = np.minimum(lengths, self._longest)  # there was no room for more
         of_drafts = step.drafts.survival, lengths
         # What prompts the next step reads, a sync engine does not know yet.
-        beside = 0, int(step.drafts.context.sum()), step.forwards
+        beside = 0, int(step.drafts.context.sum()), self._setup.passes(step.forwards)
         step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, *beside))
         step.lengths = lengths.astype(np.int32)
 
@@ -150,6 +152,9 @@ class Host:
         rows = np.zeros(len(step.slots), ROW)
         rows["context"], rows["holds_neural"] = step.drafts.context, step.holds_neural
         rows["gain"] = step.drafts.gain
+        if self._setup.in_one_pass:  # the last forward drafted all tokens
+            rows["gain"][:, LAST] = step.drafts.gain[:, ALL]
+        passes = self._setup.passes(step.forwards)
         rows["neural"] = verified.neural_drafted
         rows["copied"] = verified.drafted - verified.neural_drafted
         rows["accepted"], rows["emitted"] = verified.accepted, verified.emitted_tokens
@@ -157,7 +162,7 @@ class Host:
             int(known.sum()),
             int(step.drafts.context[known].sum()),
             int(verified.drafted.sum()),
-            step.forwards,
+            passes,
             bool(step.holds_neural.any()),
             step.budget if self._pads else 0,
         )
@@ -167,8 +172,8 @@ class Host:
             rows,
             step.drafts.survival,
             step.settings,
-            step.forwards,
-            self._neural_cap,
+            passes,
+            self._most_passes,
             float(step_s(self.costs, shape)),
         )
 

@@ -24,8 +24,8 @@ class RuleHost(Host):
 
     @property
     def most_forwards(self) -> int:
-        """More forwards than these are never decided."""
-        return self._forwards
+        """The drafter is never decided to run oftener in a step."""
+        return self._setup.passes(self._forwards)
 
     def holds_drafter(self, running: int) -> bool:
         """Whether requests hold the neural drafter where so many run."""

@@ -6,7 +6,7 @@ A step of the engine calls, in this order:
     admit, end                  requests are let in, or have ended
     idle                        in a step in which nothing runs: who has ended is forgotten
     budget(running, most)       in an async engine, before the target runs: how much it verifies
-    begin(rows, batch)          after it ran: how often the drafter runs
+    begin(rows, batch)          after it ran: how many tokens the drafter drafts
     finish(drafted, ..)         after that: the drafts
     proposed                    in a sync engine: what of them is verified next
     tell                        once the device has its work: all that it need not wait for
@@ -121,7 +121,8 @@ class Session:
     def most_forwards(self) -> int:
         """The drafter never runs oftener in a step."""
         recorded = self.serving.record_cap if self.serving.options.densely_recorded else 0
-        return max(recorded, *(each.most_forwards for each in self._hosts))
+        passes = self.serving.setup.passes(recorded)
+        return max(passes, *(each.most_forwards for each in self._hosts))
 
     def take_costs(self, cost: CostModel) -> None:
         """Decide by these costs; nothing has been served so far."""
@@ -247,7 +248,7 @@ class Session:
         return self.mode == "serve" and self.guard_state in SPECULATING and not self.breaker.off
 
     def begin(self, rows: Rows, make_batch: Callable[[Tensor], Batch]) -> int:
-        """How often the drafter is to run for drafts of these rows.
+        """How many tokens the drafter is to draft for each of these rows.
 
         `make_batch` makes the device's view of the batch, given who holds the drafter.
         """
@@ -307,7 +308,7 @@ class Session:
         self._drafted = _Drafted(pending, report, runs)
         pending.decision_s += perf_counter() - began_s
         keep_alive = int(runs == 0 and self.drafter_ran)
-        self._untold.append(partial(self._close, runs, keep_alive))
+        self._untold.append(partial(self._close, self.serving.setup.passes(runs), keep_alive))
         return drafts
 
     def proposed(self, rows: int) -> list[list[int]]:

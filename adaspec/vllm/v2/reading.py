@@ -1,4 +1,7 @@
-"""What a head drafts and how sure it is, read from its logits in every forward."""
+"""What a head drafts and how sure it is, read from its logits in every forward.
+
+A head of one pass has the logits of all its tokens at once, or token after token.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from adaspec.vllm.session.logits import read_logits
 class Reading:
     """Reads the logits of a speculator's head, on an accelerator in one launch.
 
-    The confidences are kept by the number of the forward, as graphs of forwards fill them in too.
+    The confidences are kept by the place of the token, as graphs of forwards fill them in too.
     """
 
     def __init__(self, speculator: Any, rows: int, device: torch.device) -> None:
         shape = (speculator.num_speculative_steps, rows, len(CONFIDENCES))
         self.confidences = torch.full(shape, torch.nan, device=device)
-        """(forwards, rows, 3) in the order of `trace.schema.CONFIDENCES`."""
+        """(tokens, rows, 3) in the order of `trace.schema.CONFIDENCES`."""
         self.offsets: Tensor | None = None
         """What is added to a token of the head's own vocabulary to make it the target's."""
         self._speculator = speculator
@@ -33,21 +36,29 @@ class Reading:
 
     def read(self, hidden_states: Tensor, draft_step: Tensor, module: int) -> Tensor:
         """The likeliest tokens behind hidden states; their confidences are kept."""
-        if not has_kernels(hidden_states.device):
+        if self.offsets is None or not has_kernels(hidden_states.device):
             logits = self._speculator.compute_draft_logits(hidden_states, module)
-            tokens, evidence = read_logits(logits)
-            kept = self.confidences[:, : len(tokens)]
-            kept.index_copy_(0, draft_step.reshape(1), evidence[None, :, 1:])
-            return tokens
-        from adaspec.kernels.logits import LogitsReader
+            return self.keep(logits, draft_step)
+        logits = _own_logits(self._speculator.model, hidden_states)
+        return self.keep(logits, draft_step, self.offsets)
 
-        if self._reader is None:
-            self._reader = LogitsReader(self.confidences)
-        if self.offsets is None:
-            logits = self._speculator.compute_draft_logits(hidden_states, module)
-        else:
-            logits = _own_logits(self._speculator.model, hidden_states)
-        return self._reader.read(logits, draft_step, self.offsets)
+    def keep(self, logits: Tensor, draft_step: Tensor, offsets: Tensor | None = None) -> Tensor:
+        """The likeliest tokens by these logits; their confidences are kept.
+
+        `draft_step` is the place of the token in the draft: one for all, or one each where rows
+        have all their tokens one behind another.
+        """
+        if has_kernels(logits.device):
+            from adaspec.kernels.logits import LogitsReader
+
+            if self._reader is None:
+                self._reader = LogitsReader(self.confidences)
+            return self._reader.read(logits, draft_step, offsets)
+        tokens, evidence = read_logits(logits)
+        each = len(self.confidences) if draft_step.ndim else 1
+        rows = torch.arange(len(tokens)) // each
+        self.confidences[draft_step.long(), rows] = evidence[:, 1:]
+        return tokens
 
 
 def own_offsets(speculator: Any) -> Tensor | None:

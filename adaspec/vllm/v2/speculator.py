@@ -64,6 +64,8 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
         def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
             """As vLLM does, and say what to capture."""
             super().init_cudagraph_manager(cudagraph_mode)
+            if hasattr(self, "query_cudagraph_manager"):  # its pass is as long in every step
+                find_each_length(self.query_cudagraph_manager)
             if not hasattr(base, "_generate_fused_drafts"):
                 return
             if runner.adaptive_verification is not None:
@@ -87,6 +89,12 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             """Draft greedily, and keep what the logits say of the token."""
             return self.adaspec_reading.read(hidden_states, draft_step, spec_step_idx)
 
+        def _maybe_predict_acceptance(
+            self, logits: Tensor, idx_mapping: Tensor, draft_step: Tensor
+        ) -> None:
+            """Keep what logits say of tokens that vLLM takes itself: DSpark's and DFlash 2's."""
+            self.adaspec_reading.keep(logits, draft_step)
+
         @torch.inference_mode()
         def propose(
             self,
@@ -102,7 +110,7 @@ def _following(base: Any, runner: Any, is_neural: bool) -> Any:
             dummy_run: bool = False,
             **kwargs: Any,
         ) -> Tensor:
-            """The drafts that the session chooses, for which the head runs as often as it says."""
+            """The drafts that the session chooses, for which the head drafts as much as it says."""
 
             def run_drafter(forwards: int) -> Tensor:
                 tell_longest_row(self, input_batch)

@@ -17,13 +17,14 @@ TOKENS = 32
 BY_DEFAULT = {"cost": None, "guard": True}
 
 
+@pytest.mark.parametrize("head", ["eagle3", pytest.param("dflash", marks=pytest.mark.thorough)])
 def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
-    served, prompts, truth, monkeypatch
+    served, prompts, truth, monkeypatch, head
 ):
     monkeypatch.setattr(measuring, "ROUNDS", 1)
     monkeypatch.setattr(measuring, "MOST_SIZES", 5)
     monkeypatch.setattr(measuring, "MOST_S", 600.0)
-    engine = served("eagle3", config=BY_DEFAULT)
+    engine = served(head, config=BY_DEFAULT)
     cost = engine.session.serving.setup.cost
     assert cost.name == measuring.NAME
     # Without graphs, as far as eight rows with drafts go.

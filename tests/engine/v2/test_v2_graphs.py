@@ -28,7 +28,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     table = np.array([[1, 3], [8, 1]], np.float64)
     host = speculator.adaspec_session.host
     monkeypatch.setattr(host, "state", host.state._replace(forwards_by_load=table))
-    monkeypatch.setattr(host, "_neural_cap", 3)
+    monkeypatch.setattr(host, "_most_passes", 3)
     speculator.init_cudagraph_manager(CUDAGraphMode.FULL_DECODE_ONLY)
     manager = speculator.decode_cudagraph_manager
     plain = {each.num_tokens for each in manager._capture_descs[CUDAGraphMode.FULL]}
@@ -92,12 +92,13 @@ def test_a_head_runs_in_full_graphs_whatever_the_lengths_of_drafts(served, monke
     assert found == STEPS
 
 
-@pytest.mark.parametrize("is_head", [False, True])
-def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypatch, is_head):
+@pytest.mark.parametrize("runs", ["target", "head", "head of one pass"])
+def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypatch, runs):
     """Which were captured for the longest draft alone: not for a step without any, either."""
     from vllm.config.compilation import CUDAGraphMode
     from vllm.platforms import current_platform
     from vllm.v1.worker.gpu.cudagraph_utils import ModelCudaGraphManager
+    from vllm.v1.worker.gpu.spec_decode.dflash.cudagraph import DFlashCudaGraphManager
     from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
         SpeculatorCudaGraphManager,
     )
@@ -112,8 +113,12 @@ def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypa
     monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
     monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
     monkeypatch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
-    kind = SpeculatorCudaGraphManager if is_head else ModelCudaGraphManager
-    manager = kind(config, runner.device, CUDAGraphMode.FULL_AND_PIECEWISE, longest + 1)
+    kind, mode = {
+        "target": (ModelCudaGraphManager, CUDAGraphMode.FULL_AND_PIECEWISE),
+        "head": (SpeculatorCudaGraphManager, CUDAGraphMode.FULL_AND_PIECEWISE),
+        "head of one pass": (DFlashCudaGraphManager, CUDAGraphMode.FULL_DECODE_ONLY),
+    }[runs]
+    manager = kind(config, runner.device, mode, longest + 1)
     find_each_length(manager)
     manager._graphs_captured = True
     lengths = runner.adaspec_session.host._lengths

@@ -7,7 +7,7 @@ import pytest
 from heard import Heard
 from kinds import KINDS, requests_of
 from tiny_models import document, ids_of
-from wandering import Wanderer, check_sound
+from wandering import NEURAL_CAP, Wanderer, check_sound
 
 from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
 from adaspec.vllm.scheduler import follow
@@ -15,10 +15,16 @@ from adaspec.vllm.scheduler import follow
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
 THOROUGH = pytest.mark.thorough
+HEADS_IN_TURN = ("dflash2", "dspark")
+"""Heads of one pass whose tokens depend on those before."""
 
 
 @pytest.mark.parametrize(
-    "head", ["eagle3", None, *(pytest.param(each, marks=THOROUGH) for each in ("eagle", "draft"))]
+    "head",
+    [
+        *("eagle3", "dflash", "dspark", None),
+        *(pytest.param(each, marks=THOROUGH) for each in ("eagle", "draft", "dflash2")),
+    ],
 )
 def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth, head):
     engine, taken = served(head), Counter[str]()
@@ -29,13 +35,16 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
         taken.update(wanderer.taken)
     kinds = ("ngram",) if head is None else ("ngram", "neural", "splice")
     assert all(taken[kind] > 0 for kind in kinds), taken
+    said = engine.runner.speculator.adaspec_reading.confidences[:NEURAL_CAP, 0]
+    assert head is None or said.isfinite().all()
 
 
-@pytest.mark.parametrize("baseline", ["eagle3:3", "ngram:5:1"])
+@pytest.mark.parametrize("baseline", ["eagle3:3", "dflash:3", "ngram:5:1"])
 def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
     served, prompts, truth, baseline, monkeypatch
 ):
-    engine, chance = served("eagle3"), np.random.default_rng(4)
+    head = "dflash" if baseline.startswith("dflash") else "eagle3"
+    engine, chance = served(head), np.random.default_rng(4)
     session = Wanderer(engine, baseline=baseline).session
     verified = Heard(session)["verified"]
 
@@ -62,8 +71,11 @@ def test_requests_that_come_and_go_in_mixed_batches(served, engines):
     assert min(wanderer.taken.values()) > 3, wanderer.taken
 
 
-def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, monkeypatch):
-    engine = served("eagle3")
+@pytest.mark.parametrize(
+    "head", ["eagle3", "dflash", *(pytest.param(each, marks=THOROUGH) for each in HEADS_IN_TURN)]
+)
+def test_it_is_left_by_the_kernels_that_accelerators_run(served, prompts, truth, monkeypatch, head):
+    engine = served(head)
     monkeypatch.setattr("adaspec.vllm.session.drafting.KERNELS_ON_CPU", True)
     wanderer = Wanderer(engine)
     assert type(wanderer.session.drafting.predictor).__name__ == "FusedPredictor"

@@ -14,6 +14,7 @@ TOKENS = 32
     ("head", "spec", "neural", "copied"),
     [
         ("eagle3", "fixed:neural:3", {3}, {0}),
+        ("dflash", "hybrid-splice:3:8:2:1:4", {0, 2}, {0, 4, 8}),
         ("eagle3", "hybrid-splice:3:8:2:1:4", {0, 2}, {0, 4, 8}),
         (None, "fixed:ngram:5:2", {0}, {0, 5}),
     ],

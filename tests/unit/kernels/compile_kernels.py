@@ -125,7 +125,9 @@ def compile_all():
             server = Server(evidence, has_ring)
             server.start()
     for dtype in (torch.bfloat16, torch.float16):
-        server.reader.read(torch.zeros((2, 32_000), dtype=dtype), torch.tensor(0))
+        logits = torch.zeros((2 * NEURAL_CAP, 32_000), dtype=dtype)
+        for step in (torch.tensor(0), torch.zeros(len(logits), dtype=torch.int32)):
+            server.reader.read(logits, step)
 
 
 def count_keys():

@@ -1,5 +1,7 @@
 """The kernel reads a head's logits as the host does, in torch."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from adaspec.kernels import logits as kernels
 from adaspec.kernels.logits import LogitsReader
 from adaspec.vllm.v1.proposers import read_logits
+from adaspec.vllm.v2.reading import Reading
 
 INF, NAN = float("inf"), float("nan")
 FORWARDS = 3
@@ -32,6 +35,23 @@ def compared(logits, forward=0, offsets=None):
     )
     said[forward, : len(logits)] = -7.0
     assert (said == -7.0).all(), "what is another forward's or another row's was written"
+
+
+def test_each_token_of_a_pass_has_a_place_of_its_own() -> None:
+    """Behind one another as vLLM flattens them: the tokens of the first row, of the next one."""
+    rows, draw = 2, torch.Generator().manual_seed(5)
+    logits = torch.randn((rows * FORWARDS, 40), generator=draw).to(DEVICE)
+    tokens, evidence = read_logits(logits)
+    places = torch.arange(FORWARDS, dtype=torch.int32, device=DEVICE).repeat(rows)
+    expected = evidence[:, 1:].unflatten(0, (rows, FORWARDS)).transpose(0, 1)
+    by_torch = Reading(SimpleNamespace(num_speculative_steps=FORWARDS), rows + 1, DEVICE)
+    said = torch.full((FORWARDS, rows + 1, 3), -7.0, device=DEVICE)
+    assert torch.equal(LogitsReader(said).read(logits, places), tokens)
+    assert (said[:, rows:] == -7.0).all()
+    torch.testing.assert_close(said[:, :rows], expected, rtol=2e-5, atol=2e-6)
+    assert torch.equal(by_torch.keep(logits, places), tokens)
+    torch.testing.assert_close(by_torch.confidences[:, :rows], expected, rtol=2e-5, atol=2e-6)
+    assert by_torch.confidences[:, rows:].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

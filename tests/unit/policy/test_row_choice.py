@@ -67,8 +67,9 @@ def test_a_row_takes_the_draft_that_is_worth_most_and_goes_on_as_far_as_its_sour
     choice.best_draft(row, curves, 0.0, forwards, LONGEST_NEURAL, price, CAP)
     before = int(row["neural"]), int(row["copied"])
     assert best_of([before]) == pytest.approx(best_of(drafts(row, curves, forwards)), abs=1e-12)
-    by_forwards = [best_of(drafts(row, curves, max(forwards + more, 0))) for more in (-1, 0, 1)]
-    np.testing.assert_allclose(row["gain"], np.diff(by_forwards), atol=1e-12)
+    counts = 0, max(forwards - 1, 0), forwards, forwards + 1
+    none, fewer, ran, more = (best_of(drafts(row, curves, count)) for count in counts)
+    np.testing.assert_allclose(row["gain"], [ran - fewer, more - ran, ran - none], atol=1e-12)
     choice.extend(row, curves, CAP)
     neural, copied = int(row["neural"]), int(row["copied"])
     assert neural == before[0]

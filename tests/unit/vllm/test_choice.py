@@ -117,7 +117,7 @@ def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch,
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        *((f"{each}:3", StaticRule(neural_len=3)) for each in ("eagle", "eagle3", "mtp")),
+        *((f"{each}:3", StaticRule(neural_len=3)) for each in ("eagle", "eagle3", "mtp", "dflash")),
         ("draft_model:2", StaticRule(neural_len=2)),
         ("ngram:5", StaticRule(min_match=3, ngram_len=5)),
         ("ngram:5:2", StaticRule(min_match=2, ngram_len=5)),

@@ -20,9 +20,9 @@ from adaspec.vllm.session.host import Host, warm_up
 CAP = 6
 
 
-def host_of(forwards=None):
+def host_of(forwards=None, in_one_pass=False):
     policy = LearnedPolicy("p", random_model(1, evidence=True), CAP, 4, forwards=forwards)
-    setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 128, True, True, engine=ASYNC)
+    setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 128, True, True, ASYNC, in_one_pass)
     warm_up(policy, setup)
     return Host(policy, setup)
 
@@ -33,7 +33,7 @@ def decided_by(host, rows=4, holds=True):
     return host.decide(DraftedStep(slots, prompts, np.full(rows, holds)), 20 * rows)
 
 
-def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, gain=(0, 0)):
+def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, gain=(0, 0, 0)):
     """A step that the host decided, and whose report says the same of each row."""
     decided = decided_by(host, rows)
     report = report_of([survival] * rows, [neural] * rows)
@@ -123,7 +123,7 @@ def test_a_row_has_room_for_its_share_of_the_budget_several_times_over():
 
 @pytest.mark.parametrize(
     ("gain", "pays", "forwards"),
-    [((0, 0), False, 0), ((2, 2), True, 4), ((2, 0), True, 2)],
+    [((0, 0, 0), False, 0), ((2, 2, 4), True, 4), ((2, 0, 2), True, 2)],
     ids=["worth nothing", "each worth much", "one worth much"],
 )
 def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, pays, forwards):
@@ -134,3 +134,29 @@ def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, pays, forwards):
         host.learn(VerifiedStep(decided, known, 1 + none, 1 + none, 1 + none, 2 + none))
     assert decided.forwards == forwards <= host.most_forwards
     assert host.holds_drafter(4) is pays
+
+
+@pytest.mark.parametrize(("brings", "pays"), [(0, False), (2, True)])
+def test_a_head_of_one_pass_drafts_all_its_tokens_in_it_or_is_let_go(brings, pays):
+    host = host_of({1: 2}, in_one_pass=True)
+    step = decided_by(host)
+    assert (step.forwards, host.most_forwards) == (4, 1)
+    known, none = np.ones(4, np.bool_), np.zeros(4, np.int32)
+    for _ in range(1200):
+        # The last token brings nothing: it is the pass that is weighed.
+        decided = noted(host, [0.9, 0, 0, 0, 0, 0], 1, 8, gain=(0, 2, brings))
+        host.learn(VerifiedStep(decided, known, 1 + none, 1 + none, 1 + none, 2 + none))
+    assert decided.forwards == (4 if pays else 0)
+    assert host.holds_drafter(4) is pays
+
+
+def test_a_step_of_one_pass_takes_the_time_of_one_forward():
+    seconds = {}
+    for in_one_pass, forwards in ((True, 4), (False, 1), (False, 4)):
+        host = host_of({1: forwards}, in_one_pass)
+        none = np.zeros(4, np.int32)
+        decided = noted(host, [0.9, 0, 0, 0, 0, 0], 1, 8)
+        assert decided.forwards == forwards
+        host.learn(VerifiedStep(decided, none == 0, 1 + none, 1 + none, 1 + none, 2 + none))
+        seconds[in_one_pass, forwards] = float(host.state.throughput["seconds"][0])
+    assert seconds[True, 4] == seconds[False, 1] < seconds[False, 4]

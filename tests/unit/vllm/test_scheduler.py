@@ -165,6 +165,10 @@ def scheduled():
     scheduler.num_spec_tokens, scheduler.num_lookahead_tokens = LONGEST, LONGEST
     scheduler.adaspec_make_room(Options())
     assert scheduler.num_lookahead_tokens == LONGEST_NEURAL
+    in_one_pass = following(Scheduler)()
+    in_one_pass.num_spec_tokens = in_one_pass.num_lookahead_tokens = LONGEST
+    in_one_pass.adaspec_make_room(Options(draft_method="dflash"))
+    assert in_one_pass.num_lookahead_tokens == LONGEST
 
     def schedule(running, word=PLAN, told=None):
         if told is not None:

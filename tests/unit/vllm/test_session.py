@@ -376,6 +376,17 @@ def test_either_arm_drafts_its_own_and_learns_from_its_own_steps(policy, baselin
     assert (spliced.max() > 0) == (max(copied) > 0)
 
 
+@pytest.mark.parametrize("in_one_pass", [False, True])
+@pytest.mark.parametrize("policy", ["fixed:neural:3", "learned"])
+def test_forwards_are_counted_by_the_pass(policy, in_one_pass):
+    engine = engine_of(policy, repetitive(3), in_one_pass=in_one_pass).run()
+    steps = [step.forwards for step in engine.heard["proposed"] if step.forwards]
+    assert not engine.session.breaker.counts
+    assert engine.counters["drafter_forwards/draft"] == (len(steps) if in_one_pass else sum(steps))
+    assert max(steps) > 1 or not in_one_pass
+    assert engine.session.most_forwards == 1 or not in_one_pass
+
+
 def test_a_policy_is_the_same_behind_steps_of_a_baseline():
     session = engine_of(policy_of("learned"), repetitive(3), baseline="eagle:3").session
     engine = ScriptedEngine(repetitive(3, tokens=200), session)
