@@ -270,6 +270,16 @@ def step_s(costs: Costs, shape: StepShape) -> float:
     )
 
 
+def check_bound(max_step_ms: float, cost: CostModel) -> None:
+    """Refuse a bound that no step keeps."""
+    shortest_ms = 1e3 * cost.step_s(StepShape(rows=1, context_tokens=1))
+    if max_step_ms < shortest_ms:
+        raise CostError(
+            f"max_step_ms is {max_step_ms:g}, and a step of one request without drafts takes "
+            f"{shortest_ms:.3g} ms by costs '{cost.name}': give more"
+        )
+
+
 def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:
     """(rows, context tokens, prompt tokens read) -> the seconds of a step without drafts."""
     costs = cost.constants()

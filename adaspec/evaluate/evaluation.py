@@ -17,9 +17,8 @@ import numpy as np
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import CostModel, StepShape
+from adaspec.cost.model import CostModel, check_bound
 from adaspec.draft.ring import RING_TOKENS, ring_of
-from adaspec.errors import EvaluationError
 from adaspec.evaluate.arrivals import Arrivals, parse_arrivals
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
 from adaspec.evaluate.hindsight import hindsight
@@ -131,25 +130,12 @@ def _player(
         recording = recording.with_prefill()
     progress("looking up", 1, 1)
     charged = cost.without_deciding() if options.free_decisions else cost
-    player = Player(
-        recording, charged, options.cap, options.engine, before, _bound_s(cost, options)
-    )
+    if options.max_step_ms is not None:
+        check_bound(options.max_step_ms, charged)
+    player = Player(recording, charged, options.cap, options.engine, before, options.longest_s)
     for contender in named:
         player.check(contender)
     return player
-
-
-def _bound_s(cost: CostModel, options: Options) -> float | None:
-    """The operator's bound in seconds; refuses one that no step can keep."""
-    if options.max_step_ms is None:
-        return None
-    shortest_ms = 1e3 * cost.step_s(StepShape(rows=1, context_tokens=1))
-    if options.max_step_ms < shortest_ms:
-        raise EvaluationError(
-            f"max_step_ms is {options.max_step_ms:g}, and a step of one request without drafts "
-            f"takes {shortest_ms:.3g} ms by costs '{cost.name}': give more"
-        )
-    return options.longest_s
 
 
 def _answered_before(

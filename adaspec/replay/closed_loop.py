@@ -203,7 +203,7 @@ def step_seconds(loop: ClosedLoop, costs: Costs, shape: StepShape) -> float:
         )
         reading_s = step_s(costs, reading) - seconds
     entered = 0
-    if reading_s > 0:
+    if tokens > 0:
         for row in range(state.running):
             if loop.began_s[row] == now:
                 loop.began_s[row] = now + reading_s

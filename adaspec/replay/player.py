@@ -92,7 +92,7 @@ class Player:
         comes_s: Doubles | None = None,
     ) -> Result:
         """One run of the loop: see `orders.Traffic`."""
-        if len(order) < concurrency:
+        if comes_s is None and len(order) < concurrency:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )

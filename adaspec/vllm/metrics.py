@@ -91,6 +91,10 @@ METRICS = (
     ),
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
+    Metric(
+        "bounded_steps",
+        "Steps that would have drafted or verified more, had max_step_ms let them.",
+    ),
     Metric("drafter_forwards", "Forwards of the neural drafter.", "kind", FORWARDS),
     Metric("mode", "Engines that serve in this mode now.", "mode", MODES, is_gauge=True),
     Metric(
@@ -203,6 +207,7 @@ class MetricsObserver:
     def proposed(self, event: DraftedStep) -> None:
         """Count the draft lengths and the decision time."""
         self.counters.observe("decision_seconds", TIMES_S, event.decision_s)
+        self.counters.add("bounded_steps", event.bounded)
         for length, count in Counter(event.lengths.tolist()).items():
             self.counters.observe("draft_len", LENGTHS, length, count)
 

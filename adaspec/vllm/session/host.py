@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
-from adaspec.policy.budget import decide_budget, new_state, room_of_row
+from adaspec.policy.budget import decide_budget, most_in_time, new_state, room_of_row
 from adaspec.policy.choice import ROW
-from adaspec.policy.forwards import ALL, LAST, most_forwards
+from adaspec.policy.forwards import ALL, LAST, forwards_to_run, most_forwards
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.predict.model import LONGEST_NGRAM
@@ -56,7 +56,7 @@ class Host:
         self._lengths = lengths_up_to(setup.cap)
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._load, self._holds = 0.0, True
-        self._context = 0.0
+        self._context, self._bounded = 0.0, False
         """Known tokens of a row, on average."""
 
     @property
@@ -85,8 +85,10 @@ class Host:
         self._load += (running - self._load) / (_LOAD_STEPS if self._load else 1)
         step.settings = decision.decide(state, self.costs, running, context)
         self._context = context / running
+        passes, wanted = self._passes(running, context), (state.forwards_by_load, state.number)
+        step.bounded = passes < forwards_to_run(*wanted, running, self._most_passes)
         if step.holds_neural.any():
-            step.forwards = self._passes(running, context) * self._tokens_of_pass
+            step.forwards = passes * self._tokens_of_pass
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
@@ -95,8 +97,13 @@ class Host:
         passes = self._passes(running, context) if self._holds else 0
         beside = reading, self._cap, context, passes
         budget = int(decide_budget(self.state, self.costs, running, *beside))
+        self._bounded = self._is_bounded(budget, running, reading, context, passes)
         self._longest = int(room_of_row(budget, running, self._cap))
         return budget
+
+    def _is_bounded(self, budget: int, *step: int) -> bool:
+        """Whether a step of so many rows, prompt and known tokens and passes holds no more."""
+        return bool(most_in_time(self.costs, *step, budget + 1) <= budget)
 
     def length(self, trims: bool) -> int:
         """How long drafts are at most; where they are not trimmed, all are so long.
@@ -118,6 +125,7 @@ class Host:
         """Take in what a step's rows drafted, and which of it is verified."""
         if trims:
             price = float(self.state.step["price"][0])
+            step.bounded |= self._bounded
             self._verify(step, step.budget)
             if step.cut_by_engine:  # what did not fit was no choice
                 self.state.step["price"] = price
@@ -132,6 +140,8 @@ class Host:
     def take_likeliest(self, step: DraftedStep) -> None:
         """Say how much of what a step has just drafted is verified."""
         self._verify(step, decision.OF_DRAFTS)
+        beside = 0, int(step.drafts.context.sum()), self._setup.passes(step.forwards)
+        step.bounded |= self._is_bounded(step.budget, len(step.slots), *beside)
 
     def _verify(self, step: DraftedStep, budget: int) -> None:
         """Cut drafts to the budget."""
