@@ -86,7 +86,8 @@ def replayed_policy(recording, policy, longest_s):
 def test_a_session_decides_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     recording = recording_of(requests, seed=seed)
-    longest_s = (1.1 + 0.2 * seed) * COST.step_s(StepShape(5, 100)) if name == "bounded" else None
+    times = (1.05, 1.1, 1.135, 1.142)[seed]  # without a forward, or with one and few tokens
+    longest_s = times * COST.step_s(StepShape(5, 100)) if name == "bounded" else None
     policy = policy_of("learned" if name == "bounded" else name, seed)
     if name in RULES:
         replayed = replayed_rule(recording, policy.rule)
