@@ -47,9 +47,7 @@ ORDERS, RESAMPLES, SEED, CAP = 3, 20, 0, 48
 
 def bounded(traces: Path, name: str) -> Iterator[dict[str, Any]]:
     """What bounds cost a policy."""
-    policy = load_policy(name)
-    chosen = select([traces], Wanted(seen=frozenset(policy.manifest.training_requests)))
-    recording = build_recording(chosen.requests, chosen.neural_cap).with_prefill()
+    policy, recording = load_policy(name), player_of(traces, name).recording
     for load in BOUNDED_LOADS:
         orders = draw_orders(recording, None, load, SEED, ORDERS)
 
@@ -81,6 +79,62 @@ def bounded(traces: Path, name: str) -> Iterator[dict[str, Any]]:
             }
 
 
+def beside_vllm(traces: Path, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A policy by load beside the best of vLLM's: its time per token at the throughput of that, and
+    what it delivers under a bound equal to that one's p95 gap."""
+    player = player_of(traces, name)
+    ours, theirs = (
+        {row["concurrency"]: row for row in rows if row["policy"] == each}
+        for each in (name, "vllm:best")
+    )
+    speeds = [row["tokens_per_s"] for row in ours.values()]
+    taken_s = [row["latencies"]["tpot_s"]["p50"] for row in ours.values()]
+    found = []
+    for load, row in theirs.items():
+        tpot_s, gap_s = row["latencies"]["tpot_s"]["p50"], row["latencies"]["itl_s"]["p95"]
+        bound = Player(player.recording, COST, CAP, ASYNC, longest_s=gap_s)
+        orders = draw_orders(player.recording, None, load, SEED, ORDERS)
+        runs = [bound.play(load_policy(name), order, load) for order in orders]
+        under = measure(runs, Options())
+        found.append({
+            "concurrency": load,
+            "less_tpot": 1 - float(np.interp(row["tokens_per_s"], speeds, taken_s)) / tpot_s,
+            "longer_p95_gap": under.latencies[LATENCIES.index("itl_s"), 1] / gap_s - 1,
+            "lift_under_bound": under.tokens_per_s / row["tokens_per_s"] - 1,
+        })  # fmt: skip
+    return found
+
+
+def player_of(traces: Path, name: str) -> Player:
+    """What replays a policy on requests that it never saw."""
+    policy = load_policy(name)
+    chosen = select([traces], Wanted(seen=frozenset(policy.manifest.training_requests)))
+    recording = build_recording(chosen.requests, chosen.neural_cap).with_prefill()
+    return Player(recording, COST, CAP, ASYNC)
+
+
+def summary(sets: dict[str, Any]) -> dict[str, float]:
+    """The figures that documents name."""
+    beside = [row for each in sets.values() for row in each["beside_vllm"]]
+    more = [row for row in beside if row["concurrency"] > 1]
+    costs = []
+    for each in sets.values():
+        free = {row["concurrency"]: row["speedup"] for row in each["bounds"] if not row["bound"]}
+        costs += [
+            1 - row["speedup"] / free[row["concurrency"]]
+            for row in each["bounds"]
+            if row["bound"] == 1.25
+        ]
+    return {
+        "least_less_tpot": min(row["less_tpot"] for row in beside),
+        "most_less_tpot": max(row["less_tpot"] for row in beside),
+        "longest_p95_gap": max(row["longer_p95_gap"] for row in more),
+        "least_lift_under_bound": min(row["lift_under_bound"] for row in more),
+        "most_lift_under_bound": max(row["lift_under_bound"] for row in more),
+        "most_lost_to_bound": max(costs),
+    }
+
+
 def arrivals_of(kind: str, folder: Path) -> str:
     """The arrivals of a kind, as `adaspec eval` takes them."""
     if kind.partition(":")[0] in ("poisson", "bursts"):
@@ -105,10 +159,12 @@ def main() -> None:
         for traces, (name, policy) in zip((PAIR, imported), SETS.items(), strict=True):
             how = {"orders": ORDERS, "seed": SEED, "jobs": 1}
             closed = evaluate_policies([traces], [policy], resamples=0, **how)
+            rows = [row for row in closed.rows if row["workload"] == "all"]
             found[name] = {
                 "policy": policy,
-                "rows": [row for row in closed.rows if row["workload"] == "all"],
+                "rows": rows,
                 "bounds": list(bounded(traces, policy)),
+                "beside_vllm": beside_vllm(traces, policy, rows),
                 "traffic": {},
             }
             print(name, f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
@@ -130,6 +186,7 @@ def main() -> None:
         "resamples": RESAMPLES,
         "seed": SEED,
         "sets": found,
+        "summary": summary(found),
         "command": shlex.join(["python", "eval/latency.py", *sys.argv[1:]]),
     }
     options.out.mkdir(parents=True, exist_ok=True)
