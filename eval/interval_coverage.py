@@ -115,7 +115,7 @@ def _evaluated(
             winners={},
             contenders=contenders,
             measures={
-                spec: measure([player.play(each, order, load) for order in orders])
+                spec: measure([player.play(each, order, load) for order in orders], options)
                 for spec, each in contenders.items()
             },
             replicates=dict(zip(contenders, replicates[None, load].T, strict=True)),

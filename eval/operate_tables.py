@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from figures import report
-from table_cells import times
+from table_cells import AT_ONCE, OVER_NONE, settings, share, times, with_interval, without_repeats
 
 
 def guard_table() -> list[list[str]]:
@@ -28,6 +28,82 @@ def guard_table() -> list[list[str]]:
                 row.append(f"{times(min(speeds))} .. {times(max(speeds))}")
         rows.append(row)
     return rows
+
+
+def bound_table() -> list[list[str]]:
+    """The table of what bounds on a step's time cost."""
+    heads = ["bound, in plain steps", OVER_NONE, "of that lost", "TPOT, median"]
+    rows = [["recordings", AT_ONCE, *heads, "gaps: median / p95 / p99"]]
+    for name, found in report("latency")["sets"].items():
+        free = {row["concurrency"]: row for row in found["bounds"] if row["bound"] is None}
+        for row in found["bounds"]:
+            load, bound = row["concurrency"], row["bound"]
+            rows.append([
+                name,
+                str(load),
+                "none" if bound is None else f"{bound:g} ({row['bound_ms']:.1f} ms)",
+                times(row["speedup"]),
+                "" if bound is None else share(1 - row["speedup"] / free[load]["speedup"]),
+                f"{row['tpot_p50_ms']:.1f} ms",
+                " / ".join(f"{each:.1f}" for each in row["itl_ms"]) + " ms",
+            ])  # fmt: skip
+    return without_repeats(rows)
+
+
+def latency_table() -> list[list[str]]:
+    """The table of what users wait for, of a policy and of the best of vLLM's own methods."""
+    kinds = {
+        "TTFT": ("ttft_s", "p50", "p95"),
+        "TPOT": ("tpot_s", "p50", "p95"),
+        "gaps": ("itl_s", "p50", "p95", "p99"),
+        "to the end": ("e2e_s", "p50", "p95"),
+    }
+    heads = [f"{name} {' / '.join(of)}" for name, (_, *of) in kinds.items()]
+    rows = [["recordings", AT_ONCE, "served by", "tokens/s", *heads]]
+    for name, found in report("latency")["sets"].items():
+        served = "none", "vllm:best", found["policy"]
+        for row in sorted(found["rows"], key=lambda row: row["concurrency"]):
+            if row["policy"] in served:
+                taken = [
+                    " / ".join(_milliseconds(row["latencies"][kind][q]) for q in of)
+                    for kind, *of in kinds.values()
+                ]
+                who = "adaspec" if row["policy"] == found["policy"] else row["policy"]
+                load, speed = str(row["concurrency"]), f"{row['tokens_per_s']:,.0f}"
+                rows.append([name, load, who, speed, *taken])
+    return without_repeats(rows)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f}" if seconds < 0.1 else f"{1e3 * seconds:,.0f}"
+
+
+def traffic_table() -> list[list[str]]:
+    """The table of traffic that varies."""
+    heads = ["over vLLM's best single setting", "over the best single rule", "TPOT, median"]
+    rows = [
+        ["recordings", "requests come", "run at once", "adaspec: served in time, a second", *heads]
+    ]
+    for name, found in report("latency")["sets"].items():
+        for kind, traffic in found["traffic"].items():
+            by_policy = {row["policy"]: row for row in traffic["rows"]}
+            mine, (headline,) = by_policy[found["policy"]], traffic["headline"]
+            rivals = [by_policy[each]["detail"] for each in ("vllm:best", "static:best")]
+            three = "none", "vllm:best", found["policy"]
+            tpot = [by_policy[each]["latencies"]["tpot_s"]["p50"] for each in three]
+            over_vllm = with_interval(headline, "lift_over_vllm_best", "lift_over_vllm_best_ci95")
+            over_static = with_interval(headline, "lift_over_static_best", "lift_ci95")
+            names = [settings(each["spec"].split(", ")) for each in rivals]
+            rows.append([
+                name,
+                kind,
+                f"{mine['detail']['running']:.0f}",
+                f"{mine['detail']['score']:.1f}",
+                f"**{over_vllm}** {names[0]}",
+                f"{over_static} {names[1]}",
+                " / ".join(f"{1e3 * each:.1f}" for each in tpot) + " ms",
+            ])  # fmt: skip
+    return without_repeats(rows)
 
 
 def decide_table() -> list[list[str]]:

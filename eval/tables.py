@@ -14,7 +14,7 @@ from judged_tables import (
     without_training,
     workloads_table,
 )
-from operate_tables import decide_table, guard_table
+from operate_tables import bound_table, decide_table, guard_table, latency_table, traffic_table
 from server_tables import servers_table
 from table_cells import (
     AT_ONCE,
@@ -118,6 +118,9 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "fresh-summaries": fresh_summaries_table(),
         "suffix": suffix_table(),
         "guard": guard_table(),
+        "bound": bound_table(),
+        "latency": latency_table(),
+        "traffic": traffic_table(),
         "paper": paper_table(),
         "servers": servers_table(),
     }

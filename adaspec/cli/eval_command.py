@@ -41,10 +41,38 @@ from adaspec.files import check_folder
     help="Traces that had been answered before: whatever copies finds the last of these answers in "
     "the ring; may be repeated.",
 )
+@click.option(
+    "--arrivals",
+    metavar="SPEC|FILE",
+    help="Requests come by themselves (an open loop): poisson:RATE, bursts:LOW:HIGH:SECONDS, or a "
+    "file of times in seconds, one a line.",
+)
+@click.option(
+    "--rate-scale", type=float, default=1.0, show_default=True, help="They come so much faster."
+)
+@click.option(
+    "--max-num-seqs",
+    type=int,
+    default=256,
+    show_default=True,
+    help="So many run at once then, and others wait.",
+)
+@click.option(
+    "--slo-ttft-ms",
+    type=float,
+    help="Compare by goodput: requests per second whose first token took no longer.",
+)
+@click.option("--slo-tpot-ms", type=float, help="The same for each token behind the first.")
+@click.option("--latency", is_flag=True, help="Show latencies, too.")
 @out_option("REPORT_DIR", "Write a report.", required=False)
 @replay_options
 def command(
-    traces: tuple[Path, ...], out: Path | None, force: bool, as_json: bool, **options: Any
+    traces: tuple[Path, ...],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    latency: bool,
+    **options: Any,
 ) -> None:
     """Replay the traces in the folders TRACES under policies, every baseline and the oracle bounds.
 
@@ -52,6 +80,7 @@ def command(
     Example:
       adaspec eval traces --policy hybrid-splice:4:20:2:2:5 -o report
       adaspec eval traces --policy fixed:neural:3 --concurrency 1,8 --json
+      adaspec eval traces --policy DIR --arrivals bursts:2:30:20 --slo-tpot-ms 10
     """
     # Imported here because numba and the replay take a second to load, and --help should be quick.
     from adaspec.api import evaluate_policies
@@ -61,4 +90,4 @@ def command(
         check_folder(out, KIND, force)
     with ProgressBar() as bar:
         report = evaluate_policies(traces, progress=bar, **options)
-    publish(report, out, force, as_json)
+    publish(report, out, force, as_json, latency)

@@ -129,6 +129,11 @@ replay_options = _together(
         help="Show figures as if reading prompts took no time.",
     ),
     click.option(
+        "--max-step-ms",
+        type=float,
+        help="The policy plans no step that takes longer, prompts included.",
+    ),
+    click.option(
         "--orders",
         type=int,
         default=ORDERS,

@@ -81,7 +81,9 @@ def print_cost(cost: Mapping[str, Any], fit: Mapping[str, Any] | None) -> None:
     Table("", [""] * 3, rows, 1).print(results())
 
 
-def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bool) -> None:
+def publish(
+    report: EvaluationReport, out: Path | None, force: bool, as_json: bool, latency: bool = False
+) -> None:
     """Add the command line to a report, write its folder if it shall have one, and print it."""
     report.document["command"] = shlex.join(["adaspec", *sys.argv[1:]])
     try:
@@ -91,7 +93,7 @@ def publish(report: EvaluationReport, out: Path | None, force: bool, as_json: bo
         if as_json:
             print_json(report.document)
         else:
-            report.print(results())
+            report.print(results(), latency)
     if out is not None:
         remark(f"report written to {out}")
 

@@ -87,6 +87,8 @@ class Costs(NamedTuple):
     """The captured batch sizes in tokens, ascending; empty if there are no graphs."""
     bends: Array
     """The tokens outside the graphs at which another line begins, ascending."""
+    longest_s: float
+    """No step is planned that takes longer; infinite where the operator names no bound."""
 
 
 Tokens = Annotated[int, Meta(ge=0, le=10_000_000)]
@@ -149,8 +151,8 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
         """The costs of who has nothing to decide in a step."""
         return structs.replace(self, decide_s=0.0, decide_per_row_s=0.0)
 
-    def constants(self) -> Costs:
-        """The model's numbers, for compiled code."""
+    def constants(self, longest_s: float | None = None) -> Costs:
+        """The model's numbers, for compiled code; no step that is planned takes longer."""
         table_s, beyond_s = _dense(self.tokens, self.seconds, self.largest_graph)
         last = self.largest_graph if self.largest_graph > 1 else len(table_s) - 1
         sizes = np.array(self.tokens, np.float64)
@@ -161,6 +163,7 @@ class CostModel(Struct, frozen=True, forbid_unknown_fields=True):
             mean_token_s=float(table_s[last] - table_s[1]) / (last - 1),
             captured_sizes=sizes[sizes <= self.largest_graph],
             bends=sizes[sizes > self.largest_graph],
+            longest_s=np.inf if longest_s is None else longest_s,
             **{term: float(getattr(self, term)) for term in TERMS},
         )
 
@@ -265,6 +268,16 @@ def step_s(costs: Costs, shape: StepShape) -> float:
     return (
         without_drafting_s(costs, shape) + deciding_s(costs, shape.rows) + drafting_s(costs, shape)
     )
+
+
+def check_bound(max_step_ms: float, cost: CostModel) -> None:
+    """Refuse a bound that no step keeps."""
+    shortest_ms = 1e3 * cost.step_s(StepShape(rows=1, context_tokens=1))
+    if max_step_ms < shortest_ms:
+        raise CostError(
+            f"max_step_ms is {max_step_ms:g}, and a step of one request without drafts takes "
+            f"{shortest_ms:.3g} ms by costs '{cost.name}': give more"
+        )
 
 
 def plain_seconds(cost: CostModel) -> Callable[[int, int, int], float]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.evaluate.hindsight import STATIC_BEST, VLLM_BEST
 from adaspec.evaluate.intervals import Speeds, interval
-from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell
+from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell, Options
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.closed_loop import Result
+from adaspec.replay.closed_loop import Result, gap_seconds
 from adaspec.replay.oracles import Oracle
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+"""As `vllm bench serve` counts them: to a request's first token, per token behind it, between two
+deliveries to it, and to its end."""
+QUANTILES = (0.5, 0.95, 0.99)
 BOUNDS = ("combine", "plan-splice")
 FORESIGHT = "oracle:plan-splice"
 
@@ -25,27 +30,38 @@ FORESIGHT = "oracle:plan-splice"
 class Measure:
     """One contender's figures in one cell, over the runs of all orders of that cell."""
 
+    score: float
+    """What contenders are compared by: tokens per second, or goodput where requests have a goal."""
     tokens_per_s: float
-    accepted_per_step: float | None = None
-    drafted_per_step: float | None = None
-    neural_steps_share: float | None = None
-    token_s_median: float | None = None
-    token_s_p95: float | None = None
-    decision_share: float | None = None
+    accepted_per_step: float
+    drafted_per_step: float
+    neural_steps_share: float
+    decision_share: float
+    running: float
+    """Requests that ran, on average over steps."""
+    latencies: NDArray[np.float64]
+    """(LATENCIES, QUANTILES) in seconds."""
 
 
-def measure(runs: Sequence[Result]) -> Measure:
-    """One measure of several runs: throughput is the mean over runs, all else is pooled."""
+def measure(runs: Sequence[Result], options: Options) -> Measure:
+    """One measure of several runs: speeds are means over runs, all else is pooled."""
     row_steps = sum(run.row_steps for run in runs)
-    token_s = np.concatenate([run.token_s for run in runs])
+    each_s = (
+        np.concatenate([getattr(run, name) for run in runs])
+        for name in ("first_s", "token_s", "request_s")
+    )
+    first_s, token_s, request_s = (np.quantile(some, QUANTILES) for some in each_s)
+    gaps = np.cumsum(sum(run.gaps for run in runs))
+    gap_s = gap_seconds()[np.searchsorted(gaps, np.array(QUANTILES) * gaps[-1])]
     return Measure(
+        score=float(np.mean([options.score(run) for run in runs])),
         tokens_per_s=float(np.mean([run.tokens_per_s for run in runs])),
         accepted_per_step=sum(run.accepted for run in runs) / row_steps,
         drafted_per_step=sum(run.drafted for run in runs) / row_steps,
         neural_steps_share=sum(run.neural_steps for run in runs) / sum(run.steps for run in runs),
-        token_s_median=float(np.median(token_s)),
-        token_s_p95=float(np.quantile(token_s, 0.95)),
         decision_share=sum(run.deciding_s for run in runs) / sum(run.time_s for run in runs),
+        running=row_steps / sum(run.steps for run in runs),
+        latencies=np.stack([first_s, token_s, gap_s, request_s]),
     )
 
 
@@ -58,19 +74,19 @@ class CellResult:
     contenders: Mapping[str, Contender]
     measures: dict[str, Measure] = field(default_factory=dict)
     replicates: dict[str, Speeds] = field(default_factory=dict)
-    """Tokens per second in each bootstrap replicate."""
+    """The score in each bootstrap replicate."""
     variance_ratio: float = 1.0
-    """The variance of a measured throughput, divided by the variance of its replicates."""
+    """The variance of a measured score, divided by the variance of its replicates."""
 
     def speed(self, name: str) -> float | None:
-        """Tokens per second of a row, or None if the row was not run."""
-        return self.measures[name].tokens_per_s if name in self.measures else None
+        """The score of a row, or None if the row was not run."""
+        return self.measures[name].score if name in self.measures else None
 
     @property
     def best_suffix(self) -> str:
         """Suffix decoding at the best of the settings that were named, in hindsight; "" if none."""
         named = [name for name, each in self.contenders.items() if _is_suffix(each)]
-        return max(named, key=lambda name: self.measures[name].tokens_per_s, default="")
+        return max(named, key=lambda name: self.measures[name].score, default="")
 
     @property
     def best_of_vllm(self) -> str:
@@ -109,14 +125,13 @@ class CellResult:
         bound, start, plain = map(self.speed, (FORESIGHT, self.best_of_vllm, NONE))
         if bound is None or start is None or plain is None or bound - start < MIN_GAP * plain:
             return None
-        return (self.measures[name].tokens_per_s - start) / (bound - start)
+        return (self.measures[name].score - start) / (bound - start)
 
     def rows(self, cell: Cell) -> list[dict[str, Any]]:
         """The report's rows of this cell."""
         rows = []
         for name, measured in self.measures.items():
-            latency = {"median": measured.token_s_median, "p95": measured.token_s_p95}
-            detail: dict[str, Any] = {"latency_s": latency}
+            detail: dict[str, Any] = {"score": measured.score, "running": measured.running}
             if name in self.winners:
                 detail["spec"] = self.winners[name]
             speedup, ends = self.ratio(name, NONE)
@@ -131,6 +146,14 @@ class CellResult:
                     "accepted_per_step": measured.accepted_per_step,
                     "drafted_per_step": measured.drafted_per_step,
                     "neural_steps_share": measured.neural_steps_share,
+                    "latencies": {
+                        kind: {
+                            f"p{100 * q:.0f}": s for q, s in zip(QUANTILES, seconds, strict=True)
+                        }
+                        for kind, seconds in zip(
+                            LATENCIES, measured.latencies.tolist(), strict=True
+                        )
+                    },
                     "detail": detail,
                 }
             )
@@ -195,4 +218,7 @@ def average(folds: Sequence[CellResult]) -> CellResult:
 
 
 def _mean(measures: Sequence[Measure]) -> Measure:
-    return Measure(*np.mean([astuple(each) for each in measures], axis=0).tolist())
+    def mean(name: str) -> Any:
+        return np.mean([getattr(each, name) for each in measures], axis=0)
+
+    return Measure(**{each.name: mean(each.name) for each in fields(Measure)})

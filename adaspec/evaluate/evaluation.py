@@ -1,8 +1,9 @@
 """Evaluate policies: make the report's document from requests, policies and costs.
 
-In a closed loop a fixed number of requests runs at once, in shuffled orders. The best settings are
-searched for in the orders of every cell; they, the named policies and the bounds then run once more
-for their rows, and over resampled requests for the intervals.
+In a closed loop a fixed number of requests runs at once, in shuffled orders; in an open one they
+come by themselves. The best settings are searched for in the runs of every cell; they, the named
+policies and the bounds then run once more for their rows, and over resampled requests for the
+intervals.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ import numpy as np
 
 from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.engine import ASYNC
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, check_bound
 from adaspec.draft.ring import RING_TOKENS, ring_of
+from adaspec.evaluate.arrivals import Arrivals, parse_arrivals
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
 from adaspec.evaluate.hindsight import hindsight
-from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
+from adaspec.evaluate.intervals import replicate_speeds, traffic_of, variance_ratio
 from adaspec.evaluate.options import ALL, MAX_SEED, REPORT_SCHEMA, Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.replay.contender import check_distinct
-from adaspec.replay.orders import draw_orders, pools_of
+from adaspec.replay.orders import Traffic, draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
-from adaspec.replay.recording import build_recording
+from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.dialogues import Dialogues
 from adaspec.trace.schema import Request
 from adaspec.version import __version__
@@ -54,7 +56,7 @@ def evaluate(
     """
     before = _answered_before(warm, selection.requests, options.seed)
     player = _player(selection, named, cost, options, progress, before)
-    results, tried = evaluate_closed_loop(player, named, options, progress)
+    results, tried = evaluate_loop(player, named, options, progress)
     document = _document(selection, named, cost, options, results, tried)
     _mark_seen(document["rows"], selection, named)
     if warm:
@@ -90,7 +92,7 @@ def evaluate_folds(
 
         own = replace(options, seed=(options.seed + number) % MAX_SEED)
         player = _player(part, [policy], cost, own, told)
-        results, count = evaluate_closed_loop(player, [policy], own, told)
+        results, count = evaluate_loop(player, [policy], own, told)
         tried += count
         for cell, result in results.items():
             found.setdefault(cell, []).append(result)
@@ -105,7 +107,7 @@ def _few_notes(selection: Selection, options: Options) -> Iterator[str]:
     for workload, count in selection.counts.items():
         if count == 1:
             yield f"workload '{workload}' has one request: no intervals there nor for the mix"
-    most = max(options.concurrency)
+    most = max(options.concurrency) if options.arrivals is None else 1
     few = [f"{name} {count}" for name, count in selection.counts.items() if count < most]
     if few:
         yield f"at concurrency {most} copies of a request run side by side: {', '.join(few)}"
@@ -128,7 +130,9 @@ def _player(
         recording = recording.with_prefill()
     progress("looking up", 1, 1)
     charged = cost.without_deciding() if options.free_decisions else cost
-    player = Player(recording, charged, options.cap, options.engine, before)
+    if options.max_step_ms is not None:
+        check_bound(options.max_step_ms, charged)
+    player = Player(recording, charged, options.cap, options.engine, before, options.longest_s)
     for contender in named:
         player.check(contender)
     return player
@@ -149,43 +153,57 @@ def _answered_before(
     return [others[at] for at in order.tolist()]
 
 
-def evaluate_closed_loop(
+def evaluate_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> tuple[dict[Cell, CellResult], int]:
     """What each cell's replays come to, and how many settings were run to find the rivals."""
-    recording = player.recording
+    recording, arrivals = player.recording, None
     # One workload alone is its own mix, and not replayed again.
     names = (None, *recording.workloads) if len(recording.workloads) > 1 else (None,)
-    orders = {
-        (name, load): draw_orders(recording, name, load, options.seed, options.orders)
-        for name in names
-        for load in options.concurrency
-    }
-    winners, tried = hindsight(player, orders, options, progress)
+    cells: list[Cell] = [(name, load) for name in names for load in options.concurrency]
+    if options.arrivals is not None:
+        arrivals = parse_arrivals(options.arrivals, options.rate_scale)
+        cells = [(None, options.max_num_seqs)]
+    runs = {cell: runs_of(recording, cell, options, arrivals) for cell in cells}
+    winners, tried = hindsight(player, runs, options, progress)
     results = new_results(player, named, winners)
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
         result.measures = {
-            name: measure([player.play(contender, order, cell[1]) for order in orders[cell]])
+            name: measure([player.play(contender, *run) for run in runs[cell]], options)
             for name, contender in result.contenders.items()
         }
     progress("policies and bounds", len(results), len(results))
     if options.resamples >= 2:
-        _add_replicates(player, results, options, progress)
+        _add_replicates(player, results, options, progress, arrivals)
     if len(recording.workloads) == 1:
         (alone,) = recording.workloads
         results |= {(alone, load): result for (_, load), result in results.items()}
     return results, tried
 
 
+def runs_of(
+    recording: Recording, cell: Cell, options: Options, arrivals: Arrivals | None = None
+) -> list[Traffic]:
+    """The runs of a cell: each has an order, and arrivals, of its own."""
+    orders = draw_orders(recording, *cell, options.seed, options.orders)
+    return [
+        traffic_of(order, cell[1], arrivals, np.random.default_rng([options.seed, at, cell[1], 1]))
+        for at, order in enumerate(orders)
+    ]
+
+
 def _add_replicates(
-    player: Player, results: dict[Cell, CellResult], options: Options, progress: Progress
+    player: Player,
+    results: dict[Cell, CellResult],
+    options: Options,
+    progress: Progress,
+    arrivals: Arrivals | None,
 ) -> None:
-    """Replay all that get intervals over resampled requests."""
+    """Replay all that get intervals over resampled requests, which come anew."""
     contenders = {cell: result.resampled() for cell, result in results.items()}
-    replicates = replicate_speeds(
-        player, {cell: list(each.values()) for cell, each in contenders.items()}, options, progress
-    )
+    some = {cell: list(each.values()) for cell, each in contenders.items()}
+    replicates = replicate_speeds(player, some, options, progress, arrivals)
     for cell, result in results.items():
         sizes = [len(pool) for pool in pools_of(player.recording, cell[0])]
         result.variance_ratio = variance_ratio(sizes, cell[1], options.orders)
@@ -228,12 +246,19 @@ def _document(
         "prefill": options.prefill,
         "charge_decisions": cost.charges_deciding and not options.free_decisions,
         "engine": options.engine,
+        "arrivals": options.arrivals,
+        "rate_scale": options.rate_scale,
+        "slo_ttft_ms": options.slo_ttft_ms,
+        "slo_tpot_ms": options.slo_tpot_ms,
+        "max_step_ms": options.max_step_ms,
         "notes": list(_notes(selection, named, cost, options)),
         "warm": None,
         "settings": tried,
         "rows": [row for cell, result in results.items() for row in result.rows(cell)],
         "headline": [
-            result.headline(cell, name, [results[workload, cell[1]] for workload in workloads])
+            result.headline(
+                cell, name, [results[w, cell[1]] for w in workloads if (w, cell[1]) in results]
+            )
             for cell, result in results.items()
             for name in names
             if name in result.measures

@@ -1,8 +1,9 @@
-"""The figure of a report, speedup by load, as plotly draws it on light and on dark paper."""
+"""The figures of a report, as plotly draws them on light and on dark paper."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
 from typing import Any
 
 from adaspec.evaluate.tables import OPPONENT, Report
@@ -20,23 +21,71 @@ DRAWN = {
 _LONGEST_NAME = 34
 
 
-def speedup_by_load(report: Report, workload: str) -> dict[str, Any] | None:
-    """Data and layout of the figure for one workload; None where there is but one load."""
+def figures(report: Report, workload: str) -> dict[str, dict[str, Any]]:
+    """By what each shows, the figures of one workload; none where there is but one load."""
     if len(report.loads) < 2:
-        return None
+        return {}
     loads = [str(load) for load in report.loads]
     plain = {"mode": "lines", "line": {"color": GREY, "width": 1.2}, "hoverinfo": "skip"}
-    lines: list[dict[str, Any]] = [
-        {"x": loads, "y": [1.0] * len(loads), "name": "no speculation", **plain}
-    ]
+    speedups = [{"x": loads, "y": [1.0] * len(loads), "name": "no speculation", **plain}]
+    speeds = [_speeds(report, workload, "none") | _style("no speculation (none)", GREY, "x", "dot")]
+    for name, style in _drawn(report):
+        speedups.append(_speedups(report, workload, name, style["line"]["color"]) | style)
+        speeds.append(_speeds(report, workload, name) | style)
+    by_load = {"title": {"text": "requests at once"}, "type": "category"}
+    per_user = {"title": {"text": "tokens/s a user"}, "rangemode": "tozero"}
+    return {
+        "How fast each user reads (the median, behind the first token), and what all users get "
+        "together: a point for each load.": _layout(
+            speeds, per_user, {"title": {"text": "tokens/s of all"}, "rangemode": "tozero"}
+        ),
+        "Tokens per second, times those of no speculation, with 95% intervals.": _layout(
+            speedups, by_load, {"ticksuffix": "x"}
+        ),
+    }
+
+
+def _drawn(report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows that are drawn beside none, and the style of each."""
     for name, (meaning, colour, marker, dash) in DRAWN.items():
         if name in report.shown and name not in report.named:
-            line = _line(report, workload, name, f"{meaning} ({name})", colour)
-            line["line"] |= {"width": 2, "dash": dash}
-            lines.append(line | {"marker": {"color": colour, "symbol": marker, "size": 7}})
+            yield name, _style(f"{meaning} ({name})", colour, marker, dash)
     for name, colour in zip(report.named, _NAMED, strict=False):
         short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        lines.append(_line(report, workload, name, short, colour))
+        yield name, _style(short, colour, "circle", "solid", 3)
+
+
+def _style(label: str, colour: str, marker: str, dash: str, width: int = 2) -> dict[str, Any]:
+    return {
+        "name": html.escape(label),  # plotly reads a text's tags
+        "mode": "lines+markers",
+        "line": {"color": colour, "width": width, "dash": dash},
+        "marker": {"color": colour, "symbol": marker, "size": 3 * width + 1},
+    }
+
+
+def _speedups(report: Report, workload: str, name: str, colour: str) -> dict[str, Any]:
+    """A policy's speedups by load, with their intervals."""
+    entries = report.across(workload, name)
+    halves = [(ends[1] - ends[0]) / 2 if (ends := each.get("ci95")) else 0 for each in entries]
+    return {
+        "x": [str(load) for load in report.loads],
+        "y": [entry.get("speedup") for entry in entries],
+        "error_y": {"type": "data", "array": halves, "color": colour, "visible": any(halves)},
+    }
+
+
+def _speeds(report: Report, workload: str, name: str) -> dict[str, Any]:
+    """What a user and all users together get of a policy, by load."""
+    entries = [entry for entry in report.across(workload, name) if "latencies" in entry]
+    return {
+        "x": [1 / entry["latencies"]["tpot_s"]["p50"] for entry in entries],
+        "y": [entry["tokens_per_s"] for entry in entries],
+        "text": [f"{entry['concurrency']} requests at once" for entry in entries],
+    }
+
+
+def _layout(lines: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
     axis = {"gridcolor": "rgba(127,139,150,0.25)", "zeroline": False, "automargin": True}
     return {
         "data": lines,
@@ -48,23 +97,8 @@ def speedup_by_load(report: Report, workload: str) -> dict[str, Any] | None:
             "font": {"family": "system-ui, sans-serif", "size": 13},
             "hovermode": "closest",
             "dragmode": False,
-            "xaxis": axis | {"title": {"text": "requests at once"}, "type": "category"},
-            "yaxis": axis | {"ticksuffix": "x"},
+            "xaxis": axis | x,
+            "yaxis": axis | y,
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         },
-    }
-
-
-def _line(report: Report, workload: str, name: str, label: str, colour: str) -> dict[str, Any]:
-    """A policy's speedups, with their intervals."""
-    entries = report.across(workload, name)
-    halves = [(ends[1] - ends[0]) / 2 if (ends := each.get("ci95")) else 0 for each in entries]
-    return {
-        "x": [str(load) for load in report.loads],
-        "y": [entry.get("speedup") for entry in entries],
-        "error_y": {"type": "data", "array": halves, "color": colour, "visible": any(halves)},
-        "name": html.escape(label),  # plotly reads a text's tags
-        "mode": "lines+markers",
-        "line": {"color": colour, "width": 3},
-        "marker": {"color": colour, "size": 9},
     }

@@ -14,10 +14,13 @@ from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
-from adaspec.draft.chains import LONGEST_MATCH, Ints
+import numpy as np
+
+from adaspec.draft.chains import LONGEST_MATCH
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.spec import Baseline, parse_policy, rule_spec
 from adaspec.policy.static import LONGEST_BUDGET
+from adaspec.replay.orders import Traffic
 from adaspec.replay.player import Contender, Player
 
 VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
@@ -41,7 +44,7 @@ CLIMBED = 4
 
 def hindsight(
     player: Player,
-    orders: Mapping[Cell, Sequence[Ints]],
+    runs: Mapping[Cell, Sequence[Traffic]],
     options: Options,
     progress: Progress,
 ) -> tuple[dict[Cell, dict[str, Contender]], int]:
@@ -49,23 +52,23 @@ def hindsight(
     known, tried = families(player.recording.neural_cap), 0
 
     def search(cell: Cell) -> dict[str, Fastest]:
-        def speed_of(policy: Baseline) -> float:
-            return player.mean_speed(policy, orders[cell], cell[1])
+        def score_of(policy: Baseline) -> float:
+            return float(np.mean([options.score(run) for run in player.tried(policy, runs[cell])]))
 
-        return {family.head: fastest(family, speed_of) for family in known}
+        return {family.head: fastest(family, score_of) for family in known}
 
     winners: dict[Cell, dict[str, Contender]] = {}
-    progress("hindsight", 0, len(orders))
+    progress("hindsight", 0, len(runs))
     pool = ThreadPoolExecutor(options.workers)
     try:
-        for cell, found in zip(orders, pool.map(search, orders), strict=True):
+        for cell, found in zip(runs, pool.map(search, runs), strict=True):
             winners[cell] = {}
             for row, heads in BEST_OF.items():
                 some = [found[head] for head in heads if head in found]
                 if some:
-                    winners[cell][row] = max(some, key=attrgetter("tokens_per_s")).policy
+                    winners[cell][row] = max(some, key=attrgetter("score")).policy
             tried += sum(each.tried for each in found.values())
-            progress("hindsight", len(winners), len(orders))
+            progress("hindsight", len(winners), len(runs))
     finally:
         # Without this, a user who interrupts would wait for all cells.
         pool.shutdown(cancel_futures=True)
@@ -87,9 +90,9 @@ class Family:
 
 
 class Fastest(NamedTuple):
-    """The fastest setting that a search has found, and how many it ran."""
+    """The best setting that a search has found, and how many it ran."""
 
-    tokens_per_s: float
+    score: float
     policy: Baseline
     tried: int
 
@@ -117,13 +120,13 @@ def families(neural_cap: int) -> list[Family]:
     return known
 
 
-def fastest(family: Family, speed_of: Callable[[Baseline], float]) -> Fastest:
-    """The family's fastest setting by their tokens per second."""
+def fastest(family: Family, score_of: Callable[[Baseline], float]) -> Fastest:
+    """The family's best setting by their scores."""
     speeds: dict[Values, float] = {}
 
     def speed(values: Values) -> float:
         if values not in speeds:
-            speeds[values] = speed_of(family.policy(values))
+            speeds[values] = score_of(family.policy(values))
         return speeds[values]
 
     def climbed(start: Values) -> Values:

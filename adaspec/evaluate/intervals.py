@@ -24,8 +24,10 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from adaspec.draft.chains import Ints
+from adaspec.evaluate.arrivals import Arrivals
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.replay.orders import draw_order, entries
+from adaspec.replay.orders import Traffic, draw_order, entries
 from adaspec.replay.player import Compiled, Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
@@ -40,15 +42,16 @@ def replicate_speeds(
     contenders: Mapping[Cell, Sequence[Contender]],
     options: Options,
     progress: Progress,
+    arrivals: Arrivals | None = None,
 ) -> dict[Cell, Speeds]:
-    """Tokens per second per cell, as (replicate, contender)."""
+    """The score per cell, as (replicate, contender): tokens per second, or goodput."""
     compiled = all(isinstance(each, Compiled) for some in contenders.values() for each in some)
     count = options.resamples
     progress("intervals", 0, count)
     alone = {
         cell: seconds_alone(player, cell, some, options)
         for cell, some in contenders.items()
-        if cell[1] == 1
+        if cell[1] == 1 and arrivals is None and not options.has_goal
     }
     # With one job joblib runs all replicates in this process, one after another.
     workers = Parallel(
@@ -58,7 +61,8 @@ def replicate_speeds(
     )
     replicates = []
     for speeds in workers(
-        delayed(_replicate)(player, contenders, alone, options, number) for number in range(count)
+        delayed(_replicate)(player, contenders, alone, options, number, arrivals)
+        for number in range(count)
     ):
         replicates.append(speeds)
         progress("intervals", len(replicates), count)
@@ -71,6 +75,7 @@ def _replicate(
     alone: Mapping[Cell, Sequence[Speeds | None]],
     options: Options,
     number: int,
+    arrivals: Arrivals | None,
 ) -> dict[Cell, Speeds]:
     recording = player.recording
     rng = np.random.default_rng([options.seed, BOOTSTRAP, number])
@@ -81,10 +86,11 @@ def _replicate(
         workload, concurrency = cell
         chosen = list(pools.values()) if workload is None else [pools[workload]]
         order = draw_order(chosen, concurrency, rng)
+        run = traffic_of(order, concurrency, arrivals, rng)
         tokens = float((recording.columns.length[order] - 1).sum())
         speeds[cell] = np.array(
             [
-                player.play(contender, order, concurrency).tokens_per_s
+                options.score(player.play(contender, *run))
                 if seconds is None
                 else tokens / float(seconds[order].sum())
                 for contender, seconds in zip(
@@ -93,6 +99,16 @@ def _replicate(
             ]
         )
     return speeds
+
+
+def traffic_of(
+    order: Ints, concurrency: int, arrivals: Arrivals | None, rng: np.random.Generator
+) -> Traffic:
+    """A run of requests in this order, which come by themselves where it is said how."""
+    if arrivals is None:
+        return Traffic(order, concurrency)
+    comes_s = arrivals.draw(len(order), rng)
+    return Traffic(order[: len(comes_s)], concurrency, comes_s)
 
 
 def seconds_alone(

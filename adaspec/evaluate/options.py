@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 from msgspec import Meta
 
 from adaspec.cost.engine import ASYNC, Engine
 from adaspec.errors import EvaluationError
 from adaspec.records import check
+
+if TYPE_CHECKING:  # replays take a second to load
+    from adaspec.replay.closed_loop import Result
 
 CONCURRENCY = (1, 8, 32, 128)
 LOADS = ",".join(map(str, CONCURRENCY))
@@ -30,6 +34,7 @@ Cell = tuple[str | None, int]
 """A workload, or None for the equal-weight mix of all, at a concurrency."""
 
 
+Positive = Annotated[float, Meta(gt=0, le=1e9, description="a number above 0")]
 Progress = Callable[[str, float, float], None]
 """A function that is told that so much of a total is done in a stage of the work."""
 
@@ -54,6 +59,17 @@ class Options:
     """Whether reading prompts takes time, by the target and by the neural drafter."""
     free_decisions: bool = False
     engine: Engine = ASYNC
+    arrivals: str | None = None
+    """When requests come: see `arrivals.parse_arrivals`. None: as others end, in a closed loop."""
+    rate_scale: Positive = 1.0
+    """Requests come so many times as fast as the arrivals say."""
+    max_num_seqs: Annotated[int, Meta(ge=1, le=4096)] = 256
+    """How many requests run at once in an open loop; others wait."""
+    slo_ttft_ms: Positive | None = None
+    """What a request's first token may take for it to count as served well, and each next one."""
+    slo_tpot_ms: Positive | None = None
+    max_step_ms: Positive | None = None
+    """Policies plan no step that takes longer."""
     jobs: Annotated[int, Meta(ge=0, le=4096)] = 0
     """The number of worker threads or processes; 0 means one per core."""
 
@@ -64,6 +80,28 @@ class Options:
         object.__setattr__(self, "concurrency", loads)
         check(self, "evaluation", EvaluationError)
         object.__setattr__(self, "concurrency", tuple(sorted(set(loads))))
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether requests are to be served within some time."""
+        return self.slo_ttft_ms is not None or self.slo_tpot_ms is not None
+
+    def goodput(self, result: Result) -> float:
+        """Requests per second that were served within the time that they may take."""
+        first, token = (
+            np.inf if x is None else x / 1e3 for x in (self.slo_ttft_ms, self.slo_tpot_ms)
+        )
+        well = (result.first_s <= first) & (result.token_s <= token)
+        return float(well.sum()) / result.time_s
+
+    def score(self, result: Result) -> float:
+        """What contenders are compared by: goodput where requests have a goal, else tokens/s."""
+        return self.goodput(result) if self.has_goal else result.tokens_per_s
+
+    @property
+    def longest_s(self) -> float | None:
+        """The operator's bound in seconds."""
+        return None if self.max_step_ms is None else self.max_step_ms / 1e3
 
     @property
     def workers(self) -> int:

@@ -28,7 +28,13 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    figures = [_drawn(section.figure, f"figure-{at}") for at, section in enumerate(sections)]
+    figures = [
+        {
+            said: _drawn(figure, f"figure-{at}-{number}")
+            for number, (said, figure) in enumerate(some)
+        }
+        for at, some in enumerate(section.figures.items() for section in sections)
+    ]
     return environment.get_template("page.html").render(
         title=title,
         sections=list(zip(sections, figures, strict=True)),
@@ -39,9 +45,7 @@ def page(
     )
 
 
-def _drawn(figure: Mapping[str, Any] | None, name: str) -> Markup | None:
-    if figure is None:
-        return None
+def _drawn(figure: Mapping[str, Any], name: str) -> Markup:
     config = {"displayModeBar": False}
     parts = {"include_plotlyjs": False, "full_html": False, "validate": False}
-    return Markup(to_html(figure, config, div_id=name, **parts))
+    return Markup(to_html(figure, config, div_id=f"figure-{name}", **parts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich import box
@@ -59,12 +59,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Tables under one heading, below the figure that they belong to."""
+    """Tables under one heading, below the figures that they belong to."""
 
     title: str
     tables: Sequence[Table]
-    figure: Mapping[str, Any] | None = None
-    """Data and layout, as plotly takes them."""
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By what each shows, its data and layout, as plotly takes them."""
 
 
 def _escaped(text: str) -> str:

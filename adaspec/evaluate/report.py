@@ -12,7 +12,7 @@ from rich.console import Console
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate import tables
-from adaspec.evaluate.figure import speedup_by_load
+from adaspec.evaluate.figure import figures
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.plain_table import Section
 from adaspec.files import AnyPath, Kind, new_folder
@@ -71,20 +71,24 @@ class EvaluationReport:
         judged = ", ".join(report.judged or ("the baselines and the oracles",))
         return page(
             f"Evaluation of {judged}",
-            _sections(report, report.workloads),
+            _sections(report, report.workloads, latency=True),
             tables.settings(report),
             [tables.how_to_read(self.document)],
             self.document.get("command", ""),
         )
 
-    def print(self, console: Console) -> None:
-        """Show the tables of the mix and the leads on each workload, as wide as the console is."""
+    def print(self, console: Console, latency: bool = False) -> None:
+        """Show the tables of the mix and the leads on each workload, as wide as the console is.
+
+        Latencies are among them where they are asked for, or have a goal.
+        """
         report = tables.Report(self.document)
         shown = [ALL] if ALL in report.workloads else report.workloads
         tables.settings(report).print(console)
         if not report.entries:
             console.print("no rows: nothing was evaluated", style="yellow")
-        for section in _sections(report, shown):
+        latency |= self.document.get("arrivals") is not None
+        for section in _sections(report, shown, latency):
             for table in section.tables:
                 table.print(console)
 
@@ -94,15 +98,16 @@ class EvaluationReport:
         return page.getvalue()
 
 
-def _sections(report: tables.Report, workloads: Sequence[str]) -> list[Section]:
+def _sections(report: tables.Report, workloads: Sequence[str], latency: bool) -> list[Section]:
     """The tables, of these workloads and of all together, under their headings."""
     sections = []
     for workload in workloads:
         some = [tables.headline(report, workload, policy) for policy in report.judged]
         some += [tables.speedups(report, workload), tables.winners(report, workload)]
+        if latency:
+            some[-1:-1] = tables.latencies(report, workload)
         shown = [table for table in some if table.rows]
-        figure = speedup_by_load(report, workload)
-        sections.append(Section(report.place(workload), shown, figure))
+        sections.append(Section(report.place(workload), shown, figures(report, workload)))
     if report.judged and len(report.workloads) > 2:
         alone = [tables.lifts_alone(report, policy) for policy in report.judged]
         sections.insert(1, Section("Each workload alone", alone))

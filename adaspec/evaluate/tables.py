@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -19,6 +19,12 @@ SEEN = "†"
 """The mark of a policy that was trained on requests of this evaluation."""
 BASELINES = ("none", "vllm:best", "trtllm:K", OPPONENT)
 """The rows that reports have besides policies and bounds, in the order of the tables."""
+LATENCIES = {
+    "ttft_s": "To a request's first token (TTFT)",
+    "tpot_s": "For each token behind it (TPOT)",
+    "itl_s": "Between two deliveries (ITL)",
+    "e2e_s": "To a request's end",
+}
 OPPONENTS = (OPPONENT, "vllm:best", "suffix")
 """Over whom policies are shown to lead, most important first."""
 _SOURCES = {"ngram": "n-gram", "neural": "neural"}
@@ -85,8 +91,10 @@ def how_to_read(document: Mapping[str, Any]) -> str:
     return (
         "Speedup is tokens per second over `none` (no speculation) on the same requests in the "
         "same order, with so many requests running at once. A lift is a speedup over an "
-        "opponent's, minus 1. `static:best` is the opponent that counts: the best of all static "
-        "settings on this engine, picked in hindsight on these very requests at that load. "
+        "opponent's, minus 1; where requests have a goal (`--slo-..`), it is of goodput, requests "
+        "per second that were served within it. `static:best` is the opponent that counts: the "
+        "best of all static settings on this engine, picked in hindsight on these very requests at "
+        "that load. "
         f"{interval}Gap closed is how far a policy gets from `vllm:best` (the best that vLLM "
         "offers) to `oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
         f"{NULL} where that gap is under {100 * MIN_GAP:g}% of `none`. A rule with splices may "
@@ -97,8 +105,15 @@ def how_to_read(document: Mapping[str, Any]) -> str:
 def settings(report: Report) -> Table:
     """What was evaluated and how; settings that the report lacks are left out."""
     document, traces = report.document, report.document.get("traces", {})
+    goals = [
+        f"{key.removesuffix('_ms').replace('_', ' ')} {document[key]:g} ms"
+        for key in ("slo_ttft_ms", "slo_tpot_ms", "max_step_ms")
+        if document.get(key) is not None
+    ]
+    arrivals = document.get("arrivals")
     run = [
-        "closed loop",
+        "closed loop" if arrivals is None else f"open loop, {arrivals}",
+        *goals,
         *(f"{key} {document[key]}" for key in ("orders", "resamples", "seed") if key in document),
         f"draft_len up to {document['cap']}" if "cap" in document else "",
         "prefill charged" if document.get("prefill") else "prefill not counted",
@@ -158,6 +173,22 @@ def _lift_over(opponent: str) -> Callable[[Entry], str]:
     key = f"lift_over_{opponent.replace(':', '_')}"
     ends = "lift_ci95" if opponent == OPPONENT else f"{key}_ci95"
     return lambda entry: lift(entry.get(key), entry.get(ends))
+
+
+def latencies(report: Report, workload: str) -> Iterator[Table]:
+    """What users wait for: a table per kind of `cell_result.LATENCIES`, by policy and load."""
+    for kind, what in LATENCIES.items():
+
+        def cell(entry: Entry, kind: str = kind) -> str:
+            taken_s = entry.get("latencies", {}).get(kind, {}).values()
+            return " / ".join(f"{1e3 * seconds:,.1f}" for seconds in taken_s) or NULL
+
+        title = (
+            f"{what}, in ms on {report.place(workload)}: median / p95 / p99, by requests at once"
+        )
+        shown = (name for name in report.shown if not name.startswith("oracle:"))
+        lines = {report.name(policy): (workload, policy, cell) for policy in shown}
+        yield _by_load(report, title, lines)
 
 
 def winners(report: Report, workload: str) -> Table:

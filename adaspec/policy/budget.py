@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.cost.model import Costs, padded, target_s
+from adaspec.cost.model import Costs, padded, step_s, step_shape, target_s
 from adaspec.jit import compiled
 from adaspec.policy.choice import SETTINGS, Record
 from adaspec.policy.forwards import ONE_FORWARD, new_number
@@ -36,6 +36,7 @@ _PRIOR_WANT = 4.0
 _LEAST_ROOM, _ROOM = 8, 8
 """An async engine makes room in a row for so many tokens at least, and for so many times what the
 budget holds for a row on average."""
+UNBOUNDED = 1 << 40
 _FADED = 1e-4
 """A mean survival that is no larger is none."""
 
@@ -87,12 +88,34 @@ def new_state(slots: int, cap: int, forwards: Array = ONE_FORWARD) -> BatchState
 
 
 @compiled
-def best_budget(costs: Costs, rate: float, tokens: int, offered: Array, stretch: float) -> int:
-    """The budget that is worth most beside so many tokens, of descending survivals.
+def most_in_time(
+    costs: Costs, running: int, prompt_tokens: int, context: int, forwards: int, most: int
+) -> int:
+    """How many drafted tokens, of so many, a step verifies at most within the operator's bound.
 
-    Stretched by 2, every one stands for two tokens of the same survival.
+    It is 0 where even none are: whatever makes the step so long has to be.
     """
-    most = int(np.floor(offered.shape[0] * stretch + 0.5))
+    if costs.longest_s == np.inf:
+        return most
+    read = prompt_tokens if forwards > 0 else 0
+    while most > 0:
+        shape = step_shape(running, context, most, forwards, forwards > 0, 0, prompt_tokens, read)
+        if step_s(costs, shape) <= costs.longest_s:
+            break
+        most -= 1
+    return most
+
+
+@compiled
+def best_budget(
+    costs: Costs, rate: float, tokens: int, offered: Array, stretch: float, most: int = UNBOUNDED
+) -> int:
+    """The budget of at most so many that is worth most beside so many tokens.
+
+    What is offered is descending survivals. Stretched by 2, every one stands for two tokens of the
+    same survival.
+    """
+    most = min(most, int(np.floor(offered.shape[0] * stretch + 0.5)))
     best, best_value, value = 0, -rate * target_s(costs, tokens), 0.0
     for count in range(1, most + 1):
         value += offered[min(int((count - 0.5) / stretch), offered.shape[0] - 1)]
@@ -104,20 +127,28 @@ def best_budget(costs: Costs, rate: float, tokens: int, offered: Array, stretch:
 
 @compiled
 def decide_budget(
-    state: BatchState, costs: Costs, running: int, prompt_tokens: int, cap: int
+    state: BatchState,
+    costs: Costs,
+    running: int,
+    prompt_tokens: int,
+    cap: int,
+    context: int = 0,
+    forwards: int = 0,
 ) -> int:
     """How many drafted tokens an async engine's next step verifies.
 
-    So many rows run in it, and so many tokens of prompts are read.
+    So many rows run in it, so many tokens of prompts are read, and the drafter runs so often.
     """
     step, offered = state.step[0], 0
+    most = most_in_time(costs, running, prompt_tokens, context, forwards, running * cap)
     while offered < state.mean.shape[0] and state.mean[offered] > _FADED:
         offered += 1
     best, tokens = int(_PRIOR_WANT * running), running + prompt_tokens
     if step.rows > 0:
-        best = best_budget(costs, step.rate, tokens, state.mean[:offered], running / step.rows)
+        stretch = running / step.rows
+        best = best_budget(costs, step.rate, tokens, state.mean[:offered], stretch, most)
     # What fills a captured size is free, be it less likely than anything that was offered.
-    return min(int(padded(costs, tokens + best)) - tokens, running * cap)
+    return min(int(padded(costs, tokens + best)) - tokens, most)
 
 
 @compiled

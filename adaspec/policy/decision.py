@@ -3,8 +3,8 @@
 Objective: emitted tokens per second of the whole batch. Replays and servers call the same functions
 on the same state:
 
-    holds_drafter   do requests hold the neural drafter at this load?
-    decide          the rate, how many forwards the drafter runs, and at what price rows choose
+    decide_forwards how many forwards the drafter runs; requests hold it where it runs at all
+    decide          the rate, and at what price rows choose
     draft_rows      per row a source and a length (see `choice`)
     verify          the likeliest of all rows' tokens, as many as the budget holds
     learn           what was emitted, and how long the step took
@@ -22,6 +22,7 @@ from adaspec.policy.budget import (
     BatchState,
     best_budget,
     keep_likeliest,
+    most_in_time,
     note_offered,
     ranked,
 )
@@ -56,9 +57,17 @@ _FADED = 1e-6
 
 
 @compiled
-def holds_drafter(state: BatchState, running: int, neural_cap: int) -> bool:
-    """Whether requests hold the drafter where so many run: a step without it leaves a hole."""
-    return forwards_to_run(state.forwards_by_load, state.number, running, neural_cap) > 0
+def decide_forwards(
+    state: BatchState, costs: Costs, running: int, context: int, neural_cap: int
+) -> int:
+    """How many forwards the drafter runs in a step of so many rows and known tokens.
+
+    Within the operator's bound, a step has to hold a drafted token of each row beside them.
+    """
+    forwards = forwards_to_run(state.forwards_by_load, state.number, running, neural_cap)
+    while forwards > 0 and most_in_time(costs, running, 0, context, forwards, running) < running:
+        forwards -= 1
+    return forwards
 
 
 @compiled
@@ -100,18 +109,28 @@ def factor_of(state: BatchState, source: int) -> float:
 
 @compiled
 def verify(
-    state: BatchState, costs: Costs, survival: Array, lengths: Longs, budget: int, tokens: int
+    state: BatchState,
+    costs: Costs,
+    survival: Array,
+    lengths: Longs,
+    budget: int,
+    prompt_tokens: int = 0,
+    context: int = 0,
+    forwards: int = 0,
 ) -> int:
     """Cut drafts to the likeliest tokens, as many as the budget holds; how many that is.
 
-    The step that verifies them runs so many tokens besides. `lengths` are those of drafts, and then
-    of what is verified. `survival` stays as rows said it: `learn_factors` compares it with what is
-    accepted, and rows compare it with the price.
+    The step that verifies them reads so much of prompts, knows so many tokens, and runs the drafter
+    so often. `lengths` are those of drafts, and then of what is verified. `survival` stays as rows
+    said it: `learn_factors` compares it with what is accepted, and rows compare it with the price.
     """
-    offered = ranked(survival, lengths)
-    note_offered(state, offered, lengths.shape[0])
+    offered, running = ranked(survival, lengths), lengths.shape[0]
+    note_offered(state, offered, running)
     if budget == OF_DRAFTS:
-        budget = best_budget(costs, state.step[0].rate, tokens, offered, 1.0)
+        beside = prompt_tokens, context, forwards
+        most = most_in_time(costs, running, *beside, offered.shape[0])
+        tokens = running + prompt_tokens
+        budget = best_budget(costs, state.step[0].rate, tokens, offered, 1.0, most)
     state.step[0].price = keep_likeliest(offered, survival, lengths, budget)
     return budget
 
@@ -206,7 +225,7 @@ def learn_forwards(
                 held += 1
                 gain += row.gain
     # A step that was prepared before the number changed says nothing of the new one.
-    stale = forwards != forwards_to_run(table, number, running, neural_cap)
+    stale = forwards != decide_forwards(state, costs, running, context, neural_cap)
     if forwards == 0 or held == 0 or stale:
         return
     rate = rate_of(state, costs, running, context)

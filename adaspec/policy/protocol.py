@@ -41,6 +41,8 @@ class Setup:
     """One of `cost.engine.ENGINES`."""
     in_one_pass: bool = False
     """Whether one forward of the neural drafter drafts all its tokens, however many are used."""
+    longest_s: float | None = None
+    """The operator's bound: no step is planned that takes longer."""
 
     def passes(self, tokens: int) -> int:
         """How often the neural drafter runs to draft so many tokens."""

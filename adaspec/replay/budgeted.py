@@ -76,37 +76,41 @@ def learn(state: Array, odds: Array, tried: Longs, accepted: Longs) -> None:
 
 @compiled
 def _run(loop: ClosedLoop, depth: int, state: Array, costs: Costs) -> None:
-    """Run the closed loop to its end."""
-    columns, concurrency = loop.columns, loop.request.shape[0]
-    shows_confidences = columns.confidence.shape[1] >= depth
-    odds = np.zeros((concurrency if shows_confidences else 0, depth))
-    accepted = np.zeros(concurrency, np.int64)
+    """Run the loop to its end."""
+    columns, shows_confidences = loop.columns, loop.columns.confidence.shape[1] >= depth
     while closed_loop.goes_on(loop):
-        context = closed_loop.context_tokens(loop)
+        rows, context = closed_loop.running(loop), closed_loop.context_tokens(loop)
+        count = rows.request.shape[0]
+        odds = np.zeros((count if shows_confidences else 0, depth))
         for row in range(odds.shape[0]):
-            at = columns.offset[loop.request[row]] + loop.position[row]
+            at = columns.offset[rows.request[row]] + rows.position[row]
             for j in range(depth):
                 odds[row, j] = columns.confidence[at, j]
-        drafted = step_shape(concurrency, context, 0, depth, True)
-        lengths = choose(state, drafted, odds, costs)
-        tokens = taken = 0
-        for row in range(concurrency):
-            request, position = loop.request[row], loop.position[row]
+        lengths = choose(state, step_shape(count, context, 0, depth, True), odds, costs)
+        tokens, taken, accepted = 0, 0, np.zeros(count, np.int64)
+        for row in range(count):
+            request, position = rows.request[row], rows.position[row]
             left = columns.length[request] - position
             accepted[row] = min(columns.neural[columns.offset[request] + position], lengths[row])
-            loop.emitted[row] = min(accepted[row] + 1, left)
+            rows.emitted[row] = min(accepted[row] + 1, left)
             tokens += lengths[row]
             taken += min(accepted[row], left)
         learn(state, odds, lengths, accepted)
-        shape = step_shape(concurrency, context, tokens, depth, True)
+        shape = step_shape(count, context, tokens, depth, True)
         closed_loop.finish_step(loop, costs, shape, taken)
 
 
 def run_budgeted(
-    recording: Recording, policy: Budgeted, order: Ints, concurrency: int, cost: CostModel, cap: int
+    recording: Recording,
+    policy: Budgeted,
+    order: Ints,
+    concurrency: int,
+    cost: CostModel,
+    cap: int,
+    comes_s: Array | None = None,
 ) -> Result:
-    """One run of the closed loop under a budget."""
+    """One run of the loop under a budget."""
     depth, costs = min(policy.draft_len, cap), cost.without_deciding().constants()
-    loop = closed_loop.start(recording.columns, order, concurrency, True)
+    loop = closed_loop.start(recording.columns, order, concurrency, True, comes_s)
     _run(loop, depth, begin(), costs)
     return closed_loop.result_of(loop)

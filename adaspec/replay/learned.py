@@ -20,8 +20,8 @@ from adaspec.policy.budget import (
     room_of_row,
 )
 from adaspec.policy.choice import ROW, SETTINGS, Record, Shapes, draft_rows, shapes_of
-from adaspec.policy.decision import OF_DRAFTS, decide, holds_drafter, learn, verify
-from adaspec.policy.forwards import forwards_table, forwards_to_run, most_forwards
+from adaspec.policy.decision import OF_DRAFTS, decide, decide_forwards, learn, verify
+from adaspec.policy.forwards import forwards_table, most_forwards
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.features import CANDIDATE, TAIL, Floats, Known, Shown
 from adaspec.predict.model import LONGEST_NGRAM, Model
@@ -146,11 +146,8 @@ def decide_step(
     `loop.emitted` is filled in. `predictions` are by flat position. In an async engine a step was
     `prepared` before anything was known of what the last one brought: forwards and settings.
     """
-    columns, running, context = (
-        loop.columns,
-        loop.request.shape[0],
-        closed_loop.context_tokens(loop),
-    )
+    columns, running = loop.columns, loop.request.shape[0]
+    context = closed_loop.context_tokens(loop)
     if not limits.is_async or prepared[0] < 0:
         prepare(state, costs, running, context, limits.neural_cap, prepared)
     forwards, settings = int(prepared[0]), prepared[1:].copy()
@@ -168,14 +165,15 @@ def decide_step(
     prompt_tokens = closed_loop.read_beside(loop)
     forwards, budget, cap = forwards if held > 0 else 0, OF_DRAFTS, limits.cap
     if limits.is_async:
-        budget = decide_budget(state, costs, running, prompt_tokens, limits.cap)
+        beside = prompt_tokens, limits.cap, context, forwards
+        budget = decide_budget(state, costs, running, *beside)
         cap = room_of_row(budget, running, cap)
     survival = np.zeros((running, LONGEST_NGRAM))
     reads = limits.reads_drafts
     lengths = draft_rows(rows, predictions, shapes, settings, forwards, cap, survival, reads)
     if limits.is_async:
         prepare(state, costs, running, context, limits.neural_cap, prepared)
-    verify(state, costs, survival, lengths, budget, running + prompt_tokens)
+    verify(state, costs, survival, lengths, budget, prompt_tokens, context, forwards)
     drafted, accepted = _verified(loop, rows, lengths)
     shape = step_shape(running, context, drafted, forwards, held > 0, max(budget, 0))
     seconds = step_s(costs, shape)
@@ -188,7 +186,7 @@ def prepare(
     state: BatchState, costs: Costs, running: int, context: int, cap: int, prepared: Doubles
 ) -> None:
     """Decide by what is known now how many forwards a step runs, and by what its rows choose."""
-    prepared[0] = forwards_to_run(state.forwards_by_load, state.number, running, cap)
+    prepared[0] = decide_forwards(state, costs, running, context, cap)
     prepared[1:] = decide(state, costs, running, context)
 
 
@@ -228,7 +226,8 @@ def _run(
 ) -> None:
     """Run the closed loop to its end."""
     while closed_loop.goes_on(loop):
-        _, shape, accepted = decide_step(loop, predictions, shapes, state, costs, limits, prepared)
+        rows = closed_loop.running(loop)
+        _, shape, accepted = decide_step(rows, predictions, shapes, state, costs, limits, prepared)
         closed_loop.finish_step(loop, costs, shape, accepted)
 
 
@@ -257,10 +256,14 @@ class LearnedReplay:
         cap: int,
         engine: str = SYNC,
         forwards: Mapping[int, int] | None = None,
+        comes_s: Doubles | None = None,
+        longest_s: float | None = None,
     ) -> tuple[Any, ...]:
         """What `decide_step` takes in a run that has seen nothing yet, beginning with its loop.
 
-        `forwards` are those of the drafter at first, if not the policy's.
+        `forwards` are those of the drafter at first, if not the policy's. In an open loop,
+        `comes_s` says when each request of the order comes. No step is planned that takes longer
+        than `longest_s`.
         """
         policy, recording = self.policy, self.recording
         cap = min(policy.cap, cap, LONGEST_DRAFT[engine])
@@ -272,13 +275,14 @@ class LearnedReplay:
         )
         table = forwards_table(forwards) if forwards else policy.forwards_by_load
         state = new_state(concurrency, LONGEST_NGRAM, table)
-        gives_drafter = bool(holds_drafter(state, concurrency, limits.neural_cap))
-        loop = closed_loop.start(recording.columns, order, concurrency, gives_drafter)
+        costs = cost.constants(longest_s)
+        gives_drafter = decide_forwards(state, costs, concurrency, 0, limits.neural_cap) > 0
+        loop = closed_loop.start(recording.columns, order, concurrency, gives_drafter, comes_s)
         prepared = np.full(1 + SETTINGS, -1.0)
-        return loop, self._predictions, self.shapes, state, cost.constants(), limits, prepared
+        return loop, self._predictions, self.shapes, state, costs, limits, prepared
 
-    def run(self, *chosen: Any) -> Result:
-        """One run of the closed loop, as `begin` takes it."""
-        loop, *decides = self.begin(*chosen)
+    def run(self, *chosen: Any, **named: Any) -> Result:
+        """One run of the loop, as `begin` takes it."""
+        loop, *decides = self.begin(*chosen, **named)
         _run(loop, *decides)
         return closed_loop.result_of(loop)

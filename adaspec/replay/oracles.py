@@ -128,36 +128,35 @@ def _span(columns: Columns, i: int, left: int, kind: int, bounds: Bounds) -> tup
 @compiled
 def _run(loop: ClosedLoop, kind: int, bounds: Bounds, costs: Costs) -> None:
     """Run the closed loop under perfect foresight to its end."""
-    columns, concurrency = loop.columns, loop.request.shape[0]
-    place, left, take = np.zeros((3, concurrency), np.int64)
+    columns = loop.columns
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
     while closed_loop.goes_on(loop):
-        context = closed_loop.context_tokens(loop)
-        for row in range(concurrency):
-            request = loop.request[row]
-            place[row] = columns.offset[request] + loop.position[row]
-            left[row] = columns.length[request] - loop.position[row] - 1
+        rows, context = closed_loop.running(loop), closed_loop.context_tokens(loop)
+        count = rows.request.shape[0]
+        place = columns.offset[rows.request] + rows.position
+        left = columns.length[rows.request] - rows.position - 1
+        take = np.zeros(count, np.int64)
         forwards = total = 0
         if kind >= PLAN:
-            rate = concurrency / plain_step_s(costs, concurrency, context)
+            rate = count / plain_step_s(costs, count, context)
             if loop.totals[0].steps > 0:
                 rate = recent_tokens / recent_time
             forwards = _plan(loop, place, left, context, rate, bounds, costs, take)
         else:
-            for row in range(concurrency):
+            for row in range(count):
                 take[row], drafted = _span(columns, place[row], left[row], kind, bounds)
                 forwards = max(forwards, drafted)
-        for row in range(concurrency):
+        for row in range(count):
             total += take[row]
-            loop.emitted[row] = take[row] + 1
+            rows.emitted[row] = take[row] + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
-        shape = step_shape(concurrency, context, total, forwards, bounds.holds)
+        shape = step_shape(count, context, total, forwards, bounds.holds)
         seconds = step_s(costs, shape)
         oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
-        recent_tokens += concurrency + total - oldest[0]
+        recent_tokens += count + total - oldest[0]
         recent_time += seconds - oldest[1]
-        oldest[0], oldest[1] = concurrency + total, seconds
+        oldest[0], oldest[1] = count + total, seconds
         closed_loop.finish_step(loop, costs, shape, total)
 
 
@@ -168,12 +167,13 @@ def run_oracle(
     concurrency: int,
     cost: CostModel,
     cap: int,
+    comes_s: Array | None = None,
 ) -> Result:
-    """The closed loop under an oracle."""
+    """The loop under an oracle."""
     kind, neural_cap = ORACLES.index(oracle.kind), recording.neural_cap
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.without_deciding().constants()
-    loop = closed_loop.start(recording.columns, order, concurrency, bounds.holds)
+    loop = closed_loop.start(recording.columns, order, concurrency, bounds.holds, comes_s)
     _run(loop, kind, bounds, costs)
     return closed_loop.result_of(loop)

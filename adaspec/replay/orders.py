@@ -1,12 +1,23 @@
-"""In which order requests enter the closed loop."""
+"""In which order requests enter the loop."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.draft.chains import Ints
 from adaspec.replay.recording import Recording
+
+
+class Traffic(NamedTuple):
+    """Who comes in a run: requests in this order, of which so many run at once."""
+
+    order: Ints
+    concurrency: int
+    comes_s: NDArray[np.float64] | None = None
+    """When each comes, in an open loop."""
 
 
 def entries(concurrency: int) -> int:

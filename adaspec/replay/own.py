@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, step_s, step_shape
 from adaspec.draft.chains import AVAILABLE, START, Matches
@@ -77,26 +78,33 @@ def named_policy(name: str, policy: Any) -> OwnPolicy:
 
 
 def run_own(
-    recording: Recording, own: OwnPolicy, order: Ints, concurrency: int, cost: CostModel, cap: int
+    recording: Recording,
+    own: OwnPolicy,
+    order: Ints,
+    concurrency: int,
+    cost: CostModel,
+    cap: int,
+    comes_s: NDArray[np.float64] | None = None,
 ) -> Result:
-    """One run of the closed loop, under a copy of the policy."""
+    """One run of the loop, under a copy of the policy."""
     policy, costs = own.ask(copy.deepcopy, own.policy), cost.constants()
     has_drafter = recording.neural_cap > 0 and getattr(policy, "drafter", True)
     neural_cap = min(recording.neural_cap, cap) if has_drafter else 0
     shows = recording.shows_tokens, recording.shows_confidences
     setup = Setup(cost, cap, neural_cap, concurrency, *shows)
-    loop = closed_loop.start(recording.columns, order, concurrency, has_drafter)
+    loop = closed_loop.start(recording.columns, order, concurrency, has_drafter, comes_s)
     while closed_loop.goes_on(loop):
-        step = _Step(own.name, recording, loop, setup)
+        rows = closed_loop.running(loop)
+        step = _Step(own.name, recording, rows, setup)
         batch = step.batch()
         proposal = step.cut(own.ask(policy.decide, batch))
         accepted = step.accepted(proposal)
-        loop.emitted[:] = np.minimum(accepted + 1, step.left)
+        rows.emitted[:] = np.minimum(accepted + 1, step.left)
         drafted = proposal.neural_len + proposal.ngram_len
-        context = closed_loop.context_tokens(loop)
-        shape = step_shape(concurrency, context, int(drafted.sum()), step.forwards, has_drafter)
+        count, context = len(rows.request), closed_loop.context_tokens(loop)
+        shape = step_shape(count, context, int(drafted.sum()), step.forwards, has_drafter)
         if hasattr(policy, "learn"):
-            emitted, seconds = loop.emitted.astype(np.int32), float(step_s(costs, shape))
+            emitted, seconds = rows.emitted.astype(np.int32), float(step_s(costs, shape))
             own.ask(policy.learn, Report(batch, proposal, accepted, emitted, seconds))
         taken = int(np.minimum(accepted, step.left).sum())
         closed_loop.finish_step(loop, costs, shape, taken)

@@ -23,9 +23,10 @@ Longs = NDArray[np.int64]
 Shorts = NDArray[np.int16]
 Steps = NDArray[Any]
 
-STEP = np.dtype([(name, "i2") for name in ("neural", "copied", "forwards", "accepted", "emitted")])
-"""One step of a path: its neural tokens and the copied ones behind them, and how many were accepted
-and emitted."""
+_FIELDS = ("neural", "copied", "forwards", "accepted", "emitted", "is_last")
+STEP = np.dtype([(name, "i2") for name in _FIELDS])
+"""One step of a path: its neural tokens and the copied ones behind them, how many were accepted and
+emitted, and whether the output ends with them."""
 
 
 class Paths(NamedTuple):
@@ -90,6 +91,7 @@ def _walk(
             step.forwards = max(neural, least_forwards)
             step.emitted = min(accepted + 1, left)
             step.accepted = min(accepted, left)
+            step.is_last = step.emitted == left
             count += 1
             p += step.emitted
         start[r + 1] = count
@@ -97,67 +99,71 @@ def _walk(
 
 
 def run_paths(
-    columns: Columns, paths: Paths, order: Ints, concurrency: int, costs: Costs, holds: bool
+    columns: Columns,
+    paths: Paths,
+    order: Ints,
+    concurrency: int,
+    costs: Costs,
+    holds: bool,
+    comes_s: NDArray[np.float64] | None = None,
 ) -> Result:
-    """One run of the closed loop over paths."""
-    loop = closed_loop.start(columns, order, concurrency, holds)
+    """One run of the loop over paths."""
+    loop = closed_loop.start(columns, order, concurrency, holds, comes_s)
     _run(loop, paths, costs, holds)
     return closed_loop.result_of(loop)
 
 
 @compiled
 def _run(loop: ClosedLoop, paths: Paths, costs: Costs, holds: bool) -> None:
-    # Sums stay in locals while no request ends: this loop tunes rules, and runs most of all.
-    steps, first, totals = paths.steps, paths.start, loop.totals[0]
-    request, entry = loop.request, loop.entry
-    prompt, length = loop.columns.prompt, loop.columns.length
-    concurrency = request.shape[0]
-    step_of, end = np.empty(concurrency, np.int64), np.empty(concurrency, np.int64)
-    for row in range(concurrency):
-        step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-    time, context = totals.time_s, closed_loop.context_tokens(loop)
-    paid = concurrency * paths.paid_drafts
-    count = tokens = all_accepted = all_drafted = neural_steps = 0
-    # Handing the loop over takes as long as a step does: only where there are prompts to read.
-    waiting = loop.state[0].prompt_tokens
-    while True:
-        drafted = forwards = emitted = 0
-        ended = False
-        for row in range(concurrency):
-            step = steps[step_of[row]]
-            drafted += step.neural + step.copied
-            all_accepted += step.accepted
-            forwards = max(forwards, step.forwards)
-            emitted += step.emitted
-            step_of[row] += 1
-            ended |= step_of[row] == end[row]
-        shape = step_shape(concurrency, context, drafted, forwards, holds, paid)
-        if waiting > 0:
-            time += closed_loop.step_seconds(loop, costs, shape)
-            waiting = 0
-        else:
-            time += step_s(costs, shape)
-        context += emitted
-        count += 1
-        tokens += emitted
-        all_drafted += drafted
-        neural_steps += forwards > 0
-        if ended:
-            for row in range(concurrency):
-                if step_of[row] == end[row]:
-                    context -= prompt[request[row]] + length[request[row]]
-            totals.time_s, following = time, loop.state[0].following
-            closed_loop.replace_ended(loop, step_of == end)
-            if not closed_loop.goes_on(loop):
-                break
-            for row in range(concurrency):
-                if entry[row] >= following:
-                    step_of[row], end[row] = first[request[row]], first[request[row] + 1]
-                    context += prompt[request[row]] + 1
-            time, waiting = totals.time_s, loop.state[0].prompt_tokens
-    totals.tokens, totals.steps, totals.row_steps = tokens, count, count * concurrency
-    totals.accepted, totals.drafted = all_accepted, all_drafted
-    totals.neural_steps = neural_steps
+    # Sums stay in locals while nobody comes or goes: this loop tunes rules, and runs most of all.
+    steps, totals, state = paths.steps, loop.totals[0], loop.state[0]
+    step_of, position = loop.place, loop.position
+    ends = np.empty(position.shape[0], np.bool_)
+    while closed_loop.goes_on(loop):
+        running, time = state.running, totals.time_s
+        for row in range(running):
+            if position[row] == 1:
+                step_of[row] = paths.start[loop.request[row]]
+        context, paid = closed_loop.context_tokens(loop), running * paths.paid_drafts
+        comes = np.inf
+        if running < position.shape[0] and state.following < loop.order.shape[0]:
+            comes = loop.comes_s[state.following]
+        count = tokens = all_accepted = all_drafted = neural_steps = 0
+        # Handing the loop over takes as long as a step does: only where there are prompts to read.
+        waiting, ended = state.prompt_tokens, 0
+        while ended == 0 and time < comes:
+            drafted = forwards = emitted = 0
+            for row in range(running):
+                step = steps[step_of[row]]
+                drafted += step.neural + step.copied
+                all_accepted += step.accepted
+                forwards = max(forwards, step.forwards)
+                emitted += step.emitted
+                position[row] += step.emitted
+                step_of[row] += 1
+                ends[row] = step.is_last
+                ended += step.is_last
+            shape = step_shape(running, context, drafted, forwards, holds, paid)
+            if waiting > 0:
+                time += closed_loop.step_seconds(loop, costs, shape)
+                waiting = 0
+            else:
+                seconds = step_s(costs, shape)
+                closed_loop.note_gaps(loop.gaps, seconds, running)
+                time += seconds
+            context += emitted
+            count += 1
+            tokens += emitted
+            all_drafted += drafted
+            neural_steps += forwards > 0
+        totals.time_s = time
+        totals.tokens += tokens
+        totals.steps += count
+        totals.row_steps += count * running
+        totals.accepted += all_accepted
+        totals.drafted += all_drafted
+        totals.neural_steps += neural_steps
+        closed_loop.replace_ended(loop, ends[:running])
 
 
 class RuleWalker:

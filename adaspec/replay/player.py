@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import CostModel
@@ -18,12 +19,14 @@ from adaspec.replay.budgeted import run_budgeted
 from adaspec.replay.closed_loop import Result
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.oracles import Oracle, run_oracle
+from adaspec.replay.orders import Traffic
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.paths import Paths, RuleWalker, run_paths
 from adaspec.replay.recording import Recording
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 from adaspec.trace.schema import Request
 
+Doubles = NDArray[np.float64]
 Compiled: TypeAlias = StaticPolicy | LearnedPolicy | Budgeted | Oracle
 """What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
@@ -42,9 +45,13 @@ class Player:
         cap: int,
         engine: str = SYNC,
         warm: Sequence[Request] = (),
+        longest_s: float | None = None,
     ) -> None:
-        """`warm` had been answered before the first request, as suffix decoding remembers."""
-        self.recording, self.cap = recording, cap
+        """`warm` had been answered before the first request, as suffix decoding remembers.
+
+        Learned policies plan no step that takes longer than `longest_s`.
+        """
+        self.recording, self.cap, self._longest_s = recording, cap, longest_s
         self.cost, self.engine, self._warm = cost, engine, warm
         self._rule_costs = cost.without_deciding().constants()
         self._walker = RuleWalker(recording, cap, engine == ASYNC)
@@ -77,41 +84,53 @@ class Player:
             )
         return None if why is None else f"'{contender.name}' {why}"
 
-    def play(self, contender: Contender, order: Ints, concurrency: int) -> Result:
-        """One run of the closed loop."""
-        if len(order) < concurrency:
+    def play(
+        self,
+        contender: Contender,
+        order: Ints,
+        concurrency: int,
+        comes_s: Doubles | None = None,
+    ) -> Result:
+        """One run of the loop: see `orders.Traffic`."""
+        if comes_s is None and len(order) < concurrency:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
         if isinstance(contender, StaticPolicy):
             if contender.rule not in self._paths:  # other orders have the same
                 self._paths[contender.rule] = self._walker.walk(contender.rule)
-            return self._run(contender, self._paths[contender.rule], order, concurrency)
+            return self._run(contender, self._paths[contender.rule], order, concurrency, comes_s)
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
             if contender not in self._learned:
                 self._learned[contender] = LearnedReplay(recording, contender)
-            return self._learned[contender].run(*run, self.engine)
+            named = {"comes_s": comes_s, "longest_s": self._longest_s}
+            return self._learned[contender].run(*run, self.engine, **named)
         if isinstance(contender, Budgeted):
-            return run_budgeted(recording, contender, *run)
+            return run_budgeted(recording, contender, *run, comes_s)
         if isinstance(contender, Oracle):
-            return run_oracle(recording, contender, *run)
+            return run_oracle(recording, contender, *run, comes_s)
         if isinstance(contender, SuffixDecoding):
             memory = SuffixMemory(recording.requests, new_cache(), self._warm)
-            return run_suffix(recording, contender, *run, memory)
-        return run_own(recording, contender, *run)
+            return run_suffix(recording, contender, *run, memory, comes_s)
+        return run_own(recording, contender, *run, comes_s)
 
-    def mean_speed(self, policy: Baseline, orders: Sequence[Ints], concurrency: int) -> float:
-        """Tokens per second, as a mean over these orders; no path is kept of a rule."""
+    def tried(self, policy: Baseline, runs: Sequence[Traffic]) -> list[Result]:
+        """What runs of a setting come to; no path is kept of a rule."""
         if not isinstance(policy, StaticPolicy):
-            runs = [self.play(policy, order, concurrency) for order in orders]
-        else:
-            asked = np.unique(np.concatenate(orders))
-            paths = self._walker.walk(policy.rule, asked)
-            runs = [self._run(policy, paths, order, concurrency) for order in orders]
-        return float(np.mean([run.tokens_per_s for run in runs]))
+            return [self.play(policy, *run) for run in runs]
+        asked = np.unique(np.concatenate([run.order for run in runs]))
+        paths = self._walker.walk(policy.rule, asked)
+        return [self._run(policy, paths, *run) for run in runs]
 
-    def _run(self, policy: StaticPolicy, paths: Paths, order: Ints, concurrency: int) -> Result:
+    def _run(
+        self,
+        policy: StaticPolicy,
+        paths: Paths,
+        order: Ints,
+        concurrency: int,
+        comes_s: Doubles | None = None,
+    ) -> Result:
         run = order, concurrency, self._rule_costs, policy.needs.drafter
-        return run_paths(self.recording.columns, paths, *run)
+        return run_paths(self.recording.columns, paths, *run, comes_s)

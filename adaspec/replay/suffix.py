@@ -18,6 +18,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, step_shape
 from adaspec.draft.chains import Ints
@@ -124,10 +125,12 @@ def run_suffix(
     cost: CostModel,
     cap: int,
     memory: SuffixMemory,
+    comes_s: NDArray[np.float64] | None = None,
 ) -> closed_loop.Result:
-    """One run of the closed loop; the memory is of no use after it."""
+    """One run of the loop; the memory is of no use after it."""
     costs, arrays = cost.without_deciding().constants(), recording.arrays
-    loop, cache = closed_loop.start(recording.columns, order, concurrency, False), memory.cache
+    loop = closed_loop.start(recording.columns, order, concurrency, False, comes_s)
+    cache = memory.cache
     limits = {
         "max_spec_tokens": min(cap, TREE_DEPTH),
         "max_spec_factor": suffix.factor,
@@ -136,16 +139,17 @@ def run_suffix(
     running: dict[int, tuple[int, int]] = {}
     """By place in the order, the request and its number in the cache."""
     while closed_loop.goes_on(loop):
-        places = loop.entry.tolist()
+        rows = closed_loop.running(loop)
+        places = rows.entry.tolist()
         for place in running.keys() - set(places):
             memory.stop(*running.pop(place))
-        for place, request in zip(places, loop.request.tolist(), strict=True):
+        for place, request in zip(places, rows.request.tolist(), strict=True):
             if place not in running:
                 running[place] = request, memory.start(request)
         numbers = [running[place][1] for place in places]
-        ends = arrays.text_start[loop.request + 1]
-        known = arrays.text_start[loop.request] + loop.columns.prompt[loop.request] + loop.position
-        began = np.maximum(arrays.text_start[loop.request], known - TREE_DEPTH)
+        ends, starts = arrays.text_start[rows.request + 1], arrays.text_start[rows.request]
+        known = starts + loop.columns.prompt[rows.request] + rows.position
+        began = np.maximum(starts, known - TREE_DEPTH)
         # All drafts first: no row knows yet what this step brings another.
         drafts = [
             cache.speculate(number, arrays.text[first:last], **limits).token_ids
@@ -157,9 +161,9 @@ def run_suffix(
             compared = following[: len(draft)]
             right = int((np.array(draft[: len(compared)]) == compared).cumprod().sum())
             cache.add_active_response(number, following[: right + 1])
-            loop.emitted[row] = len(following[: right + 1])
+            rows.emitted[row] = len(following[: right + 1])
             accepted += right
         context = closed_loop.context_tokens(loop)
-        shape = step_shape(concurrency, context, sum(map(len, drafts)), 0, False)
+        shape = step_shape(len(places), context, sum(map(len, drafts)), 0, False)
         closed_loop.finish_step(loop, costs, shape, accepted)
     return closed_loop.result_of(loop)

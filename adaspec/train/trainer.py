@@ -239,11 +239,15 @@ class Trainer:
         requests = np.flatnonzero(fold).astype(np.int32)
         replay = LearnedReplay(self.recording, self._policy(model), requests)
         chosen = self.cost, self.options.cap, self.options.engine
+        longest_s = self.options.longest_s
         speeds = []
         for load in self.options.concurrency:
             rng = np.random.default_rng([self.settings.seed, 4, load])
             order = draw_passes(self.recording, fold, load, rng)
-            runs = (replay.run(order, load, *chosen, {load: forwards}) for forwards in (0, 1))
+            runs = (
+                replay.run(order, load, *chosen, {load: forwards}, longest_s=longest_s)
+                for forwards in (0, 1)
+            )
             speeds.append([run.tokens_per_s for run in runs])
         return np.log(speeds)
 

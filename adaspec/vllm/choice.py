@@ -14,7 +14,7 @@ from msgspec import structs
 
 from adaspec.cost.builtin import DEFAULT
 from adaspec.cost.load import cost_document, load_cost
-from adaspec.cost.model import CostModel
+from adaspec.cost.model import CostModel, check_bound
 from adaspec.errors import AdaspecError, ServingError
 from adaspec.policy.artifact import CHECKSUMS, GENERAL, find_policy, shipped_policies
 from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
@@ -123,6 +123,13 @@ def choose(
     cost, cost_name = _cost(options, manifest)
     weighs_costs = not isinstance(policy, StaticPolicy)
     doubts = [doubt]
+    if options.max_step_ms is not None:
+        if not weighs_costs:
+            raise ServingError(
+                f"max_step_ms does not go with policy '{spec}', which knows no times: leave it out"
+            )
+        if options.cost is not None:
+            check_bound(options.max_step_ms, cost)
     if weighs_costs and cap < default:
         doubts.append(
             f"num_speculative_tokens={cap} limits copies as well, of which the policy drafts up to "

@@ -51,6 +51,8 @@ class DraftedStep:
     cut_by_engine: bool = False
     """Whether that is less than the policy wanted: more would leave the step's graph, or be more
     than vLLM's sampler takes."""
+    bounded: bool = False
+    """Whether the operator's bound let it draft or verify less than it was to."""
     report: StepReport | None = None
     """What the device said of just these rows; None until it has come."""
     outcome: Outcome | StepReport | None = None

@@ -86,6 +86,7 @@ METRICS = (
     Metric("expected_tokens", "Of the drafted, tokens expected to be accepted.", *_BY_SOURCE),
     Metric("draft_len", "Tokens proposed per request and step.", bounds=LENGTHS),
     Metric("decision_seconds", "Time that deciding took per step.", bounds=TIMES_S),
+    Metric("bounded_steps", "Steps that max_step_ms let draft or verify less."),
     Metric("drafter_forwards", "Forwards of the neural drafter.", "kind", FORWARDS),
     Metric("mode", "Engines that serve in this mode now.", "mode", MODES, is_gauge=True),
     Metric("guard_steps", "Steps by what the guard made of them.", "state", STATES),
@@ -139,6 +140,7 @@ class Counters:
     def proposed(self, event: DraftedStep) -> None:
         """Count the draft lengths and the decision time."""
         self.observe("decision_seconds", TIMES_S, event.decision_s)
+        self.add("bounded_steps", event.bounded)
         for length, count in Counter(event.lengths.tolist()).items():
             self.observe("draft_len", LENGTHS, length, count)
 

@@ -63,6 +63,8 @@ class Asked(Passed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     baseline: Text | None = None
     """What the operator would serve otherwise, a static rule: the guard compares with it."""
     cost: Text | None = None
+    max_step_ms: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """No step is planned that takes longer by the costs, prompts included."""
     trace_dir: Text | None = None
     max_trace_bytes: Annotated[int, Meta(ge=1, le=1 << 62)] = 10 << 30
     record_fraction: Share | None = None

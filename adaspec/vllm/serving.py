@@ -56,5 +56,6 @@ def setup_of(options: Options, slots: int) -> Setup:
         shows_tokens=has_head,
         shows_confidences=has_head,
         engine=ASYNC if is_async else SYNC,
+        longest_s=None if options.max_step_ms is None else options.max_step_ms / 1e3,
         in_one_pass=options.draft_method in IN_ONE_PASS,
     )

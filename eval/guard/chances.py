@@ -1,6 +1,7 @@
 """The guard by chance alone: arms whose truth is known, and clocks that are not exact.
 
-    python eval/guard/chances.py          # or, of another guard: --guard FILE
+    python eval/guard/chances.py --seeds 4 -o eval/reports/guard/chances.md
+    python eval/guard/chances.py --guard FILE          # of another guard
 
 A case is an arm that emits `accepted` more tokens per row and step, in bursts of six on average,
 and whose steps take `slower` times as long, at a load, under a clock. Rates are over those of the
@@ -135,16 +136,22 @@ def main() -> None:
     parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--loads", type=int, nargs="+", default=LOADS)
     parser.add_argument("--cases", default="", help="what their names begin with")
+    parser.add_argument("-o", "--out", type=Path, help="a file for what is printed")
     options = parser.parse_args()
     spec = importlib.util.spec_from_file_location("guard_under_test", Path(options.guard))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["guard_under_test"] = module
     spec.loader.exec_module(module)
+    lines = ["| case | at once | clock | rate, by phase | holds | probes |", "|" + " -- |" * 6]
     for line in outcomes(
         module.Guard, tuple(options.loads), options.seeds, options.lag, options.cases
     ):
+        lines.append(line)
         print(line, flush=True)
+    if options.out is not None:
+        *table, summary = lines
+        options.out.write_text(f"{summary}\n\n" + "\n".join(table) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class GuardedRun:
     def _step(self) -> None:
         """Take all running requests one step on, as the guard says."""
         guard, loop = self.guard, self.loop
-        totals, rows = loop.totals[0], len(loop.slot)
+        totals, rows = loop.totals[0], len(loop.request)
         if guard is None:
             self._speculate()
             return

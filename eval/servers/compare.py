@@ -37,7 +37,8 @@ from adaspec.vllm.prompts import read_prompts
 
 NONE = "none"
 WARM_UP = "warm-up"
-FIGURES = ("median_ttft_ms", "p95_ttft_ms", "median_itl_ms", "p95_itl_ms")
+LATENCIES = ("ttft", "tpot", "itl", "e2el")
+FIGURES = tuple(f"{of}_{kind}_ms" for kind in LATENCIES for of in ("median", "p95", "p99"))
 Results = dict[tuple[int, str, int], dict[str, Any]]
 """(load, method, round) -> what `vllm bench serve` says of it."""
 
@@ -101,7 +102,7 @@ class Comparison:
         command += ["--max-concurrency", str(concurrency), "--temperature", "0"]
         # Prompts hold the special tokens of their template already.
         command += ["--extra-body", '{"add_special_tokens": false}']
-        command += ["--percentile-metrics", "ttft,itl", "--metric-percentiles", "95"]
+        command += ["--percentile-metrics", ",".join(LATENCIES), "--metric-percentiles", "95,99"]
         command += ["--save-result", "--result-dir", str(result.parent), "--disable-tqdm"]
         unread = result.with_suffix(".unread.json")
         command += ["--result-filename", unread.name]

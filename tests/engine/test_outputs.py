@@ -5,7 +5,7 @@ import pytest
 from heard import Heard
 from kinds import KINDS, requests_of
 from live_engine import sampling
-from wandering import Wanderer, check_sound
+from wandering import Wanderer, bound, check_sound, random_policy
 
 from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
 from adaspec.vllm.scheduler import follow
@@ -44,6 +44,15 @@ def test_rules_and_adaptive_policies_leave_the_output_as_it_was(
     engine, session = serve(head, policy)
     assert engine.greedy(prompts, 32) == truth(32)
     check_sound(session)
+
+
+@pytest.mark.parametrize("times", [1.02, 1.2])
+def test_a_bound_leaves_the_output_as_it_was(serve, prompts, truth, times):
+    engine, session = serve("eagle", random_policy(3, True))
+    told = bound(session, times)
+    assert engine.greedy(prompts, 32) == truth(32)
+    check_sound(session)
+    assert any(step.bounded for step in told)
 
 
 @pytest.mark.parametrize("baseline", ["eagle:3", "ngram:5:1", "hybrid-splice:3:8:2:1:4"])

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from heard import Heard
 from msgspec import structs
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
@@ -12,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
 from random_models import random_model
 from random_models import random_policy as random_policy
 
+from adaspec.cost.model import StepShape
 from adaspec.policy.choice import PRICE, SETTINGS
 from adaspec.predict.tables import no_tables
 
@@ -43,6 +45,16 @@ def serve_by(runner, policy, **changes):
         warm_up(made)
     runner.adaspec_session = made
     return made
+
+
+def bound(session, times):
+    """Let no step of six rows take longer than so many times one without drafts; what is told."""
+    setup = session.serving.setup
+    longest_s = times * setup.cost.step_s(StepShape(6, 600))
+    setup = dataclasses.replace(setup, longest_s=longest_s)
+    session.serving = dataclasses.replace(session.serving, setup=setup)
+    session.take_costs(setup.cost)
+    return Heard(session)["proposed"]
 
 
 def without_numbers(policy):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
-from adaspec.policy.budget import decide_budget, new_state, room_of_row
+from adaspec.policy.budget import decide_budget, most_in_time, new_state, room_of_row
 from adaspec.policy.choice import ROW
 from adaspec.policy.forwards import ALL, LAST, forwards_to_run, most_forwards
 from adaspec.policy.learned import LearnedPolicy
@@ -47,7 +47,7 @@ class Host:
         neural_cap = min(policy.neural_cap, setup.neural_cap, self._cap)
         self._setup, self._most_passes = setup, setup.passes(neural_cap)
         self._tokens_of_pass = neural_cap if setup.in_one_pass else 1
-        self.costs = setup.cost.constants()
+        self.costs = setup.cost.constants(setup.longest_s)
         self.state = new_state(setup.slots, LONGEST_NGRAM, policy.forwards_by_load)
         """What is remembered of earlier steps."""
         self._pads = setup.engine == ASYNC
@@ -56,6 +56,8 @@ class Host:
         self._lengths = lengths_up_to(setup.cap)
         self._gains, self._rows = np.zeros(setup.cap + 1), 0.0
         self._load, self._holds = 0.0, True
+        self._context, self._bounded = 0.0, False
+        """Known tokens of a row, on average."""
 
     @property
     def most_forwards(self) -> int:
@@ -69,28 +71,39 @@ class Host:
         has to be clearly another before anything changes.
         """
         load = (self._load or running) * (1 - _EDGE if self._holds else 1 + _EDGE)
-        self._holds = bool(
-            decision.holds_drafter(self.state, max(round(load), 1), self._most_passes)
-        )
+        self._holds = self._passes(max(round(load), 1), int(self._context * load)) > 0
         return self._holds
+
+    def _passes(self, running: int, context: int) -> int:
+        """How often the drafter runs in a step of so many rows and known tokens."""
+        most = self._most_passes
+        return int(decision.decide_forwards(self.state, self.costs, running, context, most))
 
     def decide(self, step: DraftedStep, context: int) -> DraftedStep:
         """Say of a step what is decided before the device has chosen; it knows so many tokens."""
         running, state = max(len(step.slots), 1), self.state
         self._load += (running - self._load) / (_LOAD_STEPS if self._load else 1)
         step.settings = decision.decide(state, self.costs, running, context)
+        self._context = context / running
+        passes, wanted = self._passes(running, context), (state.forwards_by_load, state.number)
+        step.bounded = passes < forwards_to_run(*wanted, running, self._most_passes)
         if step.holds_neural.any():
-            passes = forwards_to_run(
-                state.forwards_by_load, state.number, running, self._most_passes
-            )
             step.forwards = passes * self._tokens_of_pass
         return step
 
     def budget(self, running: int, reading: int = 0) -> int:
         """How many drafted tokens a step of so many rows verifies that reads so much of prompts."""
-        budget = int(decide_budget(self.state, self.costs, running, reading, self._cap))
+        context = int(self._context * running)
+        passes = self._passes(running, context) if self._holds else 0
+        beside = reading, self._cap, context, passes
+        budget = int(decide_budget(self.state, self.costs, running, *beside))
+        self._bounded = self._is_bounded(budget, running, reading, context, passes)
         self._longest = int(room_of_row(budget, running, self._cap))
         return budget
+
+    def _is_bounded(self, budget: int, *step: int) -> bool:
+        """Whether a step of so many rows, prompt and known tokens and passes holds no more."""
+        return bool(most_in_time(self.costs, *step, budget + 1) <= budget)
 
     def length(self, trims: bool) -> int:
         """How long drafts are at most; where they are not trimmed, all are so long.
@@ -112,6 +125,7 @@ class Host:
         """Take in what a step's rows drafted, and which of it is verified."""
         if trims:
             price = float(self.state.step["price"][0])
+            step.bounded |= self._bounded
             self._verify(step, step.budget)
             if step.cut_by_engine:  # what did not fit was no choice
                 self.state.step["price"] = price
@@ -126,15 +140,18 @@ class Host:
     def take_likeliest(self, step: DraftedStep) -> None:
         """Say how much of what a step has just drafted is verified."""
         self._verify(step, decision.OF_DRAFTS)
+        beside = 0, int(step.drafts.context.sum()), self._setup.passes(step.forwards)
+        step.bounded |= self._is_bounded(step.budget, len(step.slots), *beside)
 
     def _verify(self, step: DraftedStep, budget: int) -> None:
         """Cut drafts to the budget."""
-        lengths, rows = step.drafts.length.astype(np.int64), len(step.slots)
+        lengths = step.drafts.length.astype(np.int64)
         if self._pads:
             lengths = np.minimum(lengths, self._longest)  # there was no room for more
         of_drafts = step.drafts.survival, lengths
         # What prompts the next step reads, a sync engine does not know yet.
-        step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, rows))
+        beside = 0, int(step.drafts.context.sum()), self._setup.passes(step.forwards)
+        step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, *beside))
         step.lengths = lengths.astype(np.int32)
 
     def learn(self, verified: VerifiedStep) -> None:

@@ -7,7 +7,7 @@ import pytest
 from heard import Heard
 from kinds import KINDS, requests_of
 from tiny_models import document, ids_of
-from wandering import NEURAL_CAP, Wanderer, check_sound
+from wandering import NEURAL_CAP, Wanderer, bound, check_sound, random_policy
 
 from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
 from adaspec.vllm.scheduler import follow
@@ -37,6 +37,16 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
     assert all(taken[kind] > 0 for kind in kinds), taken
     said = engine.runner.speculator.adaspec_reading.confidences[:NEURAL_CAP, 0]
     assert head is None or said.isfinite().all()
+
+
+@pytest.mark.parametrize("times", [1.02, 1.2])
+def test_a_bound_leaves_the_output_as_it_was(served, prompts, truth, times):
+    engine = served("eagle3")
+    session = engine.put(random_policy(3, True))
+    told = bound(session, times)
+    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+    check_sound(session)
+    assert any(step.bounded for step in told)
 
 
 @pytest.mark.parametrize("baseline", ["eagle3:3", "dflash:3", "ngram:5:1"])

@@ -97,7 +97,7 @@ MISTAKES = {
 def test_a_mistake_is_said_in_one_line_before_anything_is_replayed(
     mistake, trace, own, monkeypatch, words, said
 ):
-    monkeypatch.setattr(evaluation, "evaluate_closed_loop", lambda *_: pytest.fail("it went on"))
+    monkeypatch.setattr(evaluation, "evaluate_loop", lambda *_: pytest.fail("it went on"))
     assert said in mistake("eval", *(trace if word == "TRACE" else word for word in words.split()))
 
 

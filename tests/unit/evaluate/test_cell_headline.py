@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from adaspec.evaluate.cell_result import CellResult, Measure, average, measure
-from adaspec.replay.closed_loop import Result
+from adaspec.evaluate.options import Options
+from adaspec.replay.closed_loop import Result, gap_seconds
+
+GAPS = len(gap_seconds())
 
 SPEEDS = {
     "none": 100.0,
@@ -15,10 +18,14 @@ SPEEDS = {
 }
 
 
+def measured(score, other=0.01):
+    return Measure(score, *[other] * 6, np.full((4, 3), other))
+
+
 def cell(replicates=None, **changes):
     """A cell with these throughputs; None takes a row away."""
     speeds = {k: v for k, v in (SPEEDS | changes).items() if v is not None}
-    measures = {k: Measure(v, decision_share=0.01) for k, v in speeds.items()}
+    measures = {k: measured(v) for k, v in speeds.items()}
     return CellResult({}, {}, measures, replicates or {})
 
 
@@ -58,33 +65,50 @@ def test_the_interval_of_a_lift_is_paired_and_around_the_lift():
 def result(**changes):
     given = {"tokens": 100.0, "time_s": 10.0, "steps": 40.0, "row_steps": 80.0, "accepted": 20.0}
     given |= {"drafted": 60.0, "neural_steps": 10.0, "request_s": np.array([1.0, 2.0])}
+    given |= {"first_s": np.array([0.2, 0.4]), "gaps": np.zeros(GAPS, np.int64)}
     return Result(**(given | changes))
 
 
 def test_throughput_is_the_mean_over_runs_and_shares_are_over_all_of_them():
     given = {"accepted": 60.0, "row_steps": 120.0, "drafted": 40.0, "steps": 60.0}
     long = result(time_s=90.0, deciding_s=4.0, token_s=np.arange(51.0, 101.0), **given)
-    found = measure([result(deciding_s=1.0, token_s=np.arange(51.0)), long])
+    long.gaps[[100, 900]] = 94, 6
+    found = measure([result(deciding_s=1.0, token_s=np.arange(51.0)), long], Options())
     assert found.tokens_per_s == pytest.approx((10 + 100 / 90) / 2)
     assert found.accepted_per_step == pytest.approx(80 / 200)
     assert found.drafted_per_step == pytest.approx(100 / 200)
     assert found.neural_steps_share == pytest.approx(20 / 100)
-    assert (found.token_s_median, found.token_s_p95) == (50.0, 95.0)
     assert found.decision_share == 5 / 100
+    assert found.running == 2
+    first_s, token_s, gap_s, request_s = found.latencies
+    assert token_s.tolist() == [50.0, 95.0, 99.0]
+    assert gap_s.tolist() == [gap_seconds()[at] for at in (100, 900, 900)]
+    assert (first_s[0], request_s[0]) == pytest.approx((0.3, 1.5))
+
+
+def test_goodput_counts_requests_that_were_served_within_their_time():
+    run = result(token_s=np.array([0.1, 0.2]), deciding_s=0.0)
+    for goal, well in (
+        ({"slo_ttft_ms": 300.0}, 1),
+        ({"slo_tpot_ms": 150.0, "slo_ttft_ms": 500.0}, 1),
+        ({"slo_tpot_ms": 50.0}, 0),
+        ({"slo_tpot_ms": 200.0}, 2),
+    ):
+        assert measure([run], Options(**goal)).score == well / 10
+    assert measure([run], Options()).score == 10
 
 
 def test_over_folds_throughputs_and_replicates_are_averaged_and_winners_listed():
     folds = []
     for speed, spec in ((100.0, "hybrid:4"), (200.0, "fixed:neural:3"), (300.0, "hybrid:4")):
-        measures = {"none": Measure(speed, *[0.5] * 6), "static:best": Measure(2.0, *[0.1] * 6)}
+        measures = {"none": measured(speed, 0.5), "static:best": measured(2.0, 0.1)}
         replicates = {"none": np.array([speed - 10.0, speed + 10.0])}
         folds.append(CellResult({"static:best": spec}, {}, measures, replicates, speed))
     folds[2].measures["mine"] = folds[2].measures["none"]
     found = average(folds)
-    assert found.measures == {
-        "none": Measure(200.0, *[0.5] * 6),
-        "static:best": Measure(2.0, *[pytest.approx(0.1)] * 6),
-    }
+    assert found.measures.keys() == {"none", "static:best"}
+    assert (found.speed("none"), found.measures["none"].running) == (200.0, 0.5)
+    np.testing.assert_allclose(found.measures["static:best"].latencies, 0.1)
     assert found.winners == {"static:best": "hybrid:4, fixed:neural:3"}
     assert found.replicates["none"].tolist() == [190.0, 210.0]
     assert found.variance_ratio == 300.0

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.evaluate.evaluation import runs_of
 from adaspec.evaluate.hindsight import Family, families, fastest, hindsight
 from adaspec.evaluate.options import Options, silent
 from adaspec.policy.spec import parse_policy, rule_spec
-from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 
@@ -49,7 +49,7 @@ def test_the_search_climbs_to_the_peak_from_wherever_it_starts(family, seed):
         return -sum(abs(int(word) - value) for word, value in zip(words, top, strict=True))
 
     found = fastest(family, speed)
-    assert (found.policy.name, found.tokens_per_s) == (peak, 0)
+    assert (found.policy.name, found.score) == (peak, 0)
     assert found.tried == len(asked) == len(set(asked))
 
 
@@ -67,13 +67,13 @@ def test_the_last_rounds_try_all_neighbours_together():
 @pytest.mark.parametrize("engine", ["sync", "async"])
 def test_a_row_is_the_fastest_of_all_settings_that_it_may_show(requests_of, engine):
     player = Player(build_recording(requests_of(count=3), 8), COST, 20, engine=engine)
-    orders = {cell: draw_orders(player.recording, None, cell[1], 0, 2) for cell in CELLS}
-    winners, tried = hindsight(player, orders, Options(jobs=1), silent)
+    runs = {cell: runs_of(player.recording, cell, Options(orders=2)) for cell in CELLS}
+    winners, tried = hindsight(player, runs, Options(jobs=1), silent)
     assert tried > 500
-    for (cell, drawn), won in zip(orders.items(), winners.values(), strict=True):
+    for drawn, won in zip(runs.values(), winners.values(), strict=True):
 
-        def speed(policy, drawn=drawn, load=cell[1]):
-            return np.mean([player.play(policy, order, load).tokens_per_s for order in drawn])
+        def speed(policy, drawn=drawn):
+            return np.mean([player.play(policy, *run).tokens_per_s for run in drawn])
 
         assert list(won) == ["vllm:best", "trtllm:K", "static:best"]
         for row, among in (
@@ -82,7 +82,8 @@ def test_a_row_is_the_fastest_of_all_settings_that_it_may_show(requests_of, engi
             ("static:best", ("none", *each("fixed:neural"), "hybrid:3:20:3", "hybrid-splice")),
         ):
             assert speed(won[row]) >= max(speed(parse_policy(spec)) for spec in among)
-            assert speed(won[row]) == pytest.approx(player.mean_speed(won[row], drawn, cell[1]))
+            tried_s = [run.tokens_per_s for run in player.tried(won[row], drawn)]
+            assert speed(won[row]) == pytest.approx(np.mean(tried_s))
 
 
 def each(head):

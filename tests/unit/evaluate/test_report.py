@@ -146,10 +146,10 @@ def test_markup_planted_in_every_name_is_text_and_nothing_is_fetched(planted_pag
 
 def test_every_workload_has_a_figure_and_its_tables_on_the_page(report_of_names):
     shown = without_scripts(EvaluationReport(report_of_names()).page())
-    assert len(re.findall('id="figure-', shown)) == 3
+    assert len(re.findall('id="figure-', shown)) == 2 * 3
     labels = re.findall('aria-label="([^"]*)"', shown)
     for place in ("all workloads, mixed", "edits", "talk"):
-        assert sum(f" on {place}" in label for label in labels) == 3
+        assert sum(f" on {place}" in label for label in labels) == 3 + 4
 
 
 CHROMIUM = next(

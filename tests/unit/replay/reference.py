@@ -186,47 +186,68 @@ class Played:
     row_steps: int = 0
     steps: int = 0
     neural_steps: int = 0
+    first_s: list[float] = field(default_factory=list)
+    """Of each that finished, seconds from coming to its first token."""
     token_s: list[float] = field(default_factory=list)
-    """Of each that finished, seconds from its prompt's end to leaving, per emitted token."""
+    """Seconds from its prompt's end to leaving, per emitted token."""
+    request_s: list[float] = field(default_factory=list)
+    """Seconds from coming to leaving."""
+    gaps: list[float] = field(default_factory=list)
+    """Seconds between deliveries."""
 
 
 @dataclass
 class Slot:
     request: int
     position: int
+    comes: float
     read: float
     """When its prompt had been read."""
+    first: float
+    """When its first token came."""
 
 
 def play(
-    requests, order, concurrency, cost, decide, holds_neural, prefill=False, least=0, least_runs=0
+    requests,
+    order,
+    concurrency,
+    cost,
+    decide,
+    holds_neural,
+    prefill=False,
+    least=0,
+    least_runs=0,
+    comes=None,
 ):
-    """The closed loop: a new request enters as one ends, until a slot cannot be refilled.
+    """The loop: a new request enters as one ends, until a slot cannot be refilled.
 
+    Where it is said when each `comes`, none enters before, and the loop ends with the last of them.
     With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
     their own before it if nobody else runs. Every row verifies at least `least` drafted
     tokens, be they none of its own, and every step runs at least `least_runs` forwards.
     """
-    waiting = list(order)
+    waiting, played = list(enumerate(order)), Played()
     slots: list[Slot] = []
-    played = Played()
-    entered: list[Slot] = []
-    alone = True
-
-    def enter(at):
-        slot = Slot(waiting.pop(0), 1, played.time_s)
-        slots[at : at + 1] = [slot]
-        entered.append(slot)
-
-    for at in range(concurrency):
-        enter(at)
     while True:
+        now, entered = played.time_s, []
+        if not slots and waiting and comes is not None:
+            now = played.time_s = max(now, comes[waiting[0][0]])
+        while waiting and len(slots) < concurrency:
+            at, request = waiting[0]
+            if comes is not None and comes[at] > now:
+                break
+            del waiting[0]
+            entered.append(Slot(request, 1, now if comes is None else comes[at], now, now))
+            slots.append(entered[-1])
+        if not slots or (comes is None and len(slots) < concurrency):
+            return played
         steps = [decide(requests[slot.request], slot.position) for slot in slots]
         tokens = sum(1 + max(step.draft, least) for step in steps)
         context = sum(len(requests[slot.request].prompt) + slot.position for slot in slots)
         ran = max(least_runs, *(step.forwards for step in steps))
         seconds = step_seconds(cost, len(slots), tokens, context, ran, holds_neural)
         prompts = sum(len(requests[slot.request].prompt) for slot in entered) if prefill else 0
+        reading_s, alone = 0.0, len(entered) == len(slots)
         if prompts:
             drafts = prompts if holds_neural else 0
             if alone:
@@ -236,13 +257,13 @@ def play(
                 reading_s = step_seconds(cost, *shape) - seconds
             for slot in entered:
                 slot.read += reading_s
-            seconds += reading_s
-        entered.clear()
-        played.time_s += seconds
+                slot.first += reading_s if alone else reading_s + seconds
+        others = len(slots) - len(entered)
+        played.gaps += [seconds] * len(entered) + [seconds + reading_s] * others
+        played.time_s += seconds + reading_s
         played.steps += 1
         played.neural_steps += least_runs > 0 or any(step.forwards > 0 for step in steps)
-        unfilled, alone = False, True
-        for at, (slot, step) in enumerate(zip(slots, steps, strict=True)):
+        for slot, step in zip(list(slots), steps, strict=True):
             left = len(requests[slot.request].output) - slot.position
             emitted = min(step.accepted + 1, left)
             played.tokens += emitted
@@ -250,16 +271,12 @@ def play(
             played.drafted += step.draft
             played.row_steps += 1
             slot.position += emitted
-            alone &= emitted == left
             if emitted == left:
-                tokens_after_first = len(requests[slot.request].output) - 1
-                played.token_s.append((played.time_s - slot.read) / tokens_after_first)
-                if waiting:
-                    enter(at)
-                else:
-                    unfilled = True
-        if unfilled:
-            return played
+                slots.remove(slot)
+                behind_first = len(requests[slot.request].output) - 1
+                played.first_s.append(slot.first - slot.comes)
+                played.token_s.append((played.time_s - slot.read) / behind_first)
+                played.request_s.append(played.time_s - slot.comes)
 
 
 def close(a, b):

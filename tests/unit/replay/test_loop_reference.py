@@ -14,25 +14,38 @@ from random_recordings import (
     recording_of,
     static_specs,
 )
-from reference import Request, close, play, static_step
+from reference import Played, Request, close, play, static_step
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.draft.ring import ring_of
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
+from adaspec.replay.closed_loop import gap_seconds
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 
 SEEDS = st.integers(0, 2**32 - 1)
+PACES = st.sampled_from([None, 0.0, 1.0, 30.0, 1000.0])
+"""Seconds between arrivals; None: a closed loop."""
+
+
+def arrivals(rng, order, pace):
+    return None if pace is None else rng.exponential(pace, len(order)).cumsum()
 
 
 def assert_equal(a, b):
     assert (a.tokens, a.steps, a.row_steps) == (b.tokens, b.steps, b.row_steps)
     assert (a.drafted, a.accepted, a.neural_steps) == (b.drafted, b.accepted, b.neural_steps)
     assert close(a.time_s, b.time_s), (a.time_s, b.time_s)
-    np.testing.assert_allclose(np.sort(a.token_s), np.sort(b.token_s), rtol=1e-9)
+    for name in ("first_s", "token_s", "request_s"):
+        ours, theirs = np.sort(getattr(a, name)), np.sort(getattr(b, name))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    if isinstance(b, Played):
+        np.testing.assert_allclose(np.repeat(gap_seconds(), a.gaps), np.sort(b.gaps), rtol=0.006)
+    else:
+        np.testing.assert_array_equal(a.gaps, b.gaps)
 
 
 def world(seed, *, tokens, ring=None):
@@ -51,8 +64,8 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkey
     """In an async engine it runs all its forwards and verifies its longest draft."""
 
     @settings(max_examples=100, deadline=None)
-    @given(SEEDS, static_specs(), st.integers(1, 5), st.integers(1, 9), st.booleans())
-    def check(seed, spec, concurrency, cap, prefill):
+    @given(SEEDS, static_specs(), st.integers(1, 5), st.integers(1, 9), st.booleans(), PACES)
+    def check(seed, spec, concurrency, cap, prefill, pace):
         # In every other case there is a ring.
         ended = random_requests(seed + 1, seed % 2 * 6, tokens=False)
         ring = ring_of(each.output for each in ended)
@@ -72,8 +85,10 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkey
         if engine == ASYNC:  # prepares a step before it is known which rows will copy
             longest = max(rule.ngram_len, rule.neural_len + rule.splice_len)
             least = min(longest, cap), min(rule.neural_len, cap)
-        played = play(requests, order, concurrency, cost, decide, holds_neural, prefill, *least)
-        assert_equal(player.play(policy, entries, concurrency), played)
+        comes_s = arrivals(rng, order, pace)
+        how = holds_neural, prefill, *least, comes_s
+        played = play(requests, order, concurrency, cost, decide, *how)
+        assert_equal(player.play(policy, entries, concurrency, comes_s), played)
 
     check()
 
@@ -86,9 +101,10 @@ def test_every_static_rule_is_replayed_as_the_design_says(tokens, engine, monkey
     st.integers(1, 6),
     st.sampled_from(["none", "tokens", "confidences"]),
     st.booleans(),
+    PACES,
 )
 def test_a_budget_plays_alike_compiled_and_asked_step_by_step(
-    seed, spec, concurrency, cap, shown, prefill
+    seed, spec, concurrency, cap, shown, prefill, pace
 ):
     requests = random_requests(seed, 6, tokens=shown != "none", output_tokens=(10, 60))
     recording = recording_of(requests, seed=seed if shown == "confidences" else None)
@@ -100,9 +116,10 @@ def test_a_budget_plays_alike_compiled_and_asked_step_by_step(
         recording = recording.with_prefill()
     alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
     for entries in (order, alike):
-        compiled = Player(recording, cost, cap).play(parse_contender(spec), entries, concurrency)
+        run = entries, concurrency, arrivals(rng, order, pace)
+        compiled = Player(recording, cost, cap).play(parse_contender(spec), *run)
         own = OwnPolicy(spec, OwnRival(spec, cap))
-        generic = run_own(recording, own, entries, concurrency, cost, cap)
+        generic = run_own(recording, own, *run[:2], cost, cap, run[2])
         assert_equal(compiled, generic)
 
 

@@ -35,12 +35,20 @@ def policy_of(name, seed=3):
 
 
 def engine_of(
-    policy, requests, rows=None, recording=None, vocabulary=1000, in_one_pass=False, **more
+    policy,
+    requests,
+    rows=None,
+    recording=None,
+    vocabulary=1000,
+    in_one_pass=False,
+    longest_s=None,
+    **more,
 ):
     """An engine of these requests, with a session of its own, which may have room for more."""
     policy = policy_of(policy) if isinstance(policy, str) else policy
     rows = rows or len(requests)
-    setup = Setup(COST, CAP, NEURAL_CAP, rows, True, True, in_one_pass=in_one_pass)
+    heads = {"in_one_pass": in_one_pass, "longest_s": longest_s}
+    setup = Setup(COST, CAP, NEURAL_CAP, rows, True, True, **heads)
     options = Options(num_speculative_tokens=NEURAL_CAP, **more)
     serving = Serving(policy, options, setup, Target("t", vocabulary, 64, "t"))
     session = Session(serving, torch.device("cpu"), None)

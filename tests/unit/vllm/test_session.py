@@ -22,6 +22,7 @@ from scripted_engine import (  # noqa: E402
     report_of,
 )
 
+from adaspec.cost.model import StepShape  # noqa: E402
 from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE  # noqa: E402
 from adaspec.replay.closed_loop import finish_step, goes_on  # noqa: E402
 from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
@@ -67,11 +68,12 @@ def replayed_rule(recording, rule):
     return [lengths(step["neural"], step["copied"]) for step in together]
 
 
-def replayed_policy(recording, policy):
+def replayed_policy(recording, policy, longest_s):
     """What a learned policy decides step by step, until the first request ends."""
     costs = COST.constants()
     order, decisions = np.arange(5, dtype=np.int32), []
-    loop, *decides = LearnedReplay(recording, policy).begin(order, 5, COST, CAP)
+    replay = LearnedReplay(recording, policy)
+    loop, *decides = replay.begin(order, 5, COST, CAP, longest_s=longest_s)
     while goes_on(loop):
         rows, shape, accepted = decide_step(loop, *decides)
         decisions.append(lengths(rows["neural"], rows["copied"]))
@@ -80,16 +82,19 @@ def replayed_policy(recording, policy):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", [*RULES, "learned"])
+@pytest.mark.parametrize("name", [*RULES, "learned", "bounded"])
 def test_a_session_decides_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     recording = recording_of(requests, seed=seed)
-    policy = policy_of(name, seed)
-    if name == "learned":
-        replayed = replayed_policy(recording, policy)
-    else:
+    times = (1.05, 1.1, 1.135, 1.142)[seed]  # without a forward, or with one and few tokens
+    longest_s = times * COST.step_s(StepShape(5, 100)) if name == "bounded" else None
+    policy = policy_of("learned" if name == "bounded" else name, seed)
+    if name in RULES:
         replayed = replayed_rule(recording, policy.rule)
-    engine = engine_of(policy, requests, recording=recording).run()
+    else:
+        replayed = replayed_policy(recording, policy, longest_s)
+    engine = engine_of(policy, requests, recording=recording, longest_s=longest_s).run()
+    assert any(event.bounded for event in engine.heard["proposed"]) == (name == "bounded")
     assert not engine.session.breaker.counts
     assert replayed
     # The replay ends as the first request does.
