@@ -32,8 +32,8 @@ from adaspec.policy.learned import LearnedPolicy, load_policy
 from adaspec.policy.protocol import Setup
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import DraftedStep, VerifiedStep
+from adaspec.vllm.session.decider import BatchDecider
 from adaspec.vllm.session.drafting import Drafting
-from adaspec.vllm.session.host import Host
 
 Ints = NDArray[np.int32]
 WARM_UP = 20
@@ -83,7 +83,7 @@ def made_up_steps(
     cost = (policy.manifest and policy.manifest.cost_model) or load_cost(DEFAULT)
     caps = policy.cap, policy.neural_cap
     setup = Setup(cost, *caps, slots=batch, shows_tokens=True, shows_confidences=True)
-    host = Host(policy, setup)
+    host = BatchDecider(policy, setup)
     texts = made_up_texts(batch, tokens, (DRAFTED + 1) * (steps + 1))
     drafting = Drafting(policy, setup, int(texts.max()) + 1, torch.device("cpu"))
     slots, holds = np.arange(batch, dtype=np.int32), np.ones(batch, np.bool_)
@@ -103,8 +103,8 @@ def made_up_steps(
         evidence = torch.from_numpy(-rng.exponential(1.0, shape).astype(np.float32))
         began_s = perf_counter()
         if before is not None:
-            neural = np.minimum(before.report.neural, before.lengths)
-            host.learn(VerifiedStep(before, holds, before.lengths, neural, counts - 1, counts))
+            neural = np.minimum(before.report.neural, before.verified)
+            host.learn(VerifiedStep(before, holds, before.verified, neural, counts - 1, counts))
         step = host.decide(DraftedStep(slots, prompts, holds), int(known.sum()))
         rows = map(torch.from_numpy, (texts, known, prompts, holds, counts, counts))
         running = drafting.begin(
@@ -120,7 +120,7 @@ def made_up_steps(
         host.take_likeliest(step)
         ended_s = perf_counter()
         yield (begun_s - began_s, read_s - begun_s, ended_s - read_s), counts
-        before, counts = step, np.minimum(right, step.lengths).astype(np.int32) + 1
+        before, counts = step, np.minimum(right, step.verified).astype(np.int32) + 1
 
 
 def made_up_texts(count: int, tokens: int, output: int) -> Ints:

@@ -59,7 +59,7 @@ class DraftedStep:
     """What the target made of the drafts before, once that is known."""
     ended: Bools | None = None
     """The rows whose request had ended before: an async engine learns of that a step late."""
-    lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    verified: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
     """How many tokens of each draft fit the budget: none where nothing is decided, as in mode
     'record' or in the guard's probes."""
     decision_s: float = 0.0
@@ -79,7 +79,7 @@ class DraftedStep:
     @cached_property
     def proposed(self) -> list[list[int]]:
         """The tokens that are sent to the target."""
-        rows = zip(self.drafts.tokens.tolist(), self.lengths.tolist(), strict=True)
+        rows = zip(self.drafts.tokens.tolist(), self.verified.tolist(), strict=True)
         return [tokens[:length] for tokens, length in rows]
 
 

@@ -141,7 +141,7 @@ class Counters:
         """Count the draft lengths and the decision time."""
         self.observe("decision_seconds", TIMES_S, event.decision_s)
         self.add("bounded_steps", event.bounded)
-        for length, count in Counter(event.lengths.tolist()).items():
+        for length, count in Counter(event.verified.tolist()).items():
             self.observe("draft_len", LENGTHS, length, count)
 
     def verified(self, event: VerifiedStep) -> None:

@@ -140,7 +140,7 @@ def _trimming_manager(original: Callable[..., Any], **named: Any) -> Any:
         if not hasattr(speculative, OPTIONS_ATTRIBUTE):
             raise
         log.info("adaspec: drafts are not trimmed on the device: %s", in_one_line(error))
-        from adaspec.vllm.session.host import lengths_up_to
+        from adaspec.vllm.session.decider import lengths_up_to
         from adaspec.vllm.v2.graphs import capture_lengths
 
         config = named["vllm_config"]

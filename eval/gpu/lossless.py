@@ -180,13 +180,13 @@ def faults_of_a_wait(llm: Any, prompts: Sequence[list[int]]) -> dict[str, int]:
     import torch
 
     wanderer = wanderer_of(llm, 0)
-    decide = wanderer.host.decide
+    decide = wanderer.decider.decide
 
     def wait(*facts: Any) -> Any:
         torch.ones(1, device=model_runner(llm).device).item()
         return decide(*facts)
 
-    wanderer.host.decide = wait
+    wanderer.decider.decide = wait
     outputs_of(llm, prompts[:2], 8)
     return faults(llm)
 

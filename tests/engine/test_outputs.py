@@ -90,7 +90,7 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(
     proposed = Heard(wanderer.session)["proposed"]
     assert engine.outputs(*requests_of(kind, prompts)) == said[kind]
     assert len({len(one[0]) for one in said[kind]}) > (kind != "structured")
-    assert any((each.drafts.length == 0).any() for each in proposed) or kind != "may not stop yet"
+    assert any((each.drafts.offered == 0).any() for each in proposed) or kind != "may not stop yet"
     assert any(accepted for one in engine.judged.values() for _, accepted in one)
     check_sound(wanderer.session)
 

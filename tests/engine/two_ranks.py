@@ -37,7 +37,7 @@ def watch_rank():
     import torch
 
     from adaspec.vllm import dummy_steps
-    from adaspec.vllm.session.host import Host
+    from adaspec.vllm.session.decider import BatchDecider
 
     own = dummy_steps.Marks.seconds
     dummy_steps.noted = {"times": [], "decided": []}
@@ -56,8 +56,10 @@ def watch_rank():
         return decide_and_note
 
     dummy_steps.Marks.seconds = differing
-    Host.budget = noting(Host.budget, int)
-    Host.decide = noting(Host.decide, lambda decided: (decided.forwards, decided.settings.tolist()))
+    BatchDecider.budget = noting(BatchDecider.budget, int)
+    BatchDecider.decide = noting(
+        BatchDecider.decide, lambda decided: (decided.forwards, decided.settings.tolist())
+    )
 
 
 def noted(worker):

@@ -94,10 +94,10 @@ class Wanderer:
         self.session = engine.put(random_policy(seed, evidence), **changes)
         self.draw = np.random.default_rng(seed)
         self.taken = dict.fromkeys(("ngram", "neural", "splice"), 0)
-        self.host = self.session.host
-        self._decide = self.host.decide
+        self.decider = self.session.decider
+        self._decide = self.decider.decide
         for name in ("decide", "holds_drafter", "budget", "take_likeliest", "length"):
-            setattr(self.host, name, getattr(self, name))
+            setattr(self.decider, name, getattr(self, name))
         self.session.observers.add(self)
 
     def decide(self, *facts):
@@ -115,7 +115,7 @@ class Wanderer:
         return int(self.draw.integers(0, running * CAP + 1))
 
     def take_likeliest(self, decided):
-        self.host._verify(decided, self.budget(len(decided.slots), 0))
+        self.decider._verify(decided, self.budget(len(decided.slots), 0))
 
     def length(self, trims):
         return int(self.draw.integers(0, CAP + 1))

@@ -65,7 +65,7 @@ def pack_on_host(layout: Layout, chosen: Chosen, allowed: Tensor | None, vocabul
         sampled=host.sampled,
         rejected=host.rejected,
         neural=np.minimum(host.neural, length).astype(np.int32),
-        length=length,
+        offered=length,
         gain=host.gain,
         emitted=host.emitted,
         tokens=tokens,

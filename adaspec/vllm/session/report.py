@@ -17,7 +17,7 @@ from torch import Tensor
 from adaspec.policy.forwards import GAINS
 from adaspec.trace.schema import CONFIDENCES
 
-SINGLE = ("context", "sampled", "rejected", "neural", "length")
+SINGLE = ("context", "sampled", "rejected", "neural", "offered")
 """The facts that are one whole number per row, in the order of their columns; the gains follow."""
 
 
@@ -43,7 +43,7 @@ class StepReport(NamedTuple):
     emitted: NDArray[np.int32]
     neural: NDArray[np.int32]
     """Tokens of the new draft that the neural drafter drafted."""
-    length: NDArray[np.int32]
+    offered: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
     gain: NDArray[np.float64]
     """(rows, GAINS) what forwards bring (see `policy.forwards`)."""

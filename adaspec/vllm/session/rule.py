@@ -10,10 +10,10 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.policy.static import StaticRule
 from adaspec.vllm.events import DraftedStep
-from adaspec.vllm.session.host import Host
+from adaspec.vllm.session.decider import BatchDecider
 
 
-class RuleHost(Host):
+class RuleDecider(BatchDecider):
     """A rule's decisions on a whole batch, which are the same in every step."""
 
     def __init__(self, policy: LearnedPolicy, setup: Setup, rule: StaticRule) -> None:
@@ -42,7 +42,7 @@ class RuleHost(Host):
 
     def take_likeliest(self, step: DraftedStep) -> None:
         """Say how much of what a step has just drafted is verified: all."""
-        self._verify(step, int(step.drafts.length.sum()))
+        self._verify(step, int(step.drafts.offered.sum()))
 
     def length(self, trims: bool) -> int:
         """How long drafts are, trimmed or not: all are scheduled as long as the longest."""

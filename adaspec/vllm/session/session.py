@@ -44,13 +44,13 @@ from adaspec.vllm.breaker import CircuitBreaker
 from adaspec.vllm.choice import Serving, baseline_of
 from adaspec.vllm.client_arguments import is_chosen, is_rehearsed, is_served
 from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
+from adaspec.vllm.session.decider import BatchDecider, warm_up
 from adaspec.vllm.session.drafting import Drafting
-from adaspec.vllm.session.host import Host, warm_up
 from adaspec.vllm.session.packing import Drafts
 from adaspec.vllm.session.report import Copy, Outcome, StepReport
 from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
 from adaspec.vllm.session.ring import ServedRing
-from adaspec.vllm.session.rule import RuleHost
+from adaspec.vllm.session.rule import RuleDecider
 from adaspec.vllm.session.unread_blocks import UnreadBlocks
 
 _MOST_MISSED_STEPS = 64
@@ -82,7 +82,7 @@ class Session:
         self.breaker = CircuitBreaker(serving.name, self.observers)
         warm_up(learned, setup)
         self._policy = learned
-        self._make_hosts(setup)
+        self._make_deciders(setup)
         options = serving.options
         self.ring = ServedRing(options, serving.target) if options.ring_tokens else None
         """The tokens of ended answers, where they are searched."""
@@ -122,26 +122,28 @@ class Session:
         """The drafter never runs oftener in a step."""
         recorded = self.serving.record_cap if self.serving.options.densely_recorded else 0
         passes = self.serving.setup.passes(recorded)
-        return max(passes, *(each.most_forwards for each in self._hosts))
+        return max(passes, *(each.most_forwards for each in self._deciders))
 
     def take_costs(self, cost: CostModel) -> None:
         """Decide by these costs; nothing has been served so far."""
         setup = dataclasses.replace(self.serving.setup, cost=cost)
         self.serving = dataclasses.replace(self.serving, setup=setup)
-        self._make_hosts(setup)
+        self._make_deciders(setup)
 
-    def _make_hosts(self, setup: Setup) -> None:
+    def _make_deciders(self, setup: Setup) -> None:
         """The decisions of either arm, each of which remembers its own steps alone."""
         policy, rule, baseline = self._policy, self._rule, self._baseline
-        self.host = Host(policy, setup) if rule is None else RuleHost(policy, setup, rule)
-        self._of_baseline = None if baseline is None else RuleHost(policy, setup, baseline)
-        self._hosts = [each for each in (self.host, self._of_baseline) if each is not None]
+        self.decider = (
+            BatchDecider(policy, setup) if rule is None else RuleDecider(policy, setup, rule)
+        )
+        self._of_baseline = None if baseline is None else RuleDecider(policy, setup, baseline)
+        self._deciders = [each for each in (self.decider, self._of_baseline) if each is not None]
 
-    def _host(self, is_baseline: bool) -> Host:
+    def _decider(self, is_baseline: bool) -> BatchDecider:
         """Who decides for a step of that arm."""
         if is_baseline and self._of_baseline is not None:
             return self._of_baseline
-        return self.host
+        return self.decider
 
     @property
     def _misses_text(self) -> bool:
@@ -154,7 +156,7 @@ class Session:
         """Whether requests hold the neural drafter where so many run, because an arm wants it."""
         if self._missed_steps > _MOST_MISSED_STEPS:
             return False
-        return any(each.holds_drafter(running) for each in self._hosts)
+        return any(each.holds_drafter(running) for each in self._deciders)
 
     @property
     def needs_keep_alive(self) -> bool:
@@ -170,7 +172,7 @@ class Session:
         """For how long drafts the coming steps shall make room."""
         if self.mode != "serve" or self.breaker.off:
             return 0
-        return self._host(self.guard_state == BASE).length(self.trims)
+        return self._decider(self.guard_state == BASE).length(self.trims)
 
     def follow_blocks(self, scheduled: Any) -> None:
         """Before a step runs: learn who is served from blocks that the drafter has not read."""
@@ -212,7 +214,7 @@ class Session:
         """
         before, self.observers.muted = self.observers.muted, any(map(is_rehearsed, names))
         if before and not self.observers.muted:
-            self._make_hosts(self.serving.setup)
+            self._make_deciders(self.serving.setup)
             self._drafted = self._awaited = self._awaiting_verdict = None
 
     def take_reports(self) -> None:
@@ -235,7 +237,7 @@ class Session:
         self._budget, self._cut_by_engine = 0, False
         if self._decides and self._awaited is not None and running:
             try:
-                wanted = self._host(self.guard_state == BASE).budget(running, reading)
+                wanted = self._decider(self.guard_state == BASE).budget(running, reading)
                 self._budget = min(wanted, most)
                 self._cut_by_engine = self._budget < wanted
             except Exception as error:
@@ -322,9 +324,9 @@ class Session:
             self._read(drafted)
             began_s = perf_counter()
             if self._decides:
-                self._host(pending.is_baseline).take_likeliest(pending)
+                self._decider(pending.is_baseline).take_likeliest(pending)
             else:
-                pending.lengths = np.zeros_like(pending.drafts.length)
+                pending.verified = np.zeros_like(pending.drafts.offered)
             for at, tokens in zip(pending.rows.tolist(), pending.proposed, strict=True):
                 proposed[at] = list(tokens)  # vLLM's own, while others read these
         except Exception as error:
@@ -392,7 +394,7 @@ class Session:
         self._allowed, allowed = None, requests.allowed(rows, self.serving.setup.cap)
         if allowed is not None:
             self._allowed = to_device(allowed, self._device)
-        return self._host(is_baseline).decide(pending, context)
+        return self._decider(is_baseline).decide(pending, context)
 
     def _enter(self, rows: Rows) -> bool:
         """Give slots to requests that are in a batch for the first time; whether there are any."""
@@ -457,7 +459,7 @@ class Session:
         self._read(drafted)
         began_s, pending = perf_counter(), drafted.step  # waiting for the device is no deciding
         pending.budget, pending.cut_by_engine = self._budget, self._cut_by_engine
-        self._host(pending.is_baseline).note(pending, self.trims)
+        self._decider(pending.is_baseline).note(pending, self.trims)
         self._budget = 0
         self._take_outcome(pending, pending.drafts)
         self._awaiting_verdict = pending
@@ -476,7 +478,7 @@ class Session:
         )
         if before is not None:
             verified = self._verified(before, pending)
-            self._host(before.is_baseline).learn(verified)
+            self._decider(before.is_baseline).learn(verified)
             self._untold.append(partial(self.observers.notify, "verified", verified))
 
     def _verified(self, before: DraftedStep, after: DraftedStep) -> VerifiedStep:
@@ -494,7 +496,7 @@ class Session:
         known = (sampled > 0) & (drafts.context == of_each(outcome.context) - sampled)
         known &= ~of_each(after.ended)
         verified = np.where(known, sampled - 1 + of_each(outcome.rejected), 0)
-        drafted = np.minimum(verified, drafts.length).astype(np.int32)
+        drafted = np.minimum(verified, drafts.offered).astype(np.int32)
         return VerifiedStep(
             step=before,
             known=known,

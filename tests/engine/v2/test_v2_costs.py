@@ -30,7 +30,7 @@ def test_costs_are_measured_at_start_and_outputs_are_as_they_were(
     # Without graphs, as far as eight rows with drafts go.
     longest = 8 * (1 + CAP)
     assert (cost.tokens[0], cost.tokens[-1], cost.largest_graph) == (1, longest, 0)
-    table_s = engine.session.host.costs.table_s
+    table_s = engine.session.decider.costs.table_s
     assert table_s[longest] == pytest.approx(cost.seconds[-1])
     assert cost.forward_s + cost.forward_per_row_s > 0
     # The guard, in the process that schedules, asks the same costs.

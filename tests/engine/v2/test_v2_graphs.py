@@ -26,7 +26,7 @@ def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkey
     monkeypatch.setattr(runner.compilation_config, "cudagraph_capture_sizes", [1, 2, 8])
     monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
     table = np.array([[1, 3], [8, 1]], np.float64)
-    host = speculator.adaspec_session.host
+    host = speculator.adaspec_session.decider
     monkeypatch.setattr(host, "state", host.state._replace(forwards_by_load=table))
     monkeypatch.setattr(host, "_most_passes", 3)
     speculator.init_cudagraph_manager(CUDAGraphMode.FULL_DECODE_ONLY)
@@ -121,7 +121,7 @@ def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypa
     manager = kind(config, runner.device, mode, longest + 1)
     find_each_length(manager)
     manager._graphs_captured = True
-    lengths = runner.adaspec_session.host._lengths
+    lengths = runner.adaspec_session.decider._lengths
     assert lengths[0] == 0
     assert lengths[-1] == longest
     for length in lengths:

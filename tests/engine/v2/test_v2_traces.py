@@ -57,7 +57,7 @@ def test_a_request_that_lost_a_step_is_written_no_further(
     engine = served("eagle3")
     session = engine.put(random_policy(2, True), record_fraction=1.0)
     recording = Recording(engine, session, tmp_path)
-    lost = breaking(monkeypatch, session.host, "note", 3)
+    lost = breaking(monkeypatch, session.decider, "note", 3)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     for row in recording.requests():
         said = texts_of(prompts, truth)[tuple(row.prompt_tokens.tolist())]
@@ -80,7 +80,7 @@ def test_some_requests_are_recorded_whole_while_the_others_are_drafted_for(
     seen = {True: set(), False: set()}
     for step in recording.heard["proposed"]:
         for name, is_recorded, length in zip(
-            step.requests, step.recorded.tolist(), step.lengths.tolist(), strict=True
+            step.requests, step.recorded.tolist(), step.verified.tolist(), strict=True
         ):
             seen[is_recorded].add(name)
             drafted[is_recorded] += length

@@ -202,7 +202,7 @@ def report_of(survival, neural):
         sampled=ones,
         rejected=0 * ones,
         neural=np.array(neural, np.int32),
-        length=length,
+        offered=length,
         gain=np.zeros((rows, 3)),
         emitted=np.ones((rows, cap + 1), np.int32),
         tokens=np.ones((rows, cap), np.int32),

@@ -52,12 +52,12 @@ def lengths(neural, copied):
 
 def neural_of(event):
     """How many tokens of the drafts that are verified the drafter drafted."""
-    return np.minimum(event.drafts.neural, event.lengths)
+    return np.minimum(event.drafts.neural, event.verified)
 
 
 def decided(event):
     neural = neural_of(event)
-    return lengths(neural, event.lengths - neural)
+    return lengths(neural, event.verified - neural)
 
 
 def replayed_rule(recording, rule):
@@ -129,7 +129,7 @@ def test_a_draft_that_the_scheduler_dropped_teaches_nothing():
         engine.step()
         engine.drafts = dict.fromkeys(engine.drafts, ())
     verified = engine.heard["verified"]
-    assert any(event.step.lengths.any() for event in verified)
+    assert any(event.step.verified.any() for event in verified)
     assert not any(event.drafted.any() for event in verified)
 
 
@@ -206,7 +206,7 @@ def test_a_drafter_that_is_let_go_runs_no_more_but_for_what_is_recorded(recorded
     session, steps = engine.session, engine.heard["proposed"]
     for step in range(8):
         if step == 4:
-            session.host.holds_drafter = lambda running: False
+            session.decider.holds_drafter = lambda running: False
         engine.step()
     chosen = [recorded and is_chosen(f"r{at}", fraction) for at in range(20)]
     assert steps[3].holds_neural.tolist() == [True] * 20
@@ -225,7 +225,7 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_
     requests = random_requests(8, 5, tokens=True, output_tokens=(20, 44))
     engine = engine_of("fixed:neural:2", requests)
     session, heard = engine.session, engine.heard
-    session.host.decide = Mock(side_effect=RuntimeError("injected"))
+    session.decider.decide = Mock(side_effect=RuntimeError("injected"))
     while not session.breaker.off:
         engine.step()
     assert not any(engine.drafts.values())
@@ -256,7 +256,7 @@ def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     for step in engine.heard["proposed"]:
         position = step.drafts.context - step.prompt_tokens
         left = np.maximum(shortest - 1 - position, 0)
-        assert (step.lengths <= left).all()
+        assert (step.verified <= left).all()
 
 
 def test_in_mode_off_nothing_is_drafted_and_later_requests_hold_the_drafter_again():
@@ -326,11 +326,11 @@ def test_nobody_is_told_of_vllms_warm_up_and_nothing_is_learned_of_it():
     engine.names = [f"_warmup_{at}_" for at in range(3)]
     session.rehearse(engine.names)
     engine.run(8)
-    assert session.host.state.throughput["steps"][0] > 0
+    assert session.decider.state.throughput["steps"][0] > 0
     assert not any(engine.heard[event] for event in ("admitted", "proposed", "verified"))
     assert not engine.counters["drafted_tokens/ngram"]
     session.rehearse([])
-    assert session.host.state.throughput["steps"][0] == 0
+    assert session.decider.state.throughput["steps"][0] == 0
     session.observers.notify("switched", "serve")
     assert engine.heard["switched"] == ["serve"]
 
@@ -341,7 +341,7 @@ def alternating(policy, baseline, states, seed=5):
     engine = engine_of(policy_of(policy, seed), requests, baseline=baseline)
     session, chance, learned = engine.session, np.random.default_rng(seed), {}
     for is_baseline in (False, True):
-        host = session._host(is_baseline)
+        host = session._decider(is_baseline)
         learn = host.learn
 
         def learn_and_note(verified, learn=learn, is_baseline=is_baseline):
@@ -369,12 +369,12 @@ def test_either_arm_drafts_its_own_and_learns_from_its_own_steps(policy, baselin
         assert {event.step.is_baseline for event in events} == {is_baseline}
     assert learned[True] and learned[False]
     assert any(event.drafted.any() for event in learned[False])
-    drafts = [event.step.drafts for event in learned[True] if event.step.lengths.any()]
+    drafts = [event.step.drafts for event in learned[True] if event.step.verified.any()]
     held = np.concatenate([event.step.holds_neural for event in learned[True]])
     assert held.all() == (policy == "learned" or max(neural) > 0)
     assert set(np.concatenate([each.neural for each in drafts]).tolist()) <= neural | {0}
     assert max(each.neural.max() for each in drafts) == max(neural)
-    spliced = np.concatenate([each.length - each.neural for each in drafts])
+    spliced = np.concatenate([each.offered - each.neural for each in drafts])
     assert set(spliced.tolist()) <= set(range(max(copied) + 1))
     assert (spliced.max() > 0) == (max(copied) > 0)
 
@@ -396,9 +396,9 @@ def test_a_policy_is_the_same_behind_steps_of_a_baseline():
     engine.run(10)
     session.guard_state = BASE
     engine.run(1)  # in it, what the policy drafted before is verified
-    before = session.host.state.throughput.tobytes(), session.host._load
+    before = session.decider.state.throughput.tobytes(), session.decider._load
     engine.run(10)
-    assert (session.host.state.throughput.tobytes(), session.host._load) == before
+    assert (session.decider.state.throughput.tobytes(), session.decider._load) == before
     assert session.most_forwards >= 3
 
 

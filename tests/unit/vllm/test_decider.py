@@ -15,16 +15,16 @@ from adaspec.policy.choice import PRICE
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.events import DraftedStep, VerifiedStep
-from adaspec.vllm.session.host import Host, warm_up
+from adaspec.vllm.session.decider import BatchDecider, warm_up
 
 CAP = 6
 
 
-def host_of(forwards=None, in_one_pass=False):
+def decider_of(forwards=None, in_one_pass=False):
     policy = LearnedPolicy("p", random_model(1, evidence=True), CAP, 4, forwards=forwards)
     setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 128, True, True, ASYNC, in_one_pass)
     warm_up(policy, setup)
-    return Host(policy, setup)
+    return BatchDecider(policy, setup)
 
 
 def decided_by(host, rows=4, holds=True):
@@ -44,16 +44,16 @@ def noted(host, survival, neural, budget, trims=True, rows=4, is_limited=False, 
 
 
 def test_forwards_follow_the_table_and_need_someone_who_holds_the_drafter():
-    host = host_of({1: 3, 4: 0})
+    host = decider_of({1: 3, 4: 0})
     assert decided_by(host, 1).forwards == 3
     assert decided_by(host, 1, holds=False).forwards == 0
     # Where the drafter does not pay, nobody enters with it or keeps it.
     assert host.holds_drafter(1)
-    assert not host_of({1: 3, 4: 0}).holds_drafter(4)
+    assert not decider_of({1: 3, 4: 0}).holds_drafter(4)
 
 
 def test_a_load_that_swings_about_a_threshold_takes_the_drafter_from_nobody():
-    host, held = host_of({1: 1, 64: 1, 66: 0}), []
+    host, held = decider_of({1: 1, 64: 1, 66: 0}), []
 
     def run(*loads):
         for load in loads:
@@ -72,7 +72,7 @@ def test_a_load_that_swings_about_a_threshold_takes_the_drafter_from_nobody():
 
 
 def test_a_budget_follows_what_rows_wanted():
-    host = host_of()
+    host = decider_of()
     budgets = []
     for survival in ([0.9, 0, 0, 0, 0, 0], [0.95] * 6):
         for _ in range(60):
@@ -84,28 +84,28 @@ def test_a_budget_follows_what_rows_wanted():
 def test_a_budget_that_is_less_than_wanted_sets_no_price():
     found = {}
     for limited in (False, True):
-        host = host_of()
+        host = decider_of()
         for _ in range(20):
-            assert noted(host, [0.95] * 6, 0, 3, is_limited=limited).lengths.sum() == 3
+            assert noted(host, [0.95] * 6, 0, 3, is_limited=limited).verified.sum() == 3
         found[limited] = decided_by(host)
     assert found[True].settings[PRICE] == 0.0
     assert found[False].settings[PRICE] == pytest.approx(0.95)
 
 
 def test_drafts_of_one_length_are_as_long_as_pays():
-    host = host_of()
+    host = decider_of()
     assert host.length(False) == CAP  # nothing is known yet
     for survival, expected in (([0.9, 0.8, 0, 0, 0, 0], 2), ([0.0] * 6, 0)):
         for _ in range(3000):
             decided = noted(host, survival, 0, 16, trims=False, rows=8)
-        assert decided.lengths.tolist() == [min(2, expected)] * 8
+        assert decided.verified.tolist() == [min(2, expected)] * 8
         assert host.length(False) == expected
 
 
 def test_the_one_length_of_all_drafts_follows_what_a_longer_step_takes():
     lengths = []
     for rows in (1, 32, 128):
-        host = host_of()
+        host = decider_of()
         host.state.step["rate"] = 100.0 * rows
         for _ in range(100):
             noted(host, [0.9, 0.6, 0.35, 0.2, 0.1, 0.05], 0, 8, trims=False, rows=rows)
@@ -115,7 +115,7 @@ def test_the_one_length_of_all_drafts_follows_what_a_longer_step_takes():
 
 
 def test_a_row_has_room_for_its_share_of_the_budget_several_times_over():
-    host = host_of()
+    host = decider_of()
     for rows, budget, room in ((1, 4, 16), (32, 32, 8), (32, 50, 12), (128, 100, 8), (1, 0, 8)):
         assert room_of_row(budget, rows, 16) == room
     assert host.length(True) == CAP
@@ -127,7 +127,7 @@ def test_a_row_has_room_for_its_share_of_the_budget_several_times_over():
     ids=["worth nothing", "each worth much", "one worth much"],
 )
 def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, pays, forwards):
-    host = host_of({1: 2})
+    host = decider_of({1: 2})
     known, none = np.ones(4, np.bool_), np.zeros(4, np.int32)
     for _ in range(1200):
         decided = noted(host, [0.9, 0, 0, 0, 0, 0], 1, 8, gain=gain)
@@ -138,7 +138,7 @@ def test_a_drafter_runs_as_often_as_pays_or_is_let_go(gain, pays, forwards):
 
 @pytest.mark.parametrize(("brings", "pays"), [(0, False), (2, True)])
 def test_a_head_of_one_pass_drafts_all_its_tokens_in_it_or_is_let_go(brings, pays):
-    host = host_of({1: 2}, in_one_pass=True)
+    host = decider_of({1: 2}, in_one_pass=True)
     step = decided_by(host)
     assert (step.forwards, host.most_forwards) == (4, 1)
     known, none = np.ones(4, np.bool_), np.zeros(4, np.int32)
@@ -153,7 +153,7 @@ def test_a_head_of_one_pass_drafts_all_its_tokens_in_it_or_is_let_go(brings, pay
 def test_a_step_of_one_pass_takes_the_time_of_one_forward():
     seconds = {}
     for in_one_pass, forwards in ((True, 4), (False, 1), (False, 4)):
-        host = host_of({1: forwards}, in_one_pass)
+        host = decider_of({1: forwards}, in_one_pass)
         none = np.zeros(4, np.int32)
         decided = noted(host, [0.9, 0, 0, 0, 0, 0], 1, 8)
         assert decided.forwards == forwards

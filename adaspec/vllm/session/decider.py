@@ -39,7 +39,7 @@ _ROW_FADE = 0.998
 """What is kept, at each row that is drafted for, of what drafts of each length brought."""
 
 
-class Host:
+class BatchDecider:
     """A learned policy's decisions on a whole batch."""
 
     def __init__(self, policy: LearnedPolicy, setup: Setup) -> None:
@@ -135,7 +135,7 @@ class Host:
         self._gains *= fade
         self._gains[1:] += report.survival.sum(axis=0).cumsum()
         self._rows = self._rows * fade + rows
-        step.lengths = np.minimum(report.length, step.budget // max(rows, 1)).astype(np.int32)
+        step.verified = np.minimum(report.offered, step.budget // max(rows, 1)).astype(np.int32)
 
     def take_likeliest(self, step: DraftedStep) -> None:
         """Say how much of what a step has just drafted is verified."""
@@ -145,14 +145,14 @@ class Host:
 
     def _verify(self, step: DraftedStep, budget: int) -> None:
         """Cut drafts to the budget."""
-        lengths = step.drafts.length.astype(np.int64)
+        lengths = step.drafts.offered.astype(np.int64)
         if self._pads:
             lengths = np.minimum(lengths, self._longest)  # there was no room for more
         of_drafts = step.drafts.survival, lengths
         # What prompts the next step reads, a sync engine does not know yet.
         beside = 0, int(step.drafts.context.sum()), self._setup.passes(step.forwards)
         step.budget = int(decision.verify(self.state, self.costs, *of_drafts, budget, *beside))
-        step.lengths = lengths.astype(np.int32)
+        step.verified = lengths.astype(np.int32)
 
     def learn(self, verified: VerifiedStep) -> None:
         """Take in what became of a step's drafts."""
@@ -195,7 +195,7 @@ def lengths_up_to(longest: int) -> list[int]:
 
 def warm_up(policy: LearnedPolicy, setup: Setup) -> None:
     """Take every decision once, so that no request waits for a compiler."""
-    host, one = Host(policy, setup), np.ones(1, np.int32)
+    host, one = BatchDecider(policy, setup), np.ones(1, np.int32)
     host.holds_drafter(1)
     known = np.ones(1, np.bool_)
     step = host.decide(DraftedStep(np.zeros(1, np.int32), one, known), 1)
