@@ -14,10 +14,10 @@ from long_shapes import CACHED, CHUNKED, CRAMPED, SHORT, Shape  # noqa: E402
 
 CAP = 24
 PARTS = {
-    "holds_drafter": "host",
-    "decide": "host",
-    "take_likeliest": "host",
-    "learn": "host",
+    "holds_drafter": "decider",
+    "decide": "decider",
+    "take_likeliest": "decider",
+    "learn": "decider",
     "begin": "drafting",
     "revise": "drafting",
     "finish": "drafting",
@@ -66,7 +66,7 @@ PLACES = {
     **{name: broken(part, name, 7) for name, part in PARTS.items()},
     "batch": _batch,
     "switched off": broken("drafting", "finish", 1),
-    "incomplete": broken("host", "take_likeliest", 7),
+    "incomplete": broken("decider", "take_likeliest", 7),
     **INJECTIONS,
 }
 """What breaks something, by the name of the fault."""

@@ -30,11 +30,11 @@ SHAPES = (
     Shape("EAGLE, short, few blocks", "eagle", {**SHORT, **CRAMPED, "num_gpu_blocks_override": 16}),
 )
 PARTS = {
-    "holds_drafter": "host",
-    "decide": "host",
-    "note": "host",
-    "learn": "host",
-    "budget": "host",
+    "holds_drafter": "decider",
+    "decide": "decider",
+    "note": "decider",
+    "learn": "decider",
+    "budget": "decider",
     "begin": "drafting",
     "revise": "drafting",
     "finish": "drafting",
@@ -64,7 +64,7 @@ def start(models, shape, folder):
 PLACES = {
     **{name: broken(part, name, 7) for name, part in PARTS.items()},
     "switched off": broken("drafting", "finish", 1),
-    "incomplete": broken("host", "note", 7),
+    "incomplete": broken("decider", "note", 7),
     **INJECTIONS,
 }
 """What breaks something, by the name of the fault."""

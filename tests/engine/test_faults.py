@@ -10,9 +10,9 @@ from adaspec.vllm.breaker import MAX_IN_A_ROW
 from adaspec.vllm.events import MAX_OBSERVER_FAILURES
 
 PLACES = [
-    ("host", "holds_drafter"),
-    ("host", "decide"),
-    ("host", "take_likeliest"),
+    ("decider", "holds_drafter"),
+    ("decider", "decide"),
+    ("decider", "take_likeliest"),
     ("drafting", "finish"),
 ]
 

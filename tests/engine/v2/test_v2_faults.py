@@ -4,11 +4,11 @@ import pytest
 from wandering import Wanderer, breaking
 
 PLACES = [
-    ("host", "holds_drafter"),
-    ("host", "decide"),
-    ("host", "note"),
-    ("host", "learn"),
-    ("host", "budget"),
+    ("decider", "holds_drafter"),
+    ("decider", "decide"),
+    ("decider", "note"),
+    ("decider", "learn"),
+    ("decider", "budget"),
     ("drafting", "begin"),
     ("drafting", "revise"),
     ("drafting", "finish"),
