@@ -21,7 +21,8 @@ from adaspec.replay.suffix import SuffixDecoding
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 """As `vllm bench serve` counts them: to a request's first token, per token behind it, between two
 deliveries to it, and to its end."""
-QUANTILES = (0.5, 0.95, 0.99)
+QUANTILES, LOADS = (0.5, 0.95, 0.99), (0.05, 0.5, 0.95)
+"""Of latencies, and of the requests that run at once, by time."""
 BOUNDS = ("combine", "plan-splice")
 FORESIGHT = "oracle:plan-splice"
 
@@ -37,8 +38,8 @@ class Measure:
     drafted_per_step: float
     neural_steps_share: float
     decision_share: float
-    running: float
-    """Requests that ran, on average over steps."""
+    load: NDArray[np.float64]
+    """(LOADS) requests that ran at once, by time."""
     latencies: NDArray[np.float64]
     """(LATENCIES, QUANTILES) in seconds."""
 
@@ -52,6 +53,7 @@ def measure(runs: Sequence[Result], options: Options) -> Measure:
     )
     first_s, token_s, request_s = (np.quantile(some, QUANTILES) for some in each_s)
     gaps = np.cumsum(sum(run.gaps for run in runs))
+    load_s = np.cumsum(sum(run.load_s for run in runs))
     gap_s = gap_seconds()[np.searchsorted(gaps, np.array(QUANTILES) * gaps[-1])]
     return Measure(
         score=float(np.mean([options.score(run) for run in runs])),
@@ -60,7 +62,7 @@ def measure(runs: Sequence[Result], options: Options) -> Measure:
         drafted_per_step=sum(run.drafted for run in runs) / row_steps,
         neural_steps_share=sum(run.neural_steps for run in runs) / sum(run.steps for run in runs),
         decision_share=sum(run.deciding_s for run in runs) / sum(run.time_s for run in runs),
-        running=row_steps / sum(run.steps for run in runs),
+        load=np.searchsorted(load_s, np.array(LOADS) * load_s[-1]).astype(np.float64),
         latencies=np.stack([first_s, token_s, gap_s, request_s]),
     )
 
@@ -131,7 +133,7 @@ class CellResult:
         """The report's rows of this cell."""
         rows = []
         for name, measured in self.measures.items():
-            detail: dict[str, Any] = {"score": measured.score, "running": measured.running}
+            detail: dict[str, Any] = {"score": measured.score, "load": measured.load.tolist()}
             if name in self.winners:
                 detail["spec"] = self.winners[name]
             speedup, ends = self.ratio(name, NONE)

@@ -21,7 +21,7 @@ from adaspec.cost.model import CostModel, check_bound
 from adaspec.draft.ring import RING_TOKENS, ring_of
 from adaspec.evaluate.arrivals import Arrivals, parse_arrivals
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
-from adaspec.evaluate.hindsight import hindsight
+from adaspec.evaluate.hindsight import STATIC_BY_LOAD, best_by_load, hindsight
 from adaspec.evaluate.intervals import replicate_speeds, traffic_of, variance_ratio
 from adaspec.evaluate.options import ALL, MAX_SEED, REPORT_SCHEMA, Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
@@ -123,15 +123,16 @@ def _player(
 ) -> Player:
     """What replays these requests; refuses what it cannot replay."""
     check_distinct(named)
+    _arrivals(options)  # so that it is refused before all else
+    charged = cost.without_deciding() if options.free_decisions else cost
+    if options.max_step_ms is not None:
+        check_bound(options.max_step_ms, charged)
     progress("looking up", 0, 1)
     ring = ring_of(each.output_tokens for each in before) if before else None
     recording = build_recording(selection.requests, selection.neural_cap, ring)
     if options.prefill:
         recording = recording.with_prefill()
     progress("looking up", 1, 1)
-    charged = cost.without_deciding() if options.free_decisions else cost
-    if options.max_step_ms is not None:
-        check_bound(options.max_step_ms, charged)
     player = Player(recording, charged, options.cap, options.engine, before, options.longest_s)
     for contender in named:
         player.check(contender)
@@ -157,15 +158,17 @@ def evaluate_loop(
     player: Player, named: Sequence[Contender], options: Options, progress: Progress
 ) -> tuple[dict[Cell, CellResult], int]:
     """What each cell's replays come to, and how many settings were run to find the rivals."""
-    recording, arrivals = player.recording, None
+    recording, arrivals = player.recording, _arrivals(options)
     # One workload alone is its own mix, and not replayed again.
     names = (None, *recording.workloads) if len(recording.workloads) > 1 else (None,)
     cells: list[Cell] = [(name, load) for name in names for load in options.concurrency]
-    if options.arrivals is not None:
-        arrivals = parse_arrivals(options.arrivals, options.rate_scale)
+    if arrivals is not None:
         cells = [(None, options.max_num_seqs)]
     runs = {cell: runs_of(recording, cell, options, arrivals) for cell in cells}
     winners, tried = hindsight(player, runs, options, progress)
+    if arrivals is not None:
+        by_load = best_by_load(player, options)
+        winners = {cell: best | {STATIC_BY_LOAD: by_load} for cell, best in winners.items()}
     results = new_results(player, named, winners)
     for done, (cell, result) in enumerate(results.items()):
         progress("policies and bounds", done, len(results))
@@ -180,6 +183,11 @@ def evaluate_loop(
         (alone,) = recording.workloads
         results |= {(alone, load): result for (_, load), result in results.items()}
     return results, tried
+
+
+def _arrivals(options: Options) -> Arrivals | None:
+    spec = options.arrivals
+    return None if spec is None else parse_arrivals(spec, options.rate_scale)
 
 
 def runs_of(

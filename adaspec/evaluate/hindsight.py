@@ -19,11 +19,14 @@ import numpy as np
 from adaspec.draft.chains import LONGEST_MATCH
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.spec import Baseline, parse_policy, rule_spec
-from adaspec.policy.static import LONGEST_BUDGET
-from adaspec.replay.orders import Traffic
+from adaspec.policy.static import LONGEST_BUDGET, StaticPolicy
+from adaspec.replay.by_load import ByLoad
+from adaspec.replay.orders import Traffic, draw_orders
 from adaspec.replay.player import Contender, Player
 
 VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
+STATIC_BY_LOAD = "static:by-load"
+"""The row of an open loop that has a rule for each load, which nobody can run."""
 _FIXED = ("none", "fixed:ngram", "fixed:neural")
 BEST_OF = {
     VLLM_BEST: (*_FIXED, "budget"),
@@ -38,6 +41,7 @@ NEURAL = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 COPIED = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48)
 MATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 14, 20, LONGEST_MATCH)
 NO_MATCH = LONGEST_MATCH + 1
+LOADS_OF_RULES = (1, 4, 16, 64, 256)
 CLIMBED = 4
 """The search climbs from so many starts, the fastest."""
 
@@ -73,6 +77,25 @@ def hindsight(
         # Without this, a user who interrupts would wait for all cells.
         pool.shutdown(cancel_futures=True)
     return winners, tried
+
+
+def best_by_load(player: Player, options: Options) -> ByLoad:
+    """The fastest static rule of each of some loads, in a closed loop of one order."""
+    known = {family.head: family for family in families(player.recording.neural_cap)}
+    loads = sorted({min(load, options.max_num_seqs) for load in LOADS_OF_RULES})
+    rules = []
+    for load in loads:
+        orders = draw_orders(player.recording, None, load, options.seed, 1)
+        runs = [Traffic(order, load) for order in orders]
+
+        def speed_of(policy: Baseline, runs: Sequence[Traffic] = runs) -> float:
+            return player.tried(policy, runs)[0].tokens_per_s
+
+        some = [fastest(known[head], speed_of) for head in BEST_OF[STATIC_BEST] if head in known]
+        best = max(some, key=attrgetter("score")).policy
+        if isinstance(best, StaticPolicy):
+            rules.append((load, best))
+    return ByLoad(tuple(rules))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ OPPONENT = "static:best"
 MIX = "all workloads, mixed"
 SEEN = "†"
 """The mark of a policy that was trained on requests of this evaluation."""
-BASELINES = ("none", "vllm:best", "trtllm:K", OPPONENT)
+BASELINES = ("none", "vllm:best", "trtllm:K", OPPONENT, "static:by-load")
 """The rows that reports have besides policies and bounds, in the order of the tables."""
 LATENCIES = {
     "ttft_s": "To a request's first token (TTFT)",

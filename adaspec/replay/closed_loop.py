@@ -49,6 +49,8 @@ class Result:
     """Per output token behind the first, likewise."""
     request_s: NDArray[np.float64]
     """From coming to ending, likewise."""
+    load_s: NDArray[np.float64]
+    """For how long so many requests ran at once."""
     gaps: NDArray[np.int64]
     """How many deliveries came so long after the one before: see `gap_seconds`."""
 
@@ -98,6 +100,7 @@ class ClosedLoop(NamedTuple):
     """Tokens that the present step emits; whoever runs the loop fills them in."""
     state: NDArray[Any]
     totals: NDArray[Any]
+    load_s: NDArray[np.float64]
     gaps: Longs
     first_s: NDArray[np.float64]
     """Seconds from coming to the first token, per entry of the order."""
@@ -134,6 +137,7 @@ def start(
         emitted=emitted,
         state=state,
         totals=np.zeros(1, TOTALS),
+        load_s=np.zeros(concurrency + 1),
         gaps=np.zeros(_GAPS, np.int64),
         first_s=np.zeros(len(order)),
         decoding_s=np.full(len(order), np.nan),
@@ -166,6 +170,7 @@ def running(loop: ClosedLoop) -> ClosedLoop:
         loop.emitted[:count],
         loop.state,
         loop.totals,
+        loop.load_s,
         loop.gaps,
         loop.first_s,
         loop.decoding_s,
@@ -237,6 +242,7 @@ def finish_step(loop: ClosedLoop, costs: Costs, shape: StepShape, accepted: int)
     seconds = step_seconds(loop, costs, shape)
     totals.tokens += loop.emitted[:count].sum()
     totals.time_s += seconds
+    loop.load_s[count] += seconds
     totals.deciding_s += deciding_s(costs, shape.rows)
     totals.steps += 1
     totals.row_steps += shape.rows
@@ -286,7 +292,8 @@ def let_enter(loop: ClosedLoop) -> None:
     if state.running == 0:
         state.reads_alone = 1
         if state.following < loop.order.shape[0]:
-            totals.time_s = max(totals.time_s, loop.comes_s[state.following])
+            before, totals.time_s = totals.time_s, max(totals.time_s, loop.comes_s[state.following])
+            loop.load_s[0] += totals.time_s - before
         else:
             state.is_over = 1
     while state.running < loop.request.shape[0] and somebody_waits(loop):
@@ -339,5 +346,6 @@ def result_of(loop: ClosedLoop) -> Result:
         first_s=loop.first_s[done],
         token_s=token_s,
         request_s=loop.request_s[done],
+        load_s=loop.load_s,
         gaps=loop.gaps,
     )

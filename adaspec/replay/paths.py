@@ -156,6 +156,7 @@ def _run(loop: ClosedLoop, paths: Paths, costs: Costs, holds: bool) -> None:
             tokens += emitted
             all_drafted += drafted
             neural_steps += forwards > 0
+        loop.load_s[running] += time - totals.time_s
         totals.time_s = time
         totals.tokens += tokens
         totals.steps += count
@@ -180,23 +181,30 @@ class RuleWalker:
 
     def walk(self, rule: StaticRule, requests: Ints | None = None) -> Paths:
         """The path of one rule through these requests, which ascend, or through all."""
-        recording, columns, cap = self._recording, self._recording.columns, self._cap
+        recording, columns = self._recording, self._recording.columns
         if requests is None:
             requests = recording.members(None)
+        *drafted, forwards, paid = self.drafted(rule)
+        paths = Paths(
+            np.empty(len(recording) + 1, np.int64),
+            np.empty(int(columns.length[requests].sum()), STEP),
+            paid,
+        )
+        count = _walk(columns, requests, *drafted, forwards, paths)
+        return paths._replace(steps=paths.steps[:count].copy())
+
+    def drafted(self, rule: StaticRule) -> tuple[Shorts, Shorts, int, int]:
+        """By flat position, the neural tokens that a rule drafts and the copied ones behind them;
+        the forwards that run in every step, and the drafted tokens that every row pays for."""
+        columns, cap = self._recording.columns, self._cap
         neural_len = min(rule.neural_len, cap)
         if neural_len not in self._behind:
             found = matched_behind(columns, neural_len, self._at, self._left)
             self._behind[neural_len] = found
         own = self._holds, columns.match, columns.available
         neural, copied = rule.lengths(cap, *own, *self._behind[neural_len])
-        paths = Paths(
-            np.empty(len(recording) + 1, np.int64),
-            np.empty(int(columns.length[requests].sum()), STEP),
-            min(rule.longest_draft, cap) if self._is_async else 0,
-        )
         # In an async engine nobody knows which rows will draft, or how much. So every step runs all
         # forwards, and every row verifies the longest draft.
         forwards = neural_len if self._is_async or rule.always_drafts else 0
-        drafted = neural.astype(np.int16), copied.astype(np.int16)
-        count = _walk(columns, requests, *drafted, forwards, paths)
-        return paths._replace(steps=paths.steps[:count].copy())
+        paid = min(rule.longest_draft, cap) if self._is_async else 0
+        return neural.astype(np.int16), copied.astype(np.int16), forwards, paid

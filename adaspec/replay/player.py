@@ -16,6 +16,7 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
 from adaspec.policy.static import Budgeted, Needs, StaticPolicy, StaticRule
 from adaspec.replay.budgeted import run_budgeted
+from adaspec.replay.by_load import ByLoad, run_by_load
 from adaspec.replay.closed_loop import Result
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.oracles import Oracle, run_oracle
@@ -27,7 +28,7 @@ from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_s
 from adaspec.trace.schema import Request
 
 Doubles = NDArray[np.float64]
-Compiled: TypeAlias = StaticPolicy | LearnedPolicy | Budgeted | Oracle
+Compiled: TypeAlias = StaticPolicy | ByLoad | LearnedPolicy | Budgeted | Oracle
 """What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
@@ -107,6 +108,9 @@ class Player:
                 self._learned[contender] = LearnedReplay(recording, contender)
             named = {"comes_s": comes_s, "longest_s": self._longest_s}
             return self._learned[contender].run(*run, self.engine, **named)
+        if isinstance(contender, ByLoad):
+            asked = order, concurrency, self._rule_costs, comes_s
+            return run_by_load(recording.columns, self._walker, contender, *asked)
         if isinstance(contender, Budgeted):
             return run_budgeted(recording, contender, *run, comes_s)
         if isinstance(contender, Oracle):

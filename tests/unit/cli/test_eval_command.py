@@ -88,6 +88,13 @@ MISTAKES = {
     "TRACE --concurrency 1,,8": "--concurrency",
     "TRACE --seed -1": "--seed",
     "TRACE --orders 0": "orders is 0",
+    "TRACE --arrivals poisson:0": "write poisson:RATE, each above 0",
+    "TRACE --arrivals bursts:1:2": "write bursts:LOW:HIGH:SECONDS",
+    "TRACE --arrivals poison:3": "did you mean 'poisson'",
+    "TRACE --arrivals own_policies.py": "line 1: ",
+    "TRACE --rate-scale 0": "rate_scale is 0",
+    "TRACE --slo-tpot-ms -3": "slo_tpot_ms is -3",
+    "TRACE --max-step-ms 1": "a step of one request without drafts takes",
     "TRACE -o own_policies.py/report": "(Not a directory)",
     "TRACE -o /proc/report": "/proc/report: cannot be written",
 }

@@ -19,7 +19,7 @@ SPEEDS = {
 
 
 def measured(score, other=0.01):
-    return Measure(score, *[other] * 6, np.full((4, 3), other))
+    return Measure(score, *[other] * 5, np.full(3, other), np.full((4, 3), other))
 
 
 def cell(replicates=None, **changes):
@@ -66,6 +66,7 @@ def result(**changes):
     given = {"tokens": 100.0, "time_s": 10.0, "steps": 40.0, "row_steps": 80.0, "accepted": 20.0}
     given |= {"drafted": 60.0, "neural_steps": 10.0, "request_s": np.array([1.0, 2.0])}
     given |= {"first_s": np.array([0.2, 0.4]), "gaps": np.zeros(GAPS, np.int64)}
+    given |= {"load_s": np.array([1.0, 5.0, 4.0])}
     return Result(**(given | changes))
 
 
@@ -79,7 +80,7 @@ def test_throughput_is_the_mean_over_runs_and_shares_are_over_all_of_them():
     assert found.drafted_per_step == pytest.approx(100 / 200)
     assert found.neural_steps_share == pytest.approx(20 / 100)
     assert found.decision_share == 5 / 100
-    assert found.running == 2
+    assert found.load.tolist() == [0, 1, 2]
     first_s, token_s, gap_s, request_s = found.latencies
     assert token_s.tolist() == [50.0, 95.0, 99.0]
     assert gap_s.tolist() == [gap_seconds()[at] for at in (100, 900, 900)]
@@ -107,7 +108,7 @@ def test_over_folds_throughputs_and_replicates_are_averaged_and_winners_listed()
     folds[2].measures["mine"] = folds[2].measures["none"]
     found = average(folds)
     assert found.measures.keys() == {"none", "static:best"}
-    assert (found.speed("none"), found.measures["none"].running) == (200.0, 0.5)
+    assert (found.speed("none"), found.measures["none"].load.tolist()) == (200.0, [0.5] * 3)
     np.testing.assert_allclose(found.measures["static:best"].latencies, 0.1)
     assert found.winners == {"static:best": "hybrid:4, fixed:neural:3"}
     assert found.replicates["none"].tolist() == [190.0, 210.0]

@@ -69,7 +69,7 @@ def test_rows_say_latency_and_speedup_over_none_and_winners_say_their_spec(rows)
     for (workload, n, policy), row in rows.items():
         for taken_s in row["latencies"].values():
             assert 0 < taken_s["p50"] <= taken_s["p95"] <= taken_s["p99"]
-        always = {"score", "running"}
+        always = {"score", "load"}
         assert row["detail"].keys() - always == ({"spec"} if policy in WINNERS else set())
         none = rows[workload, n, "none"]["tokens_per_s"]
         assert row["speedup"] == pytest.approx(row["tokens_per_s"] / none)

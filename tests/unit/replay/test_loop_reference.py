@@ -20,6 +20,7 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.draft.ring import ring_of
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
+from adaspec.replay.by_load import ByLoad
 from adaspec.replay.closed_loop import gap_seconds
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.own import OwnPolicy, run_own
@@ -139,3 +140,22 @@ def test_positions_where_the_recording_drafted_less_show_no_look_behind():
     compiled = Player(recording, cost, 48).play(parse_contender(spec), order, 1)
     # Two tokens in each of three steps, and one behind the only draft of two.
     assert (compiled.tokens, compiled.drafted) == (3, 7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(1, 5), st.booleans(), PACES, st.sampled_from([SYNC, ASYNC]))
+def test_a_rule_for_each_load_is_the_rule_of_that_load(seed, concurrency, prefill, pace, engine):
+    """With one rule for all loads, it is that rule."""
+    _, recording, rng = world(seed, tokens=True)
+    cost, order = random_cost(rng), np.array(random_order(rng, concurrency), np.int32)
+    recording = recording.with_prefill() if prefill else recording
+    player, run = Player(recording, cost, 9, engine), (order, concurrency)
+    run = *run, arrivals(rng, order, pace)
+    rule, other = map(parse_policy, ("hybrid-splice:3:4:2:1:3", "fixed:ngram:5:2"))
+    same = ByLoad(((1, rule), (4, rule)))
+    assert_equal(player.play(same, *run), player.play(rule, *run))
+    both = ByLoad(((1, rule), (4, other)))
+    assert both.numbers(9).tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
+    # Whatever serves, an open loop answers all.
+    if pace is not None:
+        assert player.play(both, *run).tokens == player.play(rule, *run).tokens
