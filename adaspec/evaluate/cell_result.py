@@ -125,7 +125,9 @@ class CellResult:
         lie under vllm:best.
         """
         bound, start, plain = map(self.speed, (FORESIGHT, self.best_of_vllm, NONE))
-        if bound is None or start is None or plain is None or bound - start < MIN_GAP * plain:
+        if bound is None or start is None or plain is None:
+            return None
+        if bound - start < MIN_GAP * (plain or start):  # goodput may be 0
             return None
         return (self.measures[name].score - start) / (bound - start)
 

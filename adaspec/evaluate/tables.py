@@ -150,9 +150,12 @@ def headline(report: Report, workload: str, policy: str) -> Table:
 
 
 def speedups(report: Report, workload: str) -> Table:
-    """Every policy's speedup by load."""
-    title = f"Speedup over none on {report.place(workload)}, by requests at once"
-    lines = {report.name(policy): (workload, policy, _speedup) for policy in report.shown}
+    """Every policy's speedup by load, or its goodput where requests have a goal."""
+    title, cell = "Speedup over none", _speedup
+    if any(report.document.get(f"slo_{each}_ms") for each in ("ttft", "tpot")):
+        title, cell = "Requests served in time, a second,", _score
+    title += f" on {report.place(workload)}, by requests at once"
+    lines = {report.name(policy): (workload, policy, cell) for policy in report.shown}
     unfair = f"{SEEN} trained on requests of this evaluation: not held out."
     return _by_load(report, title, lines, unfair if report.seen else "")
 
@@ -167,6 +170,10 @@ def lifts_alone(report: Report, policy: str) -> Table:
 
 def _speedup(entry: Entry) -> str:
     return times(entry.get("speedup"), entry.get("ci95"))
+
+
+def _score(entry: Entry) -> str:
+    return decimal(_detail(entry, "score"))
 
 
 def _lift_over(opponent: str) -> Callable[[Entry], str]:
