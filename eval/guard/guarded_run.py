@@ -105,6 +105,7 @@ def _rule_step(loop: ClosedLoop, rule: StaticRule, cap: int) -> tuple[StepShape,
     accepted += np.where(whole, np.minimum(copied, run), 0)
     loop.emitted[:] = np.minimum(accepted + 1, left)
     drafted = int((neural + copied).sum())
-    context, forwards = int(context_tokens(loop)), int(neural.max())
+    forwards = min(rule.neural_len, cap) if rule.always_drafts else int(neural.max())
+    context = int(context_tokens(loop))
     shape = step_shape(len(at), context, drafted, forwards, bool(holds.any()))
     return shape, int(np.minimum(accepted, left).sum())
