@@ -89,7 +89,8 @@ class _Arm:
     unseen: float
     seen: int = _FIRST_SPREAD
     rate: float = math.nan
-    """The logarithm of what it delivers per second."""
+    """The logarithm of what it delivers per second, on average over its last blocks."""
+    blocks: int = 0
     pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """Its leads over the incumbent, and the variance of each."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -111,8 +112,9 @@ class _Arm:
         count, rate = len(block), math.log(work.mean() / seconds.mean())
         work, seconds = work / work.mean(), seconds / seconds.mean()
         rate += (work.var() - seconds.var()) / (2 * count)
-        before = self.rate if self.pairs else rate
-        self.rate = before + (rate - before) / (len(self.pairs) + 1)
+        before = self.rate if self.blocks else rate
+        self.blocks = min(self.blocks + 1, _REMEMBERED)
+        self.rate = before + (rate - before) / self.blocks
         seen = min(count, _FIRST_SPREAD)
         self.spread += ((work - seconds).var() - self.spread) * seen / (self.seen + seen)
         self.seen = min(self.seen + seen, _SPREAD)
@@ -170,6 +172,7 @@ class _Record:
         """Forget all pairs; an arm becomes the incumbent."""
         for arm in self.arms.values():
             arm.pairs.clear()
+            arm.blocks = 0
         self.incumbent, self.wait = incumbent, 1
         self.go_back()
 
