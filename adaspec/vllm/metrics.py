@@ -168,8 +168,8 @@ class Counters:
     def guarded(self, guarded: GuardReport) -> None:
         """Count a step by the guard's state, and note what the guard knows."""
         self.add(f"guard_steps/{guarded.state}")
-        for arm, rate in guarded.rates.items():
-            self.put(f"guard_tokens_per_second/{arm}", rate)
+        for arm in ARMS:  # 0: not known at this load
+            self.put(f"guard_tokens_per_second/{arm}", guarded.rates.get(arm, 0.0))
 
     def fault(self, stage: str, switched_off: bool) -> None:
         """Count a fault, and note whether the policy is off."""
