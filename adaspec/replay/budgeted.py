@@ -1,4 +1,4 @@
-"""`budget:K`: what it believes and chooses, in one compiled closed loop."""
+"""`budget:K`: what it believes and chooses, in one compiled loop."""
 
 from __future__ import annotations
 

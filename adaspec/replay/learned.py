@@ -1,4 +1,4 @@
-"""The learned policy at full speed: predictions made at once, then one compiled closed loop."""
+"""The learned policy at full speed: predictions made at once, then one compiled loop."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _run(
     limits: Limits,
     prepared: Doubles,
 ) -> None:
-    """Run the closed loop to its end."""
+    """Run the loop to its end."""
     while closed_loop.goes_on(loop):
         rows = closed_loop.running(loop)
         _, shape, accepted = decide_step(rows, predictions, shapes, state, costs, limits, prepared)

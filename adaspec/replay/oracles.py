@@ -127,7 +127,7 @@ def _span(columns: Columns, i: int, left: int, kind: int, bounds: Bounds) -> tup
 
 @compiled
 def _run(loop: ClosedLoop, kind: int, bounds: Bounds, costs: Costs) -> None:
-    """Run the closed loop under perfect foresight to its end."""
+    """Run the loop under perfect foresight to its end."""
     columns = loop.columns
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0

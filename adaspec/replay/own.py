@@ -1,4 +1,4 @@
-"""Policies of one's own: objects that are asked in every step of a closed loop, with all known.
+"""Policies of one's own: objects that are asked in every step of a loop, with all known.
 
 A policy that answers nonsense, or fails, raises a `PolicyFault`.
 """

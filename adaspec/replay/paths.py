@@ -1,7 +1,7 @@
 """Static rules at full speed: a rule's path through a request does not depend on the load.
 
 The path (what is drafted and what is emitted, step by step) is walked once per rule and request;
-the closed loop then only adds up what each step costs in the company it runs in.
+the loop then only adds up what each step costs in the company it runs in.
 """
 
 from __future__ import annotations

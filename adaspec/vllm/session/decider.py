@@ -112,12 +112,16 @@ class BatchDecider:
         """
         if trims:
             return self._longest
-        if self._rows == 0:
-            return self._lengths[-1]
         rows, rate = max(round(self._load), 1), float(self.state.step["rate"][0])
+        context = int(self._context * rows)
+        beside = 0, context, self._passes(rows, context) if self._holds else 0
+        most = most_in_time(self.costs, rows, *beside, rows * self._lengths[-1])
+        in_time = [each for each in self._lengths if rows * each <= most]
+        if self._rows == 0:
+            return in_time[-1]
         brings = rows / self._rows * self._gains
         return max(
-            self._lengths,
+            in_time,
             key=lambda each: brings[each] - rate * target_s(self.costs, rows * (1 + each)),
         )
 

@@ -10,6 +10,7 @@ from scripted_engine import report_of
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.engine import ASYNC
+from adaspec.cost.model import StepShape, step_s
 from adaspec.policy.budget import room_of_row
 from adaspec.policy.choice import PRICE
 from adaspec.policy.learned import LearnedPolicy
@@ -20,9 +21,9 @@ from adaspec.vllm.session.decider import BatchDecider, warm_up
 CAP = 6
 
 
-def decider_of(forwards=None, in_one_pass=False):
+def decider_of(forwards=None, in_one_pass=False, longest_s=None):
     policy = LearnedPolicy("p", random_model(1, evidence=True), CAP, 4, forwards=forwards)
-    setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 128, True, True, ASYNC, in_one_pass)
+    setup = Setup(H100_LLAMA_3_1_8B, CAP, 4, 128, True, True, ASYNC, in_one_pass, longest_s)
     warm_up(policy, setup)
     return BatchDecider(policy, setup)
 
@@ -100,6 +101,25 @@ def test_drafts_of_one_length_are_as_long_as_pays():
             decided = noted(host, survival, 0, 16, trims=False, rows=8)
         assert decided.verified.tolist() == [min(2, expected)] * 8
         assert host.length(False) == expected
+
+
+def test_the_one_length_of_all_drafts_stays_within_the_bound():
+    rows, found = 64, []
+    plain_s = H100_LLAMA_3_1_8B.step_s(StepShape(rows, 100 * rows))
+    for times in (None, 1.4, 1.25, 1.0):
+        longest_s = None if times is None else times * plain_s
+        host = decider_of({1: 1}, longest_s=longest_s)
+        assert host.length(False) <= CAP
+        for _ in range(300):
+            noted(host, [0.95] * 6, 0, 8, trims=False, rows=rows)
+            host.decide(decided_by(host, rows), 100 * rows)
+        found.append(host.length(False))
+        if times is not None and found[-1]:
+            passes = host._passes(rows, 100 * rows)
+            shape = StepShape(rows, 100 * rows, rows * found[-1], passes, passes > 0)
+            assert step_s(host.costs, shape) <= longest_s
+    assert found == sorted(found, reverse=True)
+    assert found[0] == CAP and found[-1] == 0
 
 
 def test_the_one_length_of_all_drafts_follows_what_a_longer_step_takes():
