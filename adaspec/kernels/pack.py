@@ -1,6 +1,6 @@
 """A step's drafts, and what the host is told of them, a row per program.
 
-`adaspec.vllm.session.packing` says what it means, and launches it.
+`adaspec.vllm.session.report` says what it means, and launches it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANY = (
 """Numbers that differ from step to step: each would have the kernel compiled once more."""
 
 
-@device("vllm.session.packing.pack_on_host", do_not_specialize=_ANY)
+@device("vllm.session.report.pack_on_host", do_not_specialize=_ANY)
 def pack(
     chosen: tl.tuple,
     context_stride: tl.tensor,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
+import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,10 +30,10 @@ from adaspec.vllm.choice import (
 )
 from adaspec.vllm.compatibility import installed_version, version_problem
 from adaspec.vllm.head_kind import check_there, drafter_method, tokens_of_pass
-from adaspec.vllm.machine import hardware
 from adaspec.vllm.metrics import expose
 from adaspec.vllm.options import IN_ONE_PASS, Options, read_options
 from adaspec.vllm.patching import (
+    CORES,
     FORCED_VARIABLE,
     METHOD,
     OPTIONS_ATTRIBUTE,
@@ -42,7 +46,7 @@ from adaspec.vllm.worker import served_by
 
 log = logging.getLogger("vllm.adaspec")
 
-NGRAM_DRAFTER = "adaspec.vllm.v1.proposers.NgramDrafter"
+NGRAM_DRAFTER = "adaspec.vllm.v1.NgramDrafter"
 LOOK_UP = {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
 """What vLLM asks of an n-gram drafter; adaspec looks up in its own way."""
 LONGEST_OF_HYBRIDS = 4
@@ -300,3 +304,19 @@ def on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
+
+
+def hardware() -> str:
+    """The device that models run on: a GPU's name, or the processor and its usable cores."""
+    with contextlib.suppress(ImportError, NotImplementedError):
+        engine = importlib.import_module("vllm.platforms").current_platform
+        # torch is not asked for the name, because that would start CUDA in a process that has
+        # still to fork.
+        if not engine.is_cpu():
+            return str(engine.get_device_name())
+    processor = platform.processor() or platform.machine() or "of an unknown kind"
+    with contextlib.suppress(OSError):
+        said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if named := re.search(r"^model name\s*:(.*\S)", said, re.MULTILINE):
+            processor = " ".join(named[1].split())
+    return f"CPU {processor}, {CORES} cores"

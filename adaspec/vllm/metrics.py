@@ -31,7 +31,7 @@ from adaspec.policy.guard import ARMS, STATES
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.options import MODES
 from adaspec.vllm.patching import wrap
-from adaspec.vllm.timed_steps import GuardReport
+from adaspec.vllm.scheduler import GuardReport
 
 log = logging.getLogger("vllm.adaspec")
 

@@ -120,7 +120,7 @@ def _verify(original: Callable[..., None], params: Any, *configs: Any, **named: 
     is_served = any(hasattr(each, OPTIONS_ATTRIBUTE) for each in (*configs, *named.values()))
     if params.extra_args and is_served:
         from adaspec.errors import ServingError
-        from adaspec.vllm.client_arguments import is_off
+        from adaspec.vllm.session.requests import is_off
 
         try:
             is_off(params.extra_args)

@@ -41,7 +41,7 @@ class _Serving:
         if options.runner == "V2":
             from adaspec.vllm.v2.attachment import attach
         else:
-            from adaspec.vllm.v1.attachment import attach
+            from adaspec.vllm.v1 import attach
         attach(runner, options)
 
 

@@ -30,7 +30,7 @@ def serve(settings: dict[str, Any], say: Say) -> None:
     from steps import Steps
     from workload import draw, recorded
 
-    from adaspec.vllm.machine import hardware
+    from adaspec.vllm.configuration import hardware
 
     requests = {name: recorded(each) for name, each in settings["workloads"].items()}
     everything = [request for each in requests.values() for request in each]

@@ -12,7 +12,7 @@ from compilations import Compilations
 from engines import DISPATCHERS, core, model_runner
 from forced import replace
 
-from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE
+from adaspec.vllm.scheduler import GUARD_ATTRIBUTE
 
 COLUMNS = (
     "ms",  # from the outputs of the step before, or from its own beginning if there was none

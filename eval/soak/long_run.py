@@ -120,7 +120,7 @@ class Run:
 
     def _wave(self, engine, shape, asked, fault, rng, expected):
         from adaspec.vllm.metrics import FIGURES, Counters
-        from adaspec.vllm.tracing import recorder_of
+        from adaspec.vllm.recorder import recorder_of
 
         has_head = shape.head is not None
         self.waves += 1

@@ -56,7 +56,7 @@ def start(models, shape, _folder):
 def _batch(stack, session, recorder):
     from unittest import mock
 
-    from adaspec.vllm.v1.attachment import Texts
+    from adaspec.vllm.v1 import Texts
 
     failing = now_and_then(Texts.write, IndexError("injected"))
     stack.enter_context(mock.patch.object(Texts, "write", failing))

@@ -187,7 +187,7 @@ class Soak:
         from wandering import random_policy
 
         from adaspec.vllm.metrics import Counters
-        from adaspec.vllm.tracing import recorder_of
+        from adaspec.vllm.recorder import recorder_of
 
         if self.recorder is not None:
             self.recorder.close()
@@ -231,7 +231,7 @@ class Soak:
         told of no step that another one judged.
         """
         from adaspec.policy.guard import Guard
-        from adaspec.vllm.timed_steps import LAGS
+        from adaspec.vllm.scheduler import LAGS
 
         if content == self.content:
             return

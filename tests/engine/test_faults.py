@@ -6,8 +6,7 @@ import pytest
 from tiny_models import document, ids_of
 from wandering import Wanderer, breaking, random_policy, without_numbers
 
-from adaspec.vllm.breaker import MAX_IN_A_ROW
-from adaspec.vllm.events import MAX_OBSERVER_FAILURES
+from adaspec.vllm.events import MAX_IN_A_ROW, MAX_OBSERVER_FAILURES
 
 PLACES = [
     ("decider", "holds_drafter"),

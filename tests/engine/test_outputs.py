@@ -67,7 +67,7 @@ def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
         follow(session, scheduled)
         session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
 
-    monkeypatch.setattr("adaspec.vllm.v1.attachment.follow", follow_and_alternate)
+    monkeypatch.setattr("adaspec.vllm.v1.follow", follow_and_alternate)
     assert engine.greedy(prompts, 48) == truth()
     assert engine.greedy(prompts, 48) == truth()
     check_sound(session)
@@ -128,7 +128,7 @@ def test_nobody_drafts_behind_a_cached_prompt_that_the_head_has_not_read(
         follow(session, scheduled)
         session.guard_state = state[0]
 
-    monkeypatch.setattr("adaspec.vllm.v1.attachment.follow", follow_and_hold)
+    monkeypatch.setattr("adaspec.vllm.v1.follow", follow_and_hold)
     shared = [prompts[5] + each[:20] for each in prompts[:4]]
     for say in (word, "serve", "anew"):
         mode_path.write_text("off" if say == "off" else "serve")

@@ -8,7 +8,7 @@ from live_engine import ENGINE
 from live_server import PATIENCE_S
 
 from adaspec.cost.load import read_cost
-from adaspec.vllm.machine import hardware
+from adaspec.vllm.configuration import hardware
 
 
 @pytest.mark.thorough

@@ -12,7 +12,7 @@ def test_every_token_is_told_its_rows_value(dtype):
     from vllm.platforms import current_platform
     from vllm.v1.sample import rejection_sampler
 
-    from adaspec.vllm.v1.attachment import fix_rejection_sampler
+    from adaspec.vllm.v1 import fix_rejection_sampler
 
     if not current_platform.is_cpu():
         pytest.skip("the kernel in question serves the CPU alone")

@@ -40,7 +40,7 @@ def serve_by(runner, policy, **changes):
         if runner.adaptive_verification is not None:
             runner.adaptive_verification.adaspec_session = made
     else:
-        from adaspec.vllm.v1.attachment import warm_up
+        from adaspec.vllm.v1 import warm_up
 
         warm_up(made)
     runner.adaspec_session = made

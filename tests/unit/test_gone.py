@@ -12,8 +12,8 @@ from adaspec.policy.manifest import PolicyManifest
 from adaspec.replay.contender import parse_contender
 from adaspec.trace.importers.formats import import_trace
 from adaspec.trace.manifest import Manifest
-from adaspec.vllm.client_arguments import is_off
 from adaspec.vllm.options import read_options
+from adaspec.vllm.session.requests import is_off
 
 
 def policy_key(word):

@@ -20,10 +20,8 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticRule
 from adaspec.trace.schema import CONFIDENCES
-from adaspec.vllm.session import packing
-from adaspec.vllm.session.packing import Chosen, Drafts
 from adaspec.vllm.session.predictor import HostPredictor
-from adaspec.vllm.session.report import Layout
+from adaspec.vllm.session.report import Chosen, Drafts, Layout, pack_on_device, pack_on_host
 from adaspec.vllm.session.ring import ServedRing
 
 _ACCELERATORS = ("cuda", "xpu")
@@ -57,11 +55,11 @@ class Drafting:
 
             there = None if ring is None else ring.on_device(slots, device)
             self.predictor = FusedPredictor(policy.model, slots, cap, device, ring=there)
-            self._pack = packing.pack_on_device
+            self._pack = pack_on_device
         else:
             searched = None if ring is None else ring.ring
             self.predictor = HostPredictor(policy.model, slots, cap, searched)
-            self._pack = packing.pack_on_host
+            self._pack = pack_on_host
         self._rule, self._baseline = rule, baseline
         self._neural_cap, self._cap = setup.neural_cap, setup.cap
         self.layout = Layout(cap, setup.neural_cap)
@@ -137,3 +135,20 @@ class Drafting:
         matched = self.predictor.matches(step, min(most, self._cap))
         neural, copied = rule.lengths(self._cap, step.holds, *matched)
         return Lengths(neural.long(), copied.long())
+
+
+def read_logits(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Read (tokens, evidence) from logits.
+
+    Tokens are the argmax of each row. The evidence of a row is its token and
+    `trace.schema.CONFIDENCES`: logprob = log p1, margin = log p1 - log p2, entropy = -sum p log p.
+    It is one tensor so that one copy brings it to the host, and a float32 holds any token id below
+    2**24.
+    """
+    tokens = logits.argmax(dim=-1)
+    logp = torch.log_softmax(logits.float(), dim=-1)
+    top = logp.topk(2, dim=-1).values
+    # Tokens that a reduced draft vocabulary lacks have logits of -inf; for them, p log p is 0.
+    entropy = torch.special.entr(logp.exp()).sum(dim=-1)
+    columns = [tokens.float(), top[:, 0], top[:, 0] - top[:, 1], entropy]
+    return tokens, torch.stack(columns, dim=1)

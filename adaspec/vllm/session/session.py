@@ -29,28 +29,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.cost.engine import SYNC
+from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import CostModel
+from adaspec.errors import ServingError
 from adaspec.kernels.batch import Batch, Step, to_device
 from adaspec.policy.artifact import GENERAL
 from adaspec.policy.guard import BASE, HOLD, PLAN, PROBE, SPECULATING
 from adaspec.policy.learned import load_policy
 from adaspec.policy.protocol import Ints, Setup
 from adaspec.policy.static import StaticPolicy
-from adaspec.vllm.breaker import CircuitBreaker
-from adaspec.vllm.choice import Serving, baseline_of
-from adaspec.vllm.client_arguments import is_chosen, is_rehearsed, is_served
-from adaspec.vllm.events import DraftedStep, Observers, VerifiedStep
-from adaspec.vllm.session.decider import BatchDecider, warm_up
+from adaspec.predict.model import LONGEST_NGRAM
+from adaspec.vllm.choice import Serving, baseline_of, digest_of, named_policy, target_of
+from adaspec.vllm.events import CircuitBreaker, DraftedStep, Observers, VerifiedStep
+from adaspec.vllm.options import IN_ONE_PASS, Options
+from adaspec.vllm.recorder import observers_of
+from adaspec.vllm.session.decider import BatchDecider, RuleDecider, warm_up
 from adaspec.vllm.session.drafting import Drafting
-from adaspec.vllm.session.packing import Drafts
-from adaspec.vllm.session.report import Copy, Outcome, StepReport
-from adaspec.vllm.session.requests import Requests, Rows, RunningRequest
+from adaspec.vllm.session.report import Copy, Drafts, Outcome, StepReport
+from adaspec.vllm.session.requests import (
+    Requests,
+    Rows,
+    RunningRequest,
+    is_chosen,
+    is_rehearsed,
+    is_served,
+)
 from adaspec.vllm.session.ring import ServedRing
-from adaspec.vllm.session.rule import RuleDecider
 from adaspec.vllm.session.unread_blocks import UnreadBlocks
 
 _MOST_MISSED_STEPS = 64
@@ -520,3 +529,46 @@ class Session:
         self._current = self._drafted = self._awaited = self._awaiting_verdict = None
         self.tell()  # what came before it
         self.breaker.fault(stage, error)
+
+
+def session_of(config: Any, options: Options, device: torch.device, copy_stream: Any) -> Session:
+    """The session that serves the requests of one rank; that of the first rank is observed."""
+    parallel = config.parallel_config
+    if options.replica is not None:
+        # vLLM tells each engine of a dense model that it is alone, and leaves only an index behind.
+        options = structs.replace(options, replica=int(parallel.data_parallel_index))
+    target = target_of(config.model_config, options.vocabulary_hash)
+    slots = config.scheduler_config.max_num_seqs
+    assert options.policy is not None
+    policy = named_policy(options.policy)
+    if options.policy_digest not in (None, digest_of(options.policy)):
+        # Ranks with different policies would wait for each other forever.
+        raise ServingError(
+            f"policy '{options.policy}' changed while the server was starting: start it again, now "
+            "that its folder is as it should be"
+        )
+    serving = Serving(policy, options, setup_of(options, slots), target)
+    session = Session(serving, device, copy_stream)
+    if parallel.rank == 0:
+        session.observers.add(*observers_of(serving))
+    return session
+
+
+def setup_of(options: Options, slots: int) -> Setup:
+    """What holds for decisions on so many requests at once."""
+    assert options.num_speculative_tokens is not None and options.costs is not None
+    is_async, has_head = options.runner == "V2", options.model is not None
+    cap = options.num_speculative_tokens
+    if not is_async:  # as many tokens are scheduled on V2 as vLLM is told
+        cap = min(cap, LONGEST_NGRAM)  # no curve reaches further
+    return Setup(
+        cost=cost_from_document(options.costs, "costs"),
+        cap=cap,
+        neural_cap=cap if has_head else 0,
+        slots=slots,
+        shows_tokens=has_head,
+        shows_confidences=has_head,
+        engine=ASYNC if is_async else SYNC,
+        longest_s=None if options.max_step_ms is None else options.max_step_ms / 1e3,
+        in_one_pass=options.draft_method in IN_ONE_PASS,
+    )

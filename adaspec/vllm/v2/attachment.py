@@ -9,9 +9,8 @@ import torch
 from adaspec.vllm.compatibility import FUNCTIONS_V2, check_functions
 from adaspec.vllm.options import Options
 from adaspec.vllm.scheduler import LENGTH, follow
-from adaspec.vllm.serving import session_of
 from adaspec.vllm.session.requests import RunningRequest, shares_ring
-from adaspec.vllm.session.session import Session
+from adaspec.vllm.session.session import Session, session_of
 from adaspec.vllm.session.unread_blocks import unread_blocks
 from adaspec.vllm.v2 import speculator, trimming
 from adaspec.vllm.v2.graphs import find_each_length

@@ -11,7 +11,7 @@ from adaspec.cost.model import plain_seconds
 from adaspec.policy.guard import PLAN, Guard
 from adaspec.vllm import measuring
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
-from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, LAGS
+from adaspec.vllm.scheduler import GUARD_ATTRIBUTE, LAGS
 
 TOKENS = 32
 BY_DEFAULT = {"cost": None, "guard": True}

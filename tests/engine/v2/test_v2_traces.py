@@ -8,7 +8,7 @@ from wandering import CAP, Wanderer, breaking, check_sound, random_policy
 
 from adaspec.trace.reader import TraceReader
 from adaspec.vllm.metrics import Counters
-from adaspec.vllm.tracing import recorder_of
+from adaspec.vllm.recorder import recorder_of
 
 TOKENS = 32
 

@@ -12,8 +12,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from adaspec.kernels import logits as kernels
 from adaspec.kernels.logits import LogitsReader
-from adaspec.vllm.v1.proposers import read_logits
-from adaspec.vllm.v2.reading import Reading
+from adaspec.vllm.v1 import read_logits
+from adaspec.vllm.v2.speculator import Reading
 
 INF, NAN = float("inf"), float("nan")
 FORWARDS = 3

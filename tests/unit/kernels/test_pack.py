@@ -9,8 +9,7 @@ from interpreter import DEVICE, torch
 from adaspec.kernels.pack import NUMBERS
 from adaspec.policy.forwards import GAINS
 from adaspec.vllm.session import packing
-from adaspec.vllm.session.packing import Chosen
-from adaspec.vllm.session.report import SINGLE, Layout, StepReport
+from adaspec.vllm.session.report import SINGLE, Chosen, Layout, StepReport
 
 NEURAL_CAP, VOCABULARY = 5, 90
 

@@ -7,7 +7,7 @@ from interpreter import DEVICE, torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.vllm.v2.reading import own_offsets
+from adaspec.vllm.v2.speculator import own_offsets
 
 SIZE, OWN, ALL = 8, 20, 50
 TARGETS = torch.arange(OWN) * 2 + 3

@@ -20,7 +20,7 @@ from adaspec.vllm.options import Options
 from adaspec.vllm.session.report import StepReport
 from adaspec.vllm.session.requests import Rows, RunningRequest
 from adaspec.vllm.session.session import Session
-from adaspec.vllm.v1.attachment import Texts, outcome_of
+from adaspec.vllm.v1 import Texts, outcome_of
 
 COST = H100_LLAMA_3_1_8B.without_deciding()
 CAP = 12

@@ -9,8 +9,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from adaspec.vllm.session.requests import RunningRequest  # noqa: E402
-from adaspec.vllm.v1.attachment import UNLIMITED, room_of  # noqa: E402
-from adaspec.vllm.v1.proposers import HeadMixin  # noqa: E402
+from adaspec.vllm.v1 import (  # noqa: E402
+    UNLIMITED,
+    HeadMixin,
+    room_of,
+)
 from adaspec.vllm.v2 import attachment as attachment_v2  # noqa: E402
 
 LIMIT = 100

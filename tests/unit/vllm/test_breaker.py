@@ -2,8 +2,7 @@
 
 import pytest
 
-from adaspec.vllm.breaker import MAX_IN_A_ROW, STEPS_PER_FAULT, CircuitBreaker
-from adaspec.vllm.events import Observers
+from adaspec.vllm.events import MAX_IN_A_ROW, STEPS_PER_FAULT, CircuitBreaker, Observers
 
 
 def breaker_after(pattern):

@@ -23,7 +23,7 @@ from adaspec.vllm.choice import (
     named_policy,
     runner_of,
 )
-from adaspec.vllm.machine import hardware
+from adaspec.vllm.configuration import hardware
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import V2_VARIABLE
 

@@ -7,9 +7,9 @@ from refusals import refusal
 
 from adaspec.errors import ServingError
 from adaspec.vllm import plugin
-from adaspec.vllm.client_arguments import is_served
 from adaspec.vllm.options import read_options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, SAMPLING_PARAMS
+from adaspec.vllm.session.requests import is_served
 
 
 def test_what_is_not_written_is_left_open_and_what_says_how_a_drafter_is_loaded_handed_on():

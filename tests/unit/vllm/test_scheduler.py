@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
 from adaspec.predict.model import LONGEST_NEURAL
 from adaspec.vllm.options import MODES, Options
-from adaspec.vllm.scheduler import LENGTH, WORDS, ModeFile, Told, follow, following
-from adaspec.vllm.timed_steps import GUARD_ATTRIBUTE, GuardReport, TimedSteps, state_of
+from adaspec.vllm.scheduler import (
+    GUARD_ATTRIBUTE,
+    LENGTH,
+    WORDS,
+    GuardReport,
+    ModeFile,
+    TimedSteps,
+    Told,
+    follow,
+    following,
+    state_of,
+)
 
 LONGEST = 48
 

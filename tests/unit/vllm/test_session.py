@@ -27,11 +27,14 @@ from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE  # noqa: E402
 from adaspec.replay.closed_loop import finish_step, goes_on  # noqa: E402
 from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
 from adaspec.replay.paths import RuleWalker  # noqa: E402
-from adaspec.vllm.breaker import MAX_IN_A_ROW  # noqa: E402
-from adaspec.vllm.client_arguments import is_chosen  # noqa: E402
-from adaspec.vllm.events import DraftedStep, VerifiedStep  # noqa: E402
+from adaspec.vllm.events import (  # noqa: E402
+    MAX_IN_A_ROW,
+    DraftedStep,
+    VerifiedStep,
+)
 from adaspec.vllm.metrics import Counters  # noqa: E402
 from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
+from adaspec.vllm.session.requests import is_chosen  # noqa: E402
 from adaspec.vllm.session.session import Session  # noqa: E402
 
 RULES = [

@@ -1,1 +1,0 @@
-"""vLLM's model runner V1, with synchronous scheduling."""
