@@ -56,10 +56,10 @@ class GuardedRun:
     def result(self) -> Result:
         """Run to the end."""
         while goes_on(self.loop):
-            self._step()
+            self.step()
         return result_of(self.loop)
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """Take all running requests one step on, as the guard says."""
         guard, loop = self.guard, self.loop
         totals, rows = loop.totals[0], len(loop.request)
