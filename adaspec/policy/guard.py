@@ -326,6 +326,11 @@ class Guard:
         known = {name: arm.rate for name, arm in arms.items() if not math.isnan(arm.rate)}
         return {name: per_s * math.exp(rate) for name, rate in known.items()}
 
+    def slowness(self, decision: GuardDecision) -> float:
+        """How many times as long as the cost model says plain steps take at a step's load."""
+        rate = self._records[decision.load].arms[NONE].rate
+        return 1.0 if math.isnan(rate) else math.exp(-rate)
+
     def incumbent(self, decision: GuardDecision) -> str:
         """The arm that serves at a step's load, but for probes and trials."""
         return self._records[decision.load].incumbent

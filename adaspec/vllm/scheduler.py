@@ -33,6 +33,8 @@ step verifies may have been scheduled before that."""
 _LOG_PERIOD_S = 60.0
 """A server at an edge would log every few seconds otherwise."""
 _MOST_IN_FLIGHT = 16
+_SLOW = 1.3
+"""Where plain steps take so many times as long as the costs say, the operator is told."""
 
 
 class GuardReport(NamedTuple):
@@ -44,6 +46,8 @@ class GuardReport(NamedTuple):
     """How often another arm began to serve, since the start."""
     rates: Mapping[str, float]
     """By arm, tokens per second at the load of the step, as far as they are known."""
+    slowness: float = 1.0
+    """How many times as long as the costs say plain steps take now."""
     problem: str | None = None
     """Why there is no guard any more, told once."""
 
@@ -71,7 +75,7 @@ class TimedSteps:
         self._logged_s = -_LOG_PERIOD_S
         self._in_flight: deque[tuple[Any, GuardDecision, float]] = deque(maxlen=_MOST_IN_FLIGHT)
         """The last steps that were scheduled, what was decided of them, and when."""
-        self._failed = False
+        self._failed = self._was_slow = False
         self._untold_failure: GuardReport | None = None
 
     def begin(self, step: Any) -> GuardReport | None:
@@ -91,7 +95,12 @@ class TimedSteps:
             context_tokens = sum(requests[name].num_computed_tokens for name in scheduled)
             decision = self.guard.decide(len(scheduled), context_tokens, prompt_tokens)
             self._in_flight.append((step, decision, self.clock()))
-            return GuardReport(decision.state, self.guard.switches, self.guard.rates(decision))
+            slowness, rates = self.guard.slowness(decision), self.guard.rates(decision)
+            if slowness > _SLOW and not self._was_slow:
+                self._was_slow = True
+                text = "adaspec: steps take %.1f times as long as the costs say (told once)"
+                log.warning(text, slowness)
+            return GuardReport(decision.state, self.guard.switches, rates, slowness)
         except Exception as error:
             return self._fail(error)
 
@@ -126,7 +135,7 @@ class TimedSteps:
     def _fail(self, error: Exception) -> GuardReport:
         self._failed = True
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)
-        return GuardReport(PLAN, 0, {}, in_one_line(error, 300))
+        return GuardReport(PLAN, 0, {}, problem=in_one_line(error, 300))
 
 
 log = logging.getLogger("vllm.adaspec")
@@ -281,6 +290,7 @@ def follow(session: Any, scheduled: Any) -> None:
     guarded: GuardReport | None = getattr(scheduled, GUARD_ATTRIBUTE, None)
     session.guard_state = state_of(guarded)
     if guarded is not None:
+        session.take_slowness(guarded.slowness)
         session.observers.notify("guarded", guarded)
     if told is not None and told.mode != session.mode:
         session.mode = told.mode

@@ -101,7 +101,9 @@ def main() -> None:
     for load in LOADS:
         plain = run(none, load, False)
         found = [run(policy, load, is_guarded) for is_guarded in (False, True)]
-        cells = [f"{part / base:.3f}x" for each in found for part, base in zip(each, plain)]
+        cells = [
+            f"{part / base:.3f}x" for each in found for part, base in zip(each, plain, strict=True)
+        ]
         lines.append(f"| {load} | {' | '.join(cells)} |")
     command = shlex.join(["python", "eval/guard/break_even.py", *sys.argv[1:]])
     options.out.write_text("\n".join([*lines, "", f"    {command}", ""]), encoding="utf-8")

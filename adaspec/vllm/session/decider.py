@@ -60,6 +60,11 @@ class BatchDecider:
         self._context, self._bounded = 0.0, False
         """Known tokens of a row, on average."""
 
+    def take_slowness(self, slowness: float) -> None:
+        """Heed the operator's bound where steps take so many times as long as the costs say."""
+        if self._setup.longest_s is not None:
+            self.costs = self.costs._replace(longest_s=self._setup.longest_s / slowness)
+
     @property
     def most_forwards(self) -> int:
         """The drafter is never decided to run oftener in a step."""

@@ -183,6 +183,11 @@ class Session:
             return 0
         return self._decider(self.guard_state == BASE).length(self.trims)
 
+    def take_slowness(self, slowness: float) -> None:
+        """Steps take so many times as long as the costs say, which matters to a bound on them."""
+        for each in self._deciders:
+            each.take_slowness(slowness)
+
     def follow_blocks(self, scheduled: Any) -> None:
         """Before a step runs: learn who is served from blocks that the drafter has not read."""
         ran, self.drafter_ran = self.drafter_ran, False

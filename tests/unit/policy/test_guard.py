@@ -169,3 +169,10 @@ def test_what_was_served_otherwise_blurs_the_steps_behind_it():
     engine.run(100, 8, 1.3, 1.2)
     engine.guard.interrupt()
     assert [engine.guard.decide(8, 8000).is_timed for _ in range(2)] == [False, True]
+
+
+def test_it_knows_how_much_longer_plain_steps_take_than_the_costs_say():
+    engine = Engine(believed=0.5, jitter=0.1)
+    assert engine.guard.slowness(engine.guard.decide(8, 8000)) == 1
+    engine.run(2000, 8, slower=1.1, accepted=1.0)
+    assert engine.guard.slowness(engine.guard.decide(8, 8000)) == pytest.approx(2, rel=0.1)

@@ -122,6 +122,18 @@ def test_the_one_length_of_all_drafts_stays_within_the_bound():
     assert found[0] == CAP and found[-1] == 0
 
 
+def test_a_bound_is_heeded_by_what_steps_take_now():
+    plain_s = H100_LLAMA_3_1_8B.step_s(StepShape(4, 80))
+    host = decider_of({1: 2}, longest_s=3 * plain_s)
+    forwards, budget = decided_by(host).forwards, host.budget(4)
+    assert forwards and budget
+    host.take_slowness(3.5)
+    assert decided_by(host).forwards == 0
+    assert host.budget(4) < budget  # a plain step takes longer by itself
+    host.take_slowness(1.0)
+    assert (decided_by(host).forwards, host.budget(4)) == (forwards, budget)
+
+
 def test_the_one_length_of_all_drafts_follows_what_a_longer_step_takes():
     lengths = []
     for rows in (1, 32, 128):

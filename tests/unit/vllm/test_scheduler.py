@@ -84,6 +84,9 @@ class Hearing:
     def rates(self, decision):
         return {"policy": 2.0, "none": 1.0}
 
+    def slowness(self, decision):
+        return 1.5
+
     def interrupt(self):
         self.interrupted += 1
 
@@ -131,7 +134,7 @@ def test_a_step_takes_from_the_output_before_its_own_to_its_own(seed, most_in_fl
     assert len(scheduler.adaspec_timed._in_flight) <= 16
 
 
-def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen():
+def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen(caplog):
     scheduler, guard, clock = guarded()
     step = scheduler.schedule(drafted=3, prompt=50)
     scheduler.schedule(drafted=3)
@@ -144,7 +147,9 @@ def test_the_word_goes_with_the_step_to_all_ranks_and_prompts_are_seen():
     assert [prompt for *_, prompt in guard.decided] == [46, 0]
     guard.state = "hold"
     step = pickle.loads(pickle.dumps(scheduler.schedule()))
-    assert getattr(step, GUARD_ATTRIBUTE) == GuardReport("hold", 0, {"policy": 2.0, "none": 1.0})
+    said = GuardReport("hold", 0, {"policy": 2.0, "none": 1.0}, slowness=1.5)
+    assert getattr(step, GUARD_ATTRIBUTE) == said
+    assert caplog.text.count("steps take 1.5 times as long as the costs say") == 1
     assert state_of(getattr(step, GUARD_ATTRIBUTE)) == "hold"
     assert state_of(None) == "plan"
 
@@ -157,6 +162,7 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(caplog):
     session = SimpleNamespace(
         observers=SimpleNamespace(notify=lambda *event: told.append(event)),
         breaker=SimpleNamespace(off=False),
+        take_slowness=lambda slowness: None,
     )
     for _ in range(3):
         steps.append(scheduler.schedule())
