@@ -32,7 +32,7 @@ help:
 	@echo 'make bench-guard     policies with and without the guard, where it has to work: one table, some 15 minutes'
 	@echo 'make evidence        every committed report and table again, by its own command: most of a day'
 	@echo 'make gpu-dry-run     what eval/gpu measures on a GPU, on tiny models and this CPU'
-	@echo 'make docs            the tables, the picture and the page of commands, from reports and code'
+	@echo 'make docs            the tables and the picture, from reports'
 	@echo 'make site            a searchable site of README and docs, in site/'
 	@echo 'make test-packaging  resolve adaspec beside several versions of vLLM, and read their sources (needs the registries)'
 	@echo 'make clean           remove .venv/, demo/ and caches'
@@ -172,7 +172,6 @@ gpu-dry-run: $(READY) engine
 	$(PY) eval/gpu/lossless.py build/gpu-dry-run/lossless.json
 
 docs: $(READY)
-	$(PY) docs/commands.py > docs/commands.md
 	$(PY) eval/summary.py
 
 # Searchable pages of README and docs, in site/.
