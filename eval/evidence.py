@@ -35,18 +35,11 @@ PREPARED = {
     "-o work/sync-llama-3.1-8b --orders 1 --resamples 0 --jobs 1 --force",
     "work/SmolLM2-135M-Instruct": "python training/reference_pair/fetch_target.py "
     "-o work/SmolLM2-135M-Instruct",
-    "work/fresh-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS --not-in eval/prompts "
-    "--only math500 --only spec_bench --only cnn_dailymail --only sharegpt --only code_alpaca "
-    "--count 80 -o work/fresh-prompts",
-    "work/fresh-summaries-prompts": "python eval/fresh_prompts.py $FRESH_PROMPTS "
-    "--not-in eval/prompts --not-in work/fresh-prompts --only spec_bench --only cnn_dailymail "
-    "--workload spec_bench/rag --workload cnn_dailymail --count 54 -o work/fresh-summaries-prompts",
-    "work/fresh-summaries": "python training/reference_pair/record_traces.py "
-    "--prompts work/fresh-summaries-prompts --target work/SmolLM2-135M-Instruct "
-    "--draft training/reference_pair/eagle3 -o work/fresh-summaries --work work/summaries",
-    "work/fresh": "python training/reference_pair/record_traces.py --prompts work/fresh-prompts "
-    "--target work/SmolLM2-135M-Instruct --draft training/reference_pair/eagle3 "
-    "-o work/fresh --work work/fresh-recording",
+    "work/spec-bench-prompts": "python eval/spec_bench.py $SPEC_BENCH -o work/spec-bench-prompts",
+    "work/spec-bench": "python training/reference_pair/record_traces.py "
+    "--prompts work/spec-bench-prompts --target work/SmolLM2-135M-Instruct "
+    "--draft training/reference_pair/eagle3 --shortest 16 "
+    "-o work/spec-bench --work work/spec-bench-recording",
 }
 """What commands read that is not committed -> the command that makes it."""
 READ = {
@@ -54,12 +47,12 @@ READ = {
         "SPECDECODE_BENCH",
         "the public recordings (data/llama3.1-8B of github.com/SpecDecode-Bench/simulator)",
     ),
-    "work/fresh-prompts": (
-        "FRESH_PROMPTS",
-        "prompts by public set: math500, spec_bench, cnn_dailymail, sharegpt, code_alpaca",
+    "work/spec-bench-prompts": (
+        "SPEC_BENCH",
+        "Spec-Bench's questions (data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench)",
     ),
 }
-"""What is made of others' data -> the variable that names its folder, and what is in there."""
+"""What is made of others' data -> the variable that names it, and what it is."""
 PRINTED = {
     "decide": "python eval/decide.py --json",
 }
@@ -122,7 +115,7 @@ def main() -> None:
         return
     for path, (variable, what) in READ.items():
         if path in before and variable not in os.environ:
-            sys.exit(f"evidence: set {variable} to the folder of {what}")
+            sys.exit(f"evidence: set {variable} to the path of {what}")
     (CHECKOUT / "work").mkdir(exist_ok=True)
     (CHECKOUT / "traces").mkdir(exist_ok=True)
     failed = [path for path in before if not run(PREPARED[path], None)]

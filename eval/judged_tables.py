@@ -1,4 +1,4 @@
-"""The tables of reports that judge policies: across models, on fresh prompts, with memory."""
+"""The tables of reports that judge policies: across models, on Spec-Bench, with memory."""
 
 from __future__ import annotations
 
@@ -51,12 +51,9 @@ WORKLOADS = {
     "sharegpt": "chat",
 }
 """What the workloads of the recordings are."""
-FRESH = "fresh-prompts"
-ON_FRESH_PROMPTS = {"reference-pair-h100": "that of this pair", "general": "`general`"}
-"""The policies that the report of fresh prompts judges -> what they are."""
-FRESH_COPIES = "fresh-summaries"
-COPYING = {"cnn_dailymail": "summaries", "spec_bench/rag": "answers from given texts"}
-"""The workloads of the report of prompts whose answers copy -> what they are."""
+SPEC_BENCH = "spec-bench"
+ON_SPEC_BENCH = {"reference-pair-h100": "that of this pair", "general": "`general`"}
+"""The policies that the report of Spec-Bench judges -> what they are."""
 SUFFIX = "suffix"
 BESIDE_SUFFIX = {LLAMA: "llama-3.1-8b", PAIR: "reference-pair"}
 """Recordings -> what their two reports are called by: in one of them a server begins without the
@@ -154,12 +151,12 @@ def without_training(replayed: str) -> dict[int, float]:
     return {load: judged.leads[other, load]["lift_over_vllm_best"] for load in judged.loads}
 
 
-def fresh_prompts_table() -> list[list[str]]:
-    """What policies gain on prompts that no trace holds."""
-    speeds, leads = judged = _Judged.by(FRESH)
-    first, other = ON_FRESH_PROMPTS
+def spec_bench_table() -> list[list[str]]:
+    """What policies gain on a public test that no policy was trained on."""
+    speeds, leads = judged = _Judged.by(SPEC_BENCH)
+    first, other = ON_SPEC_BENCH
     heads = [AT_ONCE, OVER_NONE, OVER_VLLM, OVER_STATIC]
-    rows = [[*heads, f"{ON_FRESH_PROMPTS[other]} {OVER_VLLM}"]]
+    rows = [[*heads, f"{ON_SPEC_BENCH[other]} {OVER_VLLM}"]]
     for load in judged.loads:
         lead, other_lead = (leads[policy, load] for policy in (first, other))
         rows.append([
@@ -172,20 +169,30 @@ def fresh_prompts_table() -> list[list[str]]:
     return rows
 
 
-def fresh_summaries_table() -> list[list[str]]:
-    """What a policy gains where answers copy, on prompts that no trace holds."""
-    found = report(FRESH_COPIES)
+def spec_bench_kinds_table() -> list[list[str]]:
+    """The same for each kind of its questions by itself."""
+    found = report(SPEC_BENCH)
     speeds = {(row["workload"], *_cell(row)): row["speedup"] for row in found["rows"]}
     loads = " / ".join(map(str, sorted({lead["concurrency"] for lead in found["headline"]})))
-    rows = [["answers", f"{OVER_NONE}, at {loads} {AT_ONCE}", OVER_VLLM, OVER_STATIC]]
-    for workload, what in COPYING.items():
-        leads = [lead for lead in found["headline"] if lead["workload"] == workload]
+    rows = [["questions", f"{OVER_NONE}, at {loads} {AT_ONCE}"]]
+    first, other = ON_SPEC_BENCH
+    rows[0] += [OVER_VLLM, OVER_STATIC, f"{ON_SPEC_BENCH[other]} {OVER_VLLM}"]
+    for workload in sorted({lead["workload"] for lead in found["headline"] if not is_mixed(lead)}):
+        own, others = (
+            [
+                lead
+                for lead in found["headline"]
+                if (lead["workload"], lead["policy"]) == (workload, policy)
+            ]
+            for policy in (first, other)
+        )
         columns = [
-            [times(speeds[(workload, *_cell(lead))]) for lead in leads],
-            [percent(lead["lift_over_vllm_best"]) for lead in leads],
-            [percent(lead["lift_over_static_best"]) for lead in leads],
+            [times(speeds[(workload, *_cell(lead))]) for lead in own],
+            [percent(lead["lift_over_vllm_best"]) for lead in own],
+            [percent(lead["lift_over_static_best"]) for lead in own],
+            [percent(lead["lift_over_vllm_best"]) for lead in others],
         ]
-        rows.append([what, *map(joined, columns)])
+        rows.append([workload.replace("-", " "), *map(joined, columns)])
     return rows
 
 

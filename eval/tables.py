@@ -8,8 +8,8 @@ from figures import PAPER, REPLAYS, lead_rows
 from gpu_tables import gpu_costs_table, gpu_row, gpu_table
 from judged_tables import (
     across_models_table,
-    fresh_prompts_table,
-    fresh_summaries_table,
+    spec_bench_kinds_table,
+    spec_bench_table,
     suffix_table,
     without_training,
     workloads_table,
@@ -114,8 +114,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "gpu-costs": gpu_costs_table(),
         "general": across_models_table(),
         "workloads": workloads_table(),
-        "fresh-prompts": fresh_prompts_table(),
-        "fresh-summaries": fresh_summaries_table(),
+        "spec-bench": spec_bench_table(),
+        "spec-bench-kinds": spec_bench_kinds_table(),
         "suffix": suffix_table(),
         "guard": guard_table(),
         "bound": bound_table(),
