@@ -99,7 +99,12 @@ class Comparison:
         command += ["--dataset-name", "custom", "--dataset-path", str(self._dealt(number, load))]
         command += ["--disable-shuffle", "--skip-chat-template", "--num-prompts", str(count)]
         command += ["--custom-output-len", str(self.plan["output_tokens"])]
-        command += ["--max-concurrency", str(concurrency), "--temperature", "0"]
+        command += [
+            "--max-concurrency",
+            str(concurrency),
+            "--temperature",
+            str(self.plan["temperature"]),
+        ]
         # Prompts hold the special tokens of their template already.
         command += ["--extra-body", '{"add_special_tokens": false}']
         command += ["--percentile-metrics", ",".join(LATENCIES), "--metric-percentiles", "95,99"]
@@ -251,6 +256,7 @@ def main() -> int:
     add("--requests", type=int, default=16, help="of a load; four per slot at least")
     add("--rounds", type=int, default=4)
     add("--output-tokens", type=int, default=128, help="of a request, at most")
+    add("--temperature", type=float, default=0.0, help="at 10 or so, no draft is ever accepted")
     add("--seed", type=int, default=0)
     add("--engine", type=json.loads, default={}, help="JSON of vLLM's arguments")
     add("-o", "--out", type=Path, required=True, help="a folder")
@@ -264,6 +270,7 @@ def main() -> int:
         "concurrency": [int(load) for load in asked.concurrency.split(",")],
         "requests": asked.requests,
         "output_tokens": asked.output_tokens,
+        "temperature": asked.temperature,
         "rounds": asked.rounds,
         "seed": asked.seed,
     }
