@@ -4,13 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from heard import Heard
-from kinds import KINDS, requests_of
+from test_either_runner import check_arms
 from tiny_models import document, ids_of
-from wandering import NEURAL_CAP, Wanderer, bound, check_sound, random_policy
-
-from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
-from adaspec.vllm.scheduler import follow
+from wandering import NEURAL_CAP, Wanderer, check_sound
 
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
@@ -39,33 +35,8 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
     assert head is None or said.isfinite().all()
 
 
-@pytest.mark.parametrize("times", [1.02, 1.2])
-def test_a_bound_leaves_the_output_as_it_was(served, prompts, truth, times):
-    engine = served("eagle3")
-    session = engine.put(random_policy(3, True))
-    told = bound(session, times)
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(session)
-    assert any(step.bounded for step in told)
-
-
-@pytest.mark.parametrize("baseline", ["eagle3:3", "dflash:3", "ngram:5:1"])
-def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
-    served, prompts, truth, baseline, monkeypatch
-):
-    head = "dflash" if baseline.startswith("dflash") else "eagle3"
-    engine, chance = served(head), np.random.default_rng(4)
-    session = Wanderer(engine, baseline=baseline).session
-    verified = Heard(session)["verified"]
-
-    def follow_and_alternate(session, scheduled):
-        follow(session, scheduled)
-        session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
-
-    monkeypatch.setattr("adaspec.vllm.v2.attachment.follow", follow_and_alternate)
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(session)
-    assert {each.step.is_baseline for each in verified if each.drafted.any()} == {False, True}
+def test_arms_with_a_head_of_one_pass(serve, runner, prompts, truth, monkeypatch):
+    check_arms(serve, "dflash", runner, prompts, truth, "dflash:3", monkeypatch)
 
 
 def test_requests_that_come_and_go_in_mixed_batches(served, engines):
@@ -103,16 +74,4 @@ def test_prompts_read_in_pieces_and_prefix_hits(served, engines, prompts, truth)
     for _ in range(2):
         assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
     assert [one for each in alone for one in engine.greedy([each], 12)] == expected
-    check_sound(wanderer.session)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_requests_of_every_kind_are_answered_as_without_speculation(served, engines, prompts, kind):
-    asked = requests_of(kind, prompts[:3] if kind == "may not stop yet" else prompts)
-    expected = engines().outputs(*asked)
-    engine = served("eagle3")
-    wanderer = Wanderer(engine)
-    assert engine.outputs(*asked) == expected
-    assert len({len(one[0]) for one in expected}) > (kind != "structured")
-    assert engine.judged
     check_sound(wanderer.session)
