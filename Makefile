@@ -179,8 +179,7 @@ site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 test-packaging: $(READY)
-	$(PY) tests/packaging/resolve_beside_vllm.py
-	$(PY) tests/packaging/read_vllm_sources.py
+	$(PY) tests/packaging/beside_vllm.py
 
 clean:
 	rm -rf $(VENV) demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

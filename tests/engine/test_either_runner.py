@@ -65,7 +65,7 @@ def test_requests_of_every_kind_are_answered_as_without_speculation(
 LIMITS = {"v1": "take_likeliest", "v2": "budget"}
 """What says how many drafted tokens a step verifies."""
 PLACES = [
-    *(("decider", name) for name in ("holds_drafter", "decide", "note", "learn", LIMITS)),
+    *(("decider", name) for name in ("holds_drafter", "decide", "learn", LIMITS)),
     *(("drafting", name) for name in ("begin", "revise", "finish")),
 ]
 

@@ -1,12 +1,11 @@
 """Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
 
-import time
 import urllib.error
 import urllib.request
 
 import numpy as np
 import pytest
-from live_server import Server
+from live_server import Server, wait_until
 from wandering import written_policy
 
 from adaspec.trace.reader import TraceReader
@@ -102,17 +101,25 @@ def test_requests_say_over_http_what_is_drafted_for_them(served, prompts, expect
     assert total(server.metrics(), "faults_total") == 0
 
 
+def switch(server, path, mode, prompt):
+    """Write a mode into the file, and ask until the server shows it, and no other."""
+    path.write_text(mode)
+
+    def is_shown():
+        ask(server, prompt)
+        shown = server.metrics()
+        return total(shown, "mode", mode=mode) == total(shown, "mode") == 1
+
+    wait_until(is_shown)
+
+
 def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
     server, folder = served
     for mode in ("off", "serve"):
-        (folder / "mode").write_text(mode)
-        time.sleep(0.1)
-        ask(server, prompts[5])  # the step before still had the mode before
+        switch(server, folder / "mode", mode, prompts[5])
         before = verified(server)
         assert ask(server, prompts[4]) == (200, expected[4])
         assert (verified(server) > before) == (mode == "serve")
-        shown = server.metrics()
-        assert total(shown, "mode", mode=mode) == total(shown, "mode") == 1
 
 
 @pytest.mark.thorough
@@ -135,7 +142,7 @@ def test_two_replicas_record_side_by_side(models, prompts, tmp_path):
     config |= {"trace_dir": str(folder), "num_speculative_tokens": 4}
     with Server(models, tmp_path, config, data_parallel_size=2, shutdown_timeout=30) as server:
         for prompt in [*range(0, len(prompts), 4)] * 2:
-            server.complete(prompts[prompt : prompt + 4], 48)
+            server.answer(prompts[prompt : prompt + 4], 48)
     parts = sorted(folder.iterdir())
     assert [part.name for part in parts] == ["replica-0", "replica-1"]
     rows = [len(list(TraceReader(part).requests())) for part in parts]

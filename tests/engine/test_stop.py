@@ -1,10 +1,8 @@
 """A server that is told to end leaves what it has answered and recorded, as vLLM is by default."""
 
-import time
-
 import numpy as np
 import pytest
-from live_server import PATIENCE_S, Server
+from live_server import PATIENCE_S, Server, wait_until
 
 from adaspec.trace.reader import TraceReader
 
@@ -36,9 +34,7 @@ def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
     with Server(models, tmp_path, config) as server:
         ask(prompts[:6])
         # A kill would not cost them either, although no step follows.
-        deadline = time.monotonic() + PATIENCE_S
-        while not recorded_in(tmp_path / "traces") and time.monotonic() < deadline:
-            time.sleep(1)
+        wait_until(lambda: recorded_in(tmp_path / "traces"))
         ask(prompts[6:])
         server._process.terminate()
         server._process.wait(PATIENCE_S)
