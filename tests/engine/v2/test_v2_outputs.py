@@ -35,6 +35,17 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
     assert head is None or said.isfinite().all()
 
 
+@THOROUGH
+def test_a_model_that_drafts_for_itself_says_what_it_says_without(served, engines, prompts):
+    expected = engines(target="mtp").greedy(prompts, TOKENS)
+    engine = served("mtp", target="mtp")
+    assert engine.runner.speculative_config.method == "mtp"
+    wanderer = Wanderer(engine)
+    assert engine.greedy(prompts, TOKENS) == expected
+    check_sound(wanderer.session)
+    assert min(wanderer.taken.values()) > 0, wanderer.taken
+
+
 def test_arms_with_a_head_of_one_pass(serve, runner, prompts, truth, monkeypatch):
     check_arms(serve, "dflash", runner, prompts, truth, "dflash:3", monkeypatch)
 
