@@ -45,14 +45,14 @@ def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
 
 
 def check_kind(serve, head, prompts, said, kind):
-    """Have requests of this kind answered while decisions are random."""
+    """Have requests of this kind answered while decisions are random; returns what was proposed."""
     engine, wanderer = wander(serve, head)
     proposed = Heard(wanderer.session)["proposed"]
     assert engine.outputs(*requests_of(kind, prompts)) == said[kind]
     assert len({len(one[0]) for one in said[kind]}) > (kind != "structured")
-    assert any((each.drafts.offered == 0).any() for each in proposed) or kind != "may not stop yet"
     assert any(accepted for one in engine.judged.values() for _, accepted in one)
     check_sound(wanderer.session)
+    return proposed
 
 
 @pytest.mark.parametrize("kind", KINDS)

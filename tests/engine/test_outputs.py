@@ -44,7 +44,9 @@ def test_rules_and_adaptive_policies_leave_the_output_as_it_was(
 
 @pytest.mark.parametrize(("head", "kind"), [("draft", KINDS[0]), (None, KINDS[2])])
 def test_requests_of_a_kind_are_answered_so_with_other_drafters(serve, head, prompts, said, kind):
-    check_kind(serve, head, prompts, said, kind)
+    proposed = check_kind(serve, head, prompts, said, kind)
+    # V1 ends a draft before the length from which its request may stop.
+    assert any((each.drafts.offered == 0).any() for each in proposed) or kind != "may not stop yet"
 
 
 def test_greedy_requests_beside_samples_say_what_they_say_alone(serve, prompts, truth):
