@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from heard import Heard
 from msgspec import structs
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
+# Programs that are not run by pytest import this file, too.
+sys.path += [str(Path(__file__).parents[1] / "unit" / each) for each in ("policy", "vllm")]
 
+from heard import Heard
 from random_models import random_model, random_policy
 
 from adaspec.cost.model import StepShape
