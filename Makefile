@@ -129,11 +129,10 @@ test-long: $(READY) engine
 	$(PY) eval/soak/long_v2.py --requests $(REQUESTS) --seed $(SEED)
 
 # Each fault has a safe outcome that is counted and logged: the tests name them one by one.
-FAULTS := tests/engine/test_faults.py tests/unit/vllm/test_trace_output.py \
-  tests/engine/test_ring.py
+FAULTS := tests/engine/test_faults.py tests/engine/test_either_runner.py tests/unit/vllm/test_trace_output.py
 test-faults: $(READY) engine
 	$(PY) -m pytest $(FAULTS) -v -m "thorough or not thorough"
-	$(PY) -m pytest tests/engine/v2/test_v2_faults.py -v -m "thorough or not thorough"
+	$(PY) -m pytest tests/engine/v2/test_v2_either_runner.py -v -m "thorough or not thorough"
 
 MINUTES ?= 30
 soak: $(READY) engine
@@ -179,8 +178,7 @@ site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 test-packaging: $(READY)
-	$(PY) tests/packaging/resolve_beside_vllm.py
-	$(PY) tests/packaging/read_vllm_sources.py
+	$(PY) tests/packaging/beside_vllm.py
 
 clean:
 	rm -rf $(VENV) demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -86,19 +86,31 @@ def mode_path(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def runner():
+    """The model runner of vLLM that serves."""
+    return "v1"
+
+
+@pytest.fixture(scope="session")
+def head():
+    """The head that most tests draft with."""
+    return "eagle"
+
+
+@pytest.fixture(scope="session")
 def serve(engines, mode_path):
     """An engine for each head that most tests share, by a policy and in a mode of their own."""
     from adaspec.vllm import scheduler
 
     scheduler.PERIOD_S = 0.0
 
-    def put(head, policy=None, mode="serve", **changes):
+    def put(head, policy=None, **changes):
         named = "hybrid-splice:4:20:3:2:5" if head else "fixed:ngram:8:2"
         config = {"method": "adaspec", "policy": named, "mode_file": str(mode_path)}
         config |= {"num_speculative_tokens": 24 if head else 128}
         if head:
             config["model"] = head
-        mode_path.write_text(mode)
+        mode_path.write_text("serve")
         engine = engines(config)
         engine.judged.clear()
         return engine, engine.put(policy or named, **changes)
@@ -130,3 +142,11 @@ def truth(engines, prompts, longest_output):
         return [one[:tokens] for one in known]
 
     return outputs
+
+
+@pytest.fixture(scope="session")
+def said(engines, prompts):
+    """What the target says without speculation, by the kind of request."""
+    from kinds import KINDS, requests_of
+
+    return {kind: engines().outputs(*requests_of(kind, prompts)) for kind in KINDS}

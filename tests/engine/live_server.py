@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import urllib.request
 from contextlib import chdir
 from unittest.mock import patch
@@ -18,6 +19,14 @@ import vllm_server  # noqa: E402
 
 PATIENCE_S = 600
 """A bound for what hangs."""
+
+
+def wait_until(happens):
+    """Return once this happens."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not happens():
+        assert time.monotonic() < deadline, f"it did not happen in {PATIENCE_S} s"
+        time.sleep(0.2)
 
 
 def own_environment():
@@ -53,12 +62,7 @@ class Server(vllm_server.Server):
     def __exit__(self, *error):
         self.stop()
 
-    def complete(self, prompts, tokens):
-        """The text that every prompt is answered with."""
-        choices = self.answer(prompts, tokens)["choices"]
-        return [each["text"] for each in sorted(choices, key=lambda each: each["index"])]
-
-    def answer(self, prompts, tokens, headers=(), **more):
+    def answer(self, prompts, tokens, **more):
         """The whole answer; `more` goes into the request's body."""
         body = {
             "model": vllm_server.SERVED_NAME,
@@ -71,7 +75,7 @@ class Server(vllm_server.Server):
         request = urllib.request.Request(
             f"{self.address}/v1/completions",
             json.dumps(body).encode(),
-            {"Content-Type": "application/json", **dict(headers)},
+            {"Content-Type": "application/json"},
         )
         return json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
 

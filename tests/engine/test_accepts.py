@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 from heard import Heard
-from wandering import Wanderer
+from wandering import wander
 
 
 def judged(engine, prompts):
@@ -59,12 +59,13 @@ def forwards_of(engine):
         handle.remove()
 
 
-def check_forwards(engine, session, act):
-    """What `act` does runs the drafter as often as observers hear, and vLLM counts the same."""
-    heard = Heard(session)
-    engine.judged.clear()
+@pytest.mark.parametrize("head", ["eagle", pytest.param("draft", marks=THOROUGH)])
+def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompts, head):
+    """The drafter runs as often as observers hear, and vLLM counts the same."""
+    engine, wanderer = wander(serve, head)
+    heard = Heard(wanderer.session)
     with forwards_of(engine) as noted:
-        act()
+        engine.greedy(prompts, 48)
     ran = heard["forwards"]
     assert len(noted) == sum(map(sum, ran)) > 0
     assert sum(drafting for drafting, _ in ran) == sum(
@@ -74,14 +75,6 @@ def check_forwards(engine, session, act):
     by_vllm = [each for one in engine.judged.values() for each in one]
     assert heard.total("drafted") == sum(drafted for drafted, _ in by_vllm) > 0
     assert heard.total("accepted") == sum(accepted for _, accepted in by_vllm) > 0
-    return heard
-
-
-@pytest.mark.parametrize("head", ["eagle", pytest.param("draft", marks=THOROUGH)])
-def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompts, head):
-    engine, _ = serve(head)
-    session = Wanderer(engine).session
-    heard = check_forwards(engine, session, lambda: engine.greedy(prompts, 48))
     assert len(heard["admitted"]) == len(prompts)
 
 

@@ -1,18 +1,20 @@
 """Greedy output equals that without speculation, token for token, whatever is decided."""
 
-import numpy as np
 import pytest
 from heard import Heard
-from kinds import KINDS, requests_of
+from kinds import KINDS
 from live_engine import sampling
-from wandering import Wanderer, bound, check_sound, random_policy
+from test_either_runner import check_kind
+from wandering import Wanderer, check_sound, wander
 
-from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
+from adaspec.policy.guard import HOLD, PLAN
 from adaspec.vllm.scheduler import follow
 
 THOROUGH = pytest.mark.thorough
 CHUNKED = {"max_num_batched_tokens": 48, "block_size": 32, "enable_prefix_caching": True}
 CRAMPED = {"num_gpu_blocks_override": 28, "block_size": 32, "enable_prefix_caching": False}
+# A place to spare: on CPU, vLLM 0.32 runs rows without an adapter through the last one.
+LORA = {"enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
 POLICIES = [
     (None, "general"),
     (None, "fixed:ngram:40:1"),
@@ -20,15 +22,9 @@ POLICIES = [
 ]
 
 
-def wandering(serve, head, **changes):
-    """An engine with this head, and decisions at random."""
-    engine, _ = serve(head)
-    return engine, Wanderer(engine, evidence=head is not None, **changes)
-
-
 @pytest.mark.parametrize("head", ["eagle", "draft", None, pytest.param("eagle3", marks=THOROUGH)])
 def test_whatever_is_decided_leaves_the_output_as_it_was(serve, prompts, truth, head):
-    engine, wanderer = wandering(serve, head)
+    engine, wanderer = wander(serve, head)
     assert engine.greedy(prompts, 48) == truth()
     assert engine.greedy(prompts, 48) == truth()
     check_sound(wanderer.session)
@@ -46,57 +42,15 @@ def test_rules_and_adaptive_policies_leave_the_output_as_it_was(
     check_sound(session)
 
 
-@pytest.mark.parametrize("times", [1.02, 1.2])
-def test_a_bound_leaves_the_output_as_it_was(serve, prompts, truth, times):
-    engine, session = serve("eagle", random_policy(3, True))
-    told = bound(session, times)
-    assert engine.greedy(prompts, 32) == truth(32)
-    check_sound(session)
-    assert any(step.bounded for step in told)
-
-
-@pytest.mark.parametrize("baseline", ["eagle:3", "ngram:5:1", "hybrid-splice:3:8:2:1:4"])
-def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
-    serve, prompts, truth, baseline, monkeypatch
-):
-    engine, wanderer = wandering(serve, "eagle", baseline=baseline)
-    chance, session = np.random.default_rng(4), wanderer.session
-    verified = Heard(session)["verified"]
-
-    def follow_and_alternate(session, scheduled):
-        follow(session, scheduled)
-        session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
-
-    monkeypatch.setattr("adaspec.vllm.v1.follow", follow_and_alternate)
-    assert engine.greedy(prompts, 48) == truth()
-    assert engine.greedy(prompts, 48) == truth()
-    check_sound(session)
-    assert {each.step.is_baseline for each in verified if each.drafted.any()} == {False, True}
-
-
-@pytest.fixture(scope="module")
-def said(engines, prompts):
-    """What is said without speculation, by the kind of request."""
-    return {kind: engines().outputs(*requests_of(kind, prompts)) for kind in KINDS}
-
-
-@pytest.mark.parametrize(
-    ("head", "kind"), [*(("eagle", kind) for kind in KINDS), ("draft", KINDS[0]), (None, KINDS[2])]
-)
-def test_requests_of_every_kind_are_answered_as_without_speculation(
-    serve, prompts, said, head, kind
-):
-    engine, wanderer = wandering(serve, head)
-    proposed = Heard(wanderer.session)["proposed"]
-    assert engine.outputs(*requests_of(kind, prompts)) == said[kind]
-    assert len({len(one[0]) for one in said[kind]}) > (kind != "structured")
+@pytest.mark.parametrize(("head", "kind"), [("draft", KINDS[0]), (None, KINDS[2])])
+def test_requests_of_a_kind_are_answered_so_with_other_drafters(serve, head, prompts, said, kind):
+    proposed = check_kind(serve, head, prompts, said, kind)
+    # V1 ends a draft before the length from which its request may stop.
     assert any((each.drafts.offered == 0).any() for each in proposed) or kind != "may not stop yet"
-    assert any(accepted for one in engine.judged.values() for _, accepted in one)
-    check_sound(wanderer.session)
 
 
 def test_greedy_requests_beside_samples_say_what_they_say_alone(serve, prompts, truth):
-    engine, wanderer = wandering(serve, "eagle")
+    engine, wanderer = wander(serve, "eagle")
     sampled = sampling(48, temperature=0.8, n=3)
     params = [sampling(48) if at % 2 else sampled for at in range(len(prompts))]
     found = engine.outputs(prompts, params)
@@ -156,8 +110,28 @@ def test_preemption_and_resumption_leave_the_output_as_it_was(engines, prompts, 
     check_sound(session)
 
 
+@pytest.mark.parametrize(
+    "head", ["eagle", *(pytest.param(each, marks=THOROUGH) for each in ("draft", None))]
+)
+def test_requests_with_an_adapter_say_what_they_say_without_speculation(
+    engines, models, prompts, truth, head
+):
+    from vllm.lora.request import LoRARequest
+
+    adapter = LoRARequest("tiny", 1, str(models / "adapter"))
+    adapters = [adapter if at % 2 else None for at in range(len(prompts))]
+    adapted = engines(**LORA).greedy(prompts, lora_request=adapters)
+    assert adapted[0] == truth()[0]
+    assert adapted[1] != truth()[1]
+    config = {"method": "adaspec", "num_speculative_tokens": 24}
+    engine = engines(config | ({"model": head} if head else {}), **LORA)
+    session = Wanderer(engine, evidence=head is not None).session
+    assert engine.greedy(prompts, lora_request=adapters) == adapted
+    check_sound(session)
+
+
 def test_aborted_requests_leave_the_others_as_they_were(serve, prompts, truth):
-    engine, wanderer = wandering(serve, "eagle")
+    engine, wanderer = wander(serve, "eagle")
     core, found = engine.llm.llm_engine, {}
     for at, prompt in enumerate(prompts[6:]):
         core.add_request(f"kept-{at}", {"prompt_token_ids": prompt}, sampling(48))

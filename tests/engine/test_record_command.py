@@ -5,19 +5,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkout import CHECKOUT
 from live_engine import ENGINE
-from live_server import PATIENCE_S, own_environment
+from live_server import PATIENCE_S, own_environment, wait_until
 
 from adaspec.trace.reader import TraceReader
 
 PROGRAM = "from adaspec.cli.main import main; main()"
-ON_V2 = f"import sys; sys.path[:0] = [{str(Path(__file__).parent / 'v2')!r}]; import interpreter"
+V2 = Path(__file__).parent / "v2"
+ON_V2 = f"import sys; sys.path[:0] = [{str(V2)!r}]; import interpreter; {PROGRAM}"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def begin(models, folder):
 
     tokenizer = AutoTokenizer.from_pretrained(models / "target")
 
-    def start(name, prompts, tokens=16, code="", **arguments):
+    def start(name, prompts, tokens=16, program=PROGRAM, **arguments):
         with (folder / f"{name}.jsonl").open("w") as file:
             for at, prompt in enumerate(prompts):
                 line = {"workload": "odd" if at % 2 else "even", "id": f"p/{at}"}
@@ -42,12 +42,11 @@ def begin(models, folder):
         words = ["--model", models / "target", "--draft", models / "eagle3", "--k", 3, "--json"]
         words += ["--prompts", folder / f"{name}.jsonl", "-o", folder / name]
         words += ["--max-tokens", tokens, "--engine", json.dumps(ENGINE | arguments)]
-        environment = own_environment()
-        # Only in this process is V2 what the code makes of it.
-        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if code else "1"
+        # Only in this process is V2 what the program makes of it.
+        apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(program == PROGRAM))}
         return subprocess.Popen(
-            [sys.executable, "-c", f"{code}\n{PROGRAM}", "record", *map(str, words)],
-            env=environment,
+            [sys.executable, "-c", program, "record", *map(str, words)],
+            env=own_environment() | apart,
             cwd=CHECKOUT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -62,11 +61,11 @@ def begin(models, folder):
 def record(begin, folder):
     """Does so to the end; what was printed, and the requests by their ids."""
 
-    def run(name, prompts, code="", **named):
-        process = begin(name, prompts, code=code, **named)
+    def run(name, *asked, **named):
+        process = begin(name, *asked, **named)
         out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err[-3000:]
-        assert not code or "model runner V1" not in err
+        assert name != "v2" or "model runner V1" not in err
         reader = TraceReader(folder / name)
         assert reader.warnings == []
         return json.loads(out), {each.id: each for each in reader.requests()}
@@ -95,7 +94,7 @@ def test_prompts_become_a_trace_that_is_what_the_target_says(on_v1, prompts, tru
 
 @pytest.mark.thorough
 def test_the_same_is_recorded_on_v2(on_v1, prompts, record):
-    _, on_v2 = record("v2", prompts[:6], code=ON_V2, async_scheduling=True)
+    _, on_v2 = record("v2", prompts[:6], program=ON_V2, async_scheduling=True)
     assert on_v1[1].keys() == on_v2.keys()
     for name, ours in on_v1[1].items():
         theirs = on_v2[name]
@@ -112,9 +111,7 @@ def test_the_same_is_recorded_on_v2(on_v1, prompts, record):
 def test_a_killed_recording_goes_on_and_records_nothing_twice(prompts, folder, begin, record):
     many = [[*prompt, at + 5] for at in range(4) for prompt in prompts]
     process = begin("killed", many, tokens=48)
-    deadline = time.monotonic() + PATIENCE_S
-    while not list((folder / "killed").glob("part-*")) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    wait_until(lambda: list((folder / "killed").glob("part-*")))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     before = TraceReader(folder / "killed")

@@ -1,12 +1,11 @@
 """Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
 
-import time
 import urllib.error
 import urllib.request
 
 import numpy as np
 import pytest
-from live_server import Server
+from live_server import PATIENCE_S, Server, wait_until
 from wandering import written_policy
 
 from adaspec.trace.reader import TraceReader
@@ -102,17 +101,25 @@ def test_requests_say_over_http_what_is_drafted_for_them(served, prompts, expect
     assert total(server.metrics(), "faults_total") == 0
 
 
+def switch(server, path, mode, prompt):
+    """Write a mode into the file, and ask until the server shows it, and no other."""
+    path.write_text(mode)
+
+    def is_shown():
+        ask(server, prompt)
+        shown = server.metrics()
+        return total(shown, "mode", mode=mode) == total(shown, "mode") == 1
+
+    wait_until(is_shown)
+
+
 def test_the_mode_file_is_followed_and_shown(served, prompts, expected):
     server, folder = served
     for mode in ("off", "serve"):
-        (folder / "mode").write_text(mode)
-        time.sleep(0.1)
-        ask(server, prompts[5])  # the step before still had the mode before
+        switch(server, folder / "mode", mode, prompts[5])
         before = verified(server)
         assert ask(server, prompts[4]) == (200, expected[4])
         assert (verified(server) > before) == (mode == "serve")
-        shown = server.metrics()
-        assert total(shown, "mode", mode=mode) == total(shown, "mode") == 1
 
 
 @pytest.mark.thorough
@@ -135,9 +142,60 @@ def test_two_replicas_record_side_by_side(models, prompts, tmp_path):
     config |= {"trace_dir": str(folder), "num_speculative_tokens": 4}
     with Server(models, tmp_path, config, data_parallel_size=2, shutdown_timeout=30) as server:
         for prompt in [*range(0, len(prompts), 4)] * 2:
-            server.complete(prompts[prompt : prompt + 4], 48)
+            server.answer(prompts[prompt : prompt + 4], 48)
     parts = sorted(folder.iterdir())
     assert [part.name for part in parts] == ["replica-0", "replica-1"]
     rows = [len(list(TraceReader(part).requests())) for part in parts]
     assert min(rows) > 0
     assert sum(rows) == 2 * len(prompts)
+
+
+def recorded_in(folder):
+    """The requests of the traces in a folder, by engine's id; an open one may hold nothing yet."""
+    begun = [each.parent for each in sorted(folder.glob("*-*/manifest.json"))]
+    readers = [TraceReader(each) for each in begun]
+    return {key for reader in readers for key, _ in reader.request_keys()}
+
+
+@pytest.mark.thorough
+def test_a_stop_costs_no_row_and_no_answer(models, prompts, tmp_path):
+    """As vLLM is stopped by default."""
+    config = {
+        "method": "adaspec",
+        "model": str(models / "eagle"),
+        "policy": "fixed:ngram:8:2",
+        "trace_dir": str(tmp_path / "traces"),
+        "record_fraction": 0.9,
+        "ring_tokens": 4096,
+        "ring_file": str(tmp_path / "ring"),
+    }
+    expected = []
+
+    def ask(some):
+        choices = server.answer(some, 24, return_token_ids=True)["choices"]
+        expected.extend(each["token_ids"] for each in choices)
+
+    with Server(models, tmp_path, config) as server:
+        ask(prompts[:6])
+        # A kill would not cost them either, although no step follows.
+        wait_until(lambda: recorded_in(tmp_path / "traces"))
+        ask(prompts[6:])
+        server._process.terminate()
+        server._process.wait(PATIENCE_S)
+    said = server.log.read_text()
+    assert "force killing" not in said
+    (trace,) = map(TraceReader, (tmp_path / "traces").iterdir())
+    assert trace.warnings == []
+    rows = {tuple(each.prompt_tokens.tolist()): each for each in trace.requests()}
+    assert rows
+    for prompt, answer in zip(prompts, expected, strict=True):
+        if tuple(prompt) in rows:
+            assert rows[tuple(prompt)].output_tokens.tolist() == answer
+    with np.load(tmp_path / "ring") as file:
+        tokens = file["tokens"]
+    kept = [part[part >= 0].tolist() for part in np.split(tokens, np.flatnonzero(tokens < 0))]
+    kept = [answer for answer in kept if answer]
+    assert len(kept) == len(prompts)
+    for answer in kept:  # what the last step of a request emits is not kept
+        assert answer in [whole[: len(answer)] for whole in expected]
+        assert len(answer) > 12

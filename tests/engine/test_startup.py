@@ -9,28 +9,22 @@ import refusals
 from adaspec.errors import AdaspecError
 from adaspec.vllm.doctor import examine
 
-HEAD = {"method": "adaspec", "model": "eagle"}
-BARE = {"method": "adaspec"}
+HEAD = {"model": "eagle"}
 
 
 def configured(models, config, **arguments):
-    """The config of an engine with this head, which may be named, and this method."""
+    """The config of an engine with method 'adaspec', and this head, which may be named."""
     from vllm.engine.arg_utils import EngineArgs
 
     from adaspec.vllm.plugin import register
 
     register()
-    config = dict(config)
-    if config.get("model") in ("eagle", "eagle3", "draft", "target"):
+    config = {"method": "adaspec", **config}
+    if "model" in config:
         config["model"] = str(models / config["model"])
     arguments = {"dtype": "float32", "max_model_len": 384, **arguments}
     args = EngineArgs(str(models / "target"), speculative_config=config, **arguments)
     return args.create_engine_config()
-
-
-def speculative(models, **config):
-    """vLLM's speculative config for ours."""
-    return configured(models, {**BARE, **config}).speculative_config
 
 
 def refusal(models, config, **arguments):
@@ -42,9 +36,9 @@ def refusal(models, config, **arguments):
     ("config", "says"),
     [
         ({**HEAD, "draft_sample_method": "probabilistic"}, "draft_sample_method"),
-        ({**BARE, "model": "/no/such/head"}, "drafter '/no/such/head': there is no such folder"),
-        ({**BARE, "policy": "fixed:neural:3"}, "neural drafter"),
-        ({**BARE, "trace_dir": "/proc/nowhere"}, "/proc/nowhere"),
+        ({"model": "/no/such/head"}, "drafter '/no/such/head': there is no such folder"),
+        ({"policy": "fixed:neural:3"}, "neural drafter"),
+        ({"trace_dir": "/proc/nowhere"}, "/proc/nowhere"),
     ],
 )
 def test_a_wrong_word_is_named(models, config, says):
@@ -63,11 +57,11 @@ def test_a_head_of_another_width_or_vocabulary_or_a_strange_config_is_refused(mo
         record = json.loads((models / "eagle" / "config.json").read_text())
         record[key] = value
         (tmp_path / "config.json").write_text(json.dumps(record))
-        line = refusal(models, {**BARE, "model": str(tmp_path)})
+        line = refusal(models, {"model": tmp_path})
         assert "does not fit" in line
         assert str(value) in line
     (tmp_path / "config.json").write_text('{"architectures": 5, "model_type": ["x"]}')
-    assert str(tmp_path) in refusal(models, {**BARE, "model": str(tmp_path)})
+    assert str(tmp_path) in refusal(models, {"model": tmp_path})
 
 
 def test_what_cannot_be_served_together_is_refused(models, monkeypatch):
@@ -97,7 +91,7 @@ def test_a_model_in_a_folder_of_another_name_has_the_same_vocabulary(models, tmp
 
 
 def test_mode_off_is_no_speculation(models):
-    assert speculative(models, mode="off") is None
+    assert configured(models, {"mode": "off"}).speculative_config is None
 
 
 def test_vllm_verifies_drafts_as_long_as_adaspec_makes_them():
@@ -115,16 +109,18 @@ def test_a_head_of_the_first_format_is_what_its_user_or_its_name_says(models, tm
     record = json.loads((folder / "config.json").read_text())
     record |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     (folder / "config.json").write_text(json.dumps(record))
-    made = speculative(models, model=str(folder), draft_method="eagle")
-    assert made.method == "eagle"
-    assert made.draft_model_config.architectures == ["EagleLlamaForCausalLM"]
-    assert speculative(models, model=str(folder)).method == "draft_model"
-    named = folder.rename(tmp_path / "EAGLE-of-mine")
-    assert speculative(models, model=str(named)).method == "eagle"
+    told = {"model": folder, "draft_method": "eagle"}
+    named = {"model": tmp_path / "EAGLE-of-mine"}
+    shutil.copytree(folder, named["model"])
+    made = [
+        configured(models, each).speculative_config for each in (told, {"model": folder}, named)
+    ]
+    assert [each.method for each in made] == ["eagle", "draft_model", "eagle"]
+    assert made[0].draft_model_config.architectures == ["EagleLlamaForCausalLM"]
 
 
 def test_a_head_of_one_pass_is_refused_on_v1(models):
-    line = refusal(models, {**BARE, "model": str(models / "dspark")})
+    line = refusal(models, {"model": "dspark"})
     assert "drafts all its tokens in one pass (dspark), which method 'adaspec' serves on" in line
     assert line.endswith("and here V1 serves: vLLM has V2 on accelerators alone")
 
@@ -132,5 +128,5 @@ def test_a_head_of_one_pass_is_refused_on_v1(models):
 def test_a_draft_model_that_vllm_takes_for_a_head_is_refused(models, tmp_path):
     folder = tmp_path / "eagle-and-others" / "draft"
     shutil.copytree(models / "draft", folder)
-    line = refusal(models, {**BARE, "model": str(folder), "draft_method": "draft_model"})
+    line = refusal(models, {"model": str(folder), "draft_method": "draft_model"})
     assert "is for method 'draft_model', and vLLM takes it for 'eagle' by its name" in line

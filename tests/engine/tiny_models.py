@@ -1,5 +1,5 @@
 """Makes the models that the engine tests serve: a tiny Llama, its EAGLE, DFlash and DSpark heads, a
-draft model, a LoRA adapter of it, and a tiny model that predicts further tokens itself (MTP).
+draft model, a LoRA adapter of it, and the same Llama with a layer that predicts tokens (MTP).
 
 All are trained for seconds on repetitive lines of text, so that greedy output repeats itself (the
 n-gram look-up finds something), and heads are right often but not always. Characters are tokens.
@@ -20,7 +20,6 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
-    Qwen2ForCausalLM,
     Qwen3Config,
 )
 from transformers.models.llama.modeling_llama import (
@@ -92,10 +91,6 @@ def batches(steps, seed, rows=12, length=64):
         yield torch.stack([stream[at : at + length] for at in starts.tolist()])
 
 
-def llama_config(layers):
-    return config_of(LlamaConfig, layers, head_dim=32)
-
-
 def config_of(kind, layers, **more):
     return kind(
         vocab_size=VOCABULARY,
@@ -128,9 +123,9 @@ def train(model, loss_of, steps, rate=4e-3, seed=1):
 
 def make_llama(folder, layers, steps, seed):
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(llama_config(layers))
+    model = LlamaForCausalLM(config_of(LlamaConfig, layers, head_dim=32))
     train(model, lambda tokens: model(tokens, labels=tokens).loss, steps, seed=seed)
-    model.eval().save_pretrained(folder)
+    model.eval().requires_grad_(False).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return model
 
@@ -260,15 +255,21 @@ def loss_of_drafts(said, embeds, hidden, draft, logits_of, found=None):
     return loss
 
 
+def known_of(target, tokens):
+    """The target's hidden states, at its end and behind layers; what it says; the embeddings."""
+    with torch.no_grad():
+        out = target.model(tokens, output_hidden_states=True)
+        said = target.lm_head(out.last_hidden_state).argmax(-1)
+        behind = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
+        return out.last_hidden_state, behind, said, target.model.embed_tokens(tokens)
+
+
 def make_eagle(folder, target, steps, seed):
     torch.manual_seed(seed)
     head = Eagle(target.config)
 
     def loss_of(tokens):
-        with torch.no_grad():
-            found = target.model(tokens).last_hidden_state
-            said = target.lm_head(found).argmax(-1)
-            embeds = target.model.embed_tokens(tokens)
+        found, _, said, embeds = known_of(target, tokens)
         return loss_of_drafts(said, embeds, found[:, :-2], head, target.lm_head, found)
 
     train(head, loss_of, steps, seed=seed)
@@ -281,12 +282,8 @@ def make_eagle3(folder, target, steps, seed):
     head.lm_head.weight.data.copy_(target.lm_head.weight.data)
 
     def loss_of(tokens):
-        with torch.no_grad():
-            out = target.model(tokens, output_hidden_states=True)
-            found = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
-            said = target.lm_head(out.last_hidden_state).argmax(-1)
-            embeds = target.model.embed_tokens(tokens)
-        hidden = head.fc(found[:, :-2])
+        _, behind, said, embeds = known_of(target, tokens)
+        hidden = head.fc(behind[:, :-2])
         return loss_of_drafts(said, embeds, hidden, head, lambda h: head.lm_head(head.norm(h)))
 
     train(head, loss_of, steps, seed=seed)
@@ -305,13 +302,11 @@ def make_one_pass(folder, target, steps, seed, rank=0):
 
     def loss_of(tokens):
         first = draw.randrange(8, tokens.shape[1] - BLOCK)
-        with torch.no_grad():
-            out = target.model(tokens, output_hidden_states=True)
-            found = torch.cat([out.hidden_states[at] for at in AUX_LAYERS], -1)
-            block = torch.full((len(tokens), BLOCK if rank else BLOCK + 1), MASK)
-            block[:, 0] = tokens[:, first]
-            embeds = target.model.embed_tokens(block)
-        logits = target.lm_head(head(embeds, found, first)[:, -BLOCK:])
+        block = torch.full((len(tokens), BLOCK if rank else BLOCK + 1), MASK)
+        block[:, 0] = tokens[:, first]
+        _, behind, _, _ = known_of(target, tokens)
+        embeds = target.model.embed_tokens(block)
+        logits = target.lm_head(head(embeds, behind, first)[:, -BLOCK:])
         said = tokens[:, first : first + BLOCK + 1]
         if rank:
             table = head.markov_head
@@ -339,57 +334,47 @@ def make_dflash2(folder, dflash):
     for name in ("predecessor", "successor"):
         weights[f"candidate_selector.{name}_codebook"] = torch.zeros((VOCABULARY, 4))
     weights["candidate_selector.hidden_projection.weight"] = torch.zeros((4, WIDTH))
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
     record = json.loads(record.read_text()) | {"architectures": ["DFlash2DraftModel"]}
     record["dflash_config"] |= {"conv_kernel_size": 2, "conv_group_size": WIDTH}
     record["dflash_config"] |= {"selector_rank": 4, "selector_top_k": 4}
-    (folder / "config.json").write_text(json.dumps(record))
+    save(folder, weights, record)
 
 
-def make_mtp(folder, steps, seed):
-    """A model with a layer that drafts: MiMo, which is Qwen2 and a layer more."""
+def make_mtp(folder, target, steps, seed):
+    """The target as MiMo, which is Qwen2 and a layer more that drafts."""
     torch.manual_seed(seed)
-    target = Qwen2ForCausalLM(config_of(Qwen2Config, LAYERS))
-    train(target, lambda tokens: target(tokens, labels=tokens).loss, steps, seed=seed)
-    for parameter in target.parameters():
-        parameter.requires_grad_(False)
-    layer = Predictor(target.config)
+    config = config_of(Qwen2Config, LAYERS)
+    layer = Predictor(config)
 
     def loss_of(tokens):
-        hidden = target.model(tokens).last_hidden_state
-        said = target.lm_head(hidden).argmax(-1)
-        embeds = target.model.embed_tokens(tokens)
-        return loss_of_drafts(said, embeds, hidden[:, :-2], layer, target.lm_head)
+        found, _, said, embeds = known_of(target, tokens)
+        return loss_of_drafts(said, embeds, found[:, :-2], layer, target.lm_head)
 
-    train(layer, loss_of, steps // 2, seed=seed + 1)
-    folder.mkdir(parents=True, exist_ok=True)
-    own = {
-        f"model.mtp_layers.0.{name.removeprefix('block.')}": value
-        for name, value in weights_of(layer).items()
-    }
-    save_file({**weights_of(target), **own}, folder / "model.safetensors", {"format": "pt"})
-    record = {**target.config.to_dict(), "architectures": ["MiMoForCausalLM"]}
-    record["num_nextn_predict_layers"] = 1
-    (folder / "config.json").write_text(json.dumps(record, default=str))
+    train(layer, loss_of, steps, seed=seed)
+    weights = weights_of(target)
+    for name, value in list(weights.items()):
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            # Which Qwen2 adds, and Llama does not.
+            weights[name.replace("weight", "bias")] = torch.zeros(len(value))
+    for name, value in weights_of(layer).items():
+        weights[f"model.mtp_layers.0.{name.removeprefix('block.')}"] = value
+    record = {**config.to_dict(), "architectures": ["MiMoForCausalLM"]}
+    save(folder, weights, record | {"num_nextn_predict_layers": 1})
     tokenizer().save_pretrained(folder)
 
 
 def make_adapter(folder, seed, rank=4):
     """A LoRA adapter for the target, random and loud: what it says is not what the target says."""
-    draw = torch.Generator().manual_seed(seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {}
+    draw, weights = torch.Generator().manual_seed(seed), {}
     for layer in range(LAYERS):
         for part in ("q_proj", "v_proj"):
             wide = WIDTH if part == "q_proj" else WIDTH // 2
             name = f"base_model.model.model.layers.{layer}.self_attn.{part}"
             weights[f"{name}.lora_A.weight"] = torch.randn(rank, WIDTH, generator=draw)
             weights[f"{name}.lora_B.weight"] = torch.randn(wide, rank, generator=draw) / 4
-    save_file(weights, folder / "adapter_model.safetensors")
     record = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none"}
     record |= {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
-    (folder / "adapter_config.json").write_text(json.dumps(record))
+    save(folder, weights, record, "adapter_model", "adapter_config")
 
 
 def weights_of(module):
@@ -402,24 +387,26 @@ def weights_of(module):
 
 
 def save_head(folder, head, config, architecture, extra):
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights_of(head), folder / "model.safetensors", metadata={"format": "pt"})
     record = {**config.to_dict(), "architectures": [architecture], "num_hidden_layers": 1, **extra}
-    (folder / "config.json").write_text(json.dumps(record, default=str))
+    save(folder, weights_of(head), record)
+
+
+def save(folder, weights, record, name="model", config="config"):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / f"{name}.safetensors", metadata={"format": "pt"})
+    (folder / f"{config}.json").write_text(json.dumps(record, default=str))
 
 
 def make_all(folder):
     """Every model that the engine tests serve, in folders of these names."""
     target = make_llama(folder / "target", LAYERS, 220, seed=1)
-    for parameter in target.parameters():
-        parameter.requires_grad_(False)
     make_eagle(folder / "eagle", target, 120, seed=2)
     make_eagle3(folder / "eagle3", target, 120, seed=3)
     make_one_pass(folder / "dflash", target, 400, seed=7)
     make_dflash2(folder / "dflash2", folder / "dflash")
     make_one_pass(folder / "dspark", target, 400, seed=8, rank=16)
     make_llama(folder / "draft", 1, 120, seed=4)
-    make_mtp(folder / "mtp", 220, seed=5)
+    make_mtp(folder / "mtp", target, 120, seed=5)
     make_adapter(folder / "adapter", seed=6)
 
 

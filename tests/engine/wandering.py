@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from heard import Heard
 from msgspec import structs
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "policy"))
+# Programs that are not run by pytest import this file, too.
+sys.path += [str(Path(__file__).parents[1] / "unit" / each) for each in ("policy", "vllm")]
 
-from random_models import random_model
-from random_models import random_policy as random_policy
+from heard import Heard
+from random_models import random_model, random_policy
 
 from adaspec.cost.model import StepShape
 from adaspec.policy.choice import PRICE, SETTINGS
@@ -126,6 +126,12 @@ class Wanderer:
             if drafted:
                 kind = "ngram" if not neural else "splice" if drafted > neural else "neural"
                 self.taken[kind] += 1
+
+
+def wander(serve, head, **changes):
+    """An engine with this head, and who decides at random there."""
+    engine, _ = serve(head)
+    return engine, Wanderer(engine, evidence=head is not None, **changes)
 
 
 def breaking(monkeypatch, owner, name, every):

@@ -39,9 +39,11 @@ def test_what_stands_in_the_way_is_said_in_the_last_line_and_leaves_nothing(
     assert not (tmp_path / "models").exists()
 
 
-ANSWERS = """
-import json, sys
+STAND_IN = """
+import json, os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+
+print('I am', os.getpid(), *sys.argv, flush=True)
 
 class Handler(BaseHTTPRequestHandler):
     asked = 0
@@ -52,12 +54,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def do_GET(self):
-        count = Handler.asked
-        self.answer(
-            'adaspec:drafted_tokens_total{source="ngram"} %d.0\\n' % (40 * count)
-            + 'adaspec:accepted_tokens_total{source="ngram"} %d.0\\n' % (10 * count)
-            + 'adaspec:accepted_tokens_total{source="neural"} %d.0\\n' % (5 * count)
-        )
+        counts = {("drafted", "ngram"): 40, ("accepted", "ngram"): 10, ("accepted", "neural"): 5}
+        self.answer("".join(
+            f'adaspec:{what}_tokens_total{{source="{source}"}} {count * Handler.asked}.0\\n'
+            for (what, source), count in counts.items()
+        ))
 
     def do_POST(self):
         Handler.asked += 1
@@ -71,29 +72,20 @@ HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-def write_stand_in(folder, code):
-    """Write a package in vLLM's place whose command line runs this code."""
-    cli = folder / "vllm" / "entrypoints" / "cli" / "main.py"
-    cli.parent.mkdir(parents=True)
-    for package in list(cli.parents)[:3]:
-        (package / "__init__.py").touch()
-    cli.write_text(code)
-
-
 def test_answers_and_speeds_are_shown_and_the_server_is_ended(tmp_path):
-    begins = "import os, sys\nprint('I am', os.getpid(), *sys.argv, flush=True)\n"
-    write_stand_in(tmp_path / "stand-in", begins + ANSWERS)
+    package, log = tmp_path / "stand-in" / "vllm", tmp_path / "server.log"
+    (package / "entrypoints" / "cli").mkdir(parents=True)
+    (package / "entrypoints" / "cli" / "main.py").write_text(STAND_IN)
+    (package / "__init__.py").touch()
     (tmp_path / "models" / "target").mkdir(parents=True)
     ready = "serve_demo.check_engine = serve_demo.check_room = lambda _: None"
-    judge = f"cat {tmp_path / 'server.log'} >{tmp_path / 'seen'}; echo judged"
-    said = serve(tmp_path, ready, "--meanwhile", judge)
-    assert (tmp_path / "seen").is_file()  # so there was a server's log by then
+    said = serve(tmp_path, ready, "--meanwhile", f"test -e {log} && echo judged")
     assert said.index("judged") < said.index("mathematics: [line] 0\n  [line] 1\n")
     assert said.count("[line] 1\n  ...") == 3
     assert "The answers with and without are the same." in said
     assert said.count("15 of 40") == 3
     config = f'"policy": "{tmp_path / "policy"}", "cost": "{tmp_path / "cost.json"}"'
-    assert config in (tmp_path / "server.log").read_text()
+    assert config in log.read_text()
     assert "--speculative-config '{" in said and config in said  # to serve it by hand
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "server.log").read_text().split()[2]), 0)
+        os.kill(int(log.read_text().split()[2]), 0)

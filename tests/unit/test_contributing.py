@@ -46,7 +46,7 @@ def test_every_metric_is_counted_and_documented():
 
 
 def test_every_supported_vllm_is_documented_and_resolved():
-    script = CHECKOUT / "tests" / "packaging" / "resolve_beside_vllm.py"
+    script = CHECKOUT / "tests" / "packaging" / "beside_vllm.py"
     resolved = re.findall(r'"(\d+\.\d+)\.\d+"', script.read_text(encoding="utf-8"))
     for version in KNOWN:
         assert version in resolved

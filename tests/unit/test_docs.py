@@ -115,7 +115,9 @@ def test_every_link_of_a_document_leads_somewhere():
 
 def test_every_name_of_code_that_a_document_gives_exists():
     for path, text in documents():
-        for file, name in re.findall(r"`((?:adaspec|tests)/[\w/]+\.py)(?::(\w+))?`", text):
+        for file, name in re.findall(r"`((?:adaspec|tests|eval)/[\w/]+\.py)(?::(\w+))?`", text):
+            if not (CHECKOUT / file.split("/")[0]).is_dir():
+                continue  # in a source distribution
             assert (CHECKOUT / file).exists(), f"{path.name} names {file}"
             source = (CHECKOUT / file).read_text(encoding="utf-8")
             assert not name or re.search(rf"^(?:(?:def|class) )?{name}\b", source, re.MULTILINE), (

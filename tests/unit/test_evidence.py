@@ -1,15 +1,20 @@
-"""`eval/evidence.py` knows how every committed report is made."""
+"""`eval/evidence.py` knows how every committed report is made, and the paper's table is made."""
 
+import json
 import runpy
 import shlex
 
-from checkout import CHECKOUT, need
+import pytest
+from checkout import CHECKOUT, need, run_python
 
+from adaspec.trace.importers.formats import import_trace
+
+need("eval")
 REPORTS = CHECKOUT / "eval" / "reports"
+SHARED = CHECKOUT.parent / "shared"
 
 
 def test_every_report_has_a_command_that_writes_it_from_what_is_there_or_a_reason():
-    need("eval")
     evidence = runpy.run_path(str(CHECKOUT / "eval" / "evidence.py"))
     folders = {path.name for path in REPORTS.iterdir() if path.is_dir()}
     commands = evidence["reports"]()
@@ -24,6 +29,22 @@ def test_every_report_has_a_command_that_writes_it_from_what_is_there_or_a_reaso
             for word, flag in zip(words, flags, strict=False)
             if "/" in word and word != out and flag != "--exclude-request"
         }
+        # Public recordings beside the checkout are for its user to fetch.
+        read = {path for path in read if not path.startswith("../")}
         missing = {path for path in read if not (CHECKOUT / path).exists()}
         assert missing <= set(evidence["PREPARED"]), name
         assert read & set(evidence["PREPARED"]) <= set(evidence["needed"]([command])), name
+
+
+def test_the_published_table_is_reproduced(tmp_path):
+    published = SHARED / "reference" / "specdecode-bench-devsplit.csv"
+    recordings = SHARED / "traces" / "specdecode-bench"
+    if not (published.is_file() and recordings.is_dir()):
+        pytest.skip(f"needs {published} and the public recordings in {recordings}")
+    import_trace("specdecode-bench", [recordings], tmp_path / "trace")
+    command = ("eval/paper/table.py", tmp_path / "trace", "--published", published, "--json")
+    rows = json.loads(run_python(*command).stdout)
+    assert len(rows) == 144
+    for row in rows:
+        wanted, is_random = row["published"], row["policy"].startswith("fixed:ngram")
+        assert abs(row["speedup"] - wanted) <= (0.03 * wanted if is_random else 0.011), row

@@ -58,3 +58,24 @@ def served(engines, tmp_path_factory, mode_path):
         return engine
 
     return make
+
+
+@pytest.fixture(scope="session")
+def runner():
+    return "v2"
+
+
+@pytest.fixture(scope="session")
+def head():
+    return "eagle3"
+
+
+@pytest.fixture(scope="session")
+def serve(served):
+    """An engine with this head, and its session: by its own policy, or another."""
+
+    def put(head, policy=None, **changes):
+        engine = served(head)
+        return engine, engine.session if policy is None else engine.put(policy, **changes)
+
+    return put

@@ -75,25 +75,20 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
     expected = truth(2 * TOKENS)[:2]
     engine = served("eagle3", config=BY_DEFAULT)
     session = Wanderer(engine).session
-
-    def ask():
-        assert engine.greedy(prompts[:2], 2 * TOKENS) == expected
-
     heard, steps = Heard(session), SlowSteps(engine, monkeypatch)
-    for _ in range(24):  # it takes six pairs and two short holds
-        steps.states = []
-        ask()
-        if steps.share_of("hold") > 0.5:
-            break
+
+    def ask_until(state):
+        for _ in range(24):  # a hold takes six pairs and two short holds before
+            steps.states = []
+            assert engine.greedy(prompts[:2], 2 * TOKENS) == expected
+            if steps.share_of(state) > 0.5:
+                return
+        pytest.fail(f"most steps are never of state {state!r}")
+
+    ask_until("hold")
     assert {"plan", "probe", "hold"} <= {each.state for each in heard["guarded"]}
-    assert steps.share_of("hold") > 0.5
     assert not session.needs_keep_alive
     before, steps.slow_s = heard.total("drafted"), 0.1
-    for _ in range(24):
-        steps.states = []
-        ask()
-        if steps.share_of("plan") > 0.6:
-            break
-    assert steps.share_of("plan") > 0.6
+    ask_until("plan")
     assert heard.total("drafted") > before
     check_sound(session)

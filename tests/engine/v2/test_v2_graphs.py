@@ -6,25 +6,35 @@ import numpy as np
 import pytest
 from wandering import Wanderer, check_sound
 
+USUAL = [*range(8, 256, 8), *range(256, 513, 16)]
+SIZES = [1, 2, 4, *USUAL, *range(576, 1025, 64)]
+
+
+def name_sizes(patch, config, requests, sizes):
+    """Have a config name these sizes of graphs for so many requests; no memory is set aside."""
+    from vllm.platforms import current_platform
+
+    patch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
+    patch.setattr(config.scheduler_config, "max_num_seqs", requests)
+    patch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
+    patch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
+
 
 def test_a_head_is_captured_for_the_forwards_that_the_policy_runs(served, monkeypatch):
     """vLLM by itself captures the longest draft alone, and a shorter one would run all of it."""
     engine = served("eagle3")
     runner, speculator = engine.runner, engine.runner.speculator
     from vllm.config.compilation import CUDAGraphMode
-    from vllm.platforms import current_platform
     from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 
     captured = []
     monkeypatch.setattr(
         CudaGraphManager, "capture", lambda self, *_: captured.append(self._capture_descs)
     )
-    monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
+    name_sizes(monkeypatch, runner.vllm_config, 8, [1, 2, 8])
     for name in ("prefill_cudagraph_manager", "decode_cudagraph_manager"):
         monkeypatch.setattr(speculator, name, getattr(speculator, name))
     monkeypatch.setattr(speculator, "supports_decode_metadata_update", True)
-    monkeypatch.setattr(runner.compilation_config, "cudagraph_capture_sizes", [1, 2, 8])
-    monkeypatch.setattr(runner.compilation_config, "max_cudagraph_capture_size", 8)
     table = np.array([[1, 3], [8, 1]], np.float64)
     host = speculator.adaspec_session.decider
     monkeypatch.setattr(host, "state", host.state._replace(forwards_by_load=table))
@@ -62,17 +72,12 @@ STEPS = [
 def test_a_head_runs_in_full_graphs_whatever_the_lengths_of_drafts(served, monkeypatch):
     """As vLLM's target does; a head's own manager takes full graphs for drafts of one length."""
     from vllm.config.compilation import CUDAGraphMode
-    from vllm.platforms import current_platform
 
     from adaspec.vllm.v2.graphs import take_any_length, tell_longest_row
 
     runner = served("eagle3").runner
     config = runner.vllm_config
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), *range(576, 1025, 64)]
-    monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
-    monkeypatch.setattr(config.scheduler_config, "max_num_seqs", 128)
-    monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
-    monkeypatch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
+    name_sizes(monkeypatch, config, 128, SIZES)
     speculator = SimpleNamespace(vllm_config=config, device=runner.device, num_speculative_steps=16)
     take_any_length(speculator, CUDAGraphMode.FULL_AND_PIECEWISE)
     manager = speculator.prefill_cudagraph_manager
@@ -96,7 +101,6 @@ def test_a_head_runs_in_full_graphs_whatever_the_lengths_of_drafts(served, monke
 def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypatch, runs):
     """Which were captured for the longest draft alone: not for a step without any, either."""
     from vllm.config.compilation import CUDAGraphMode
-    from vllm.platforms import current_platform
     from vllm.v1.worker.gpu.cudagraph_utils import ModelCudaGraphManager
     from vllm.v1.worker.gpu.spec_decode.dflash.cudagraph import DFlashCudaGraphManager
     from vllm.v1.worker.gpu.spec_decode.target_dependent_ar.cudagraph_utils import (
@@ -108,11 +112,7 @@ def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypa
     runner = served("eagle3", trims=False).runner
     config = runner.vllm_config
     longest = config.num_speculative_tokens
-    monkeypatch.setattr(config.scheduler_config, "max_num_seqs", 64)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16), *range(576, 1025, 64)]
-    monkeypatch.setattr(type(current_platform), "get_global_graph_pool", lambda *_: None)
-    monkeypatch.setattr(config.compilation_config, "cudagraph_capture_sizes", sizes)
-    monkeypatch.setattr(config.compilation_config, "max_cudagraph_capture_size", sizes[-1])
+    name_sizes(monkeypatch, config, 64, SIZES)
     kind, mode = {
         "target": (ModelCudaGraphManager, CUDAGraphMode.FULL_AND_PIECEWISE),
         "head": (SpeculatorCudaGraphManager, CUDAGraphMode.FULL_AND_PIECEWISE),
@@ -128,9 +128,6 @@ def test_steps_whose_drafts_are_not_trimmed_stay_in_full_graphs(served, monkeypa
         for rows in (1, 3, 8, 60):
             dispatched = manager.dispatch(rows, rows * (1 + length), 1 + length, 0)
             assert dispatched.cg_mode == CUDAGraphMode.FULL, (length, rows)
-
-
-USUAL = [*range(8, 256, 8), *range(256, 513, 16)]
 
 
 @pytest.mark.parametrize(

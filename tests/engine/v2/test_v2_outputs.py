@@ -1,16 +1,17 @@
-"""On V2, too, greedy output equals that without speculation, token for token."""
+"""On V2, too, greedy output equals that without speculation, and sampled output is as likely."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from heard import Heard
-from kinds import KINDS, requests_of
+from test_distribution import check_distribution
+from test_either_runner import check_arms
 from tiny_models import document, ids_of
-from wandering import NEURAL_CAP, Wanderer, bound, check_sound, random_policy
+from wandering import NEURAL_CAP, Wanderer, check_sound
 
-from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
-from adaspec.vllm.scheduler import follow
+from adaspec.policy.spec import parse_policy
 
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}
@@ -39,33 +40,19 @@ def test_whatever_is_decided_leaves_the_output_as_it_was(served, prompts, truth,
     assert head is None or said.isfinite().all()
 
 
-@pytest.mark.parametrize("times", [1.02, 1.2])
-def test_a_bound_leaves_the_output_as_it_was(served, prompts, truth, times):
-    engine = served("eagle3")
-    session = engine.put(random_policy(3, True))
-    told = bound(session, times)
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(session)
-    assert any(step.bounded for step in told)
+@THOROUGH
+def test_a_model_that_drafts_for_itself_says_what_it_says_without(served, engines, prompts):
+    expected = engines(target="mtp").greedy(prompts, TOKENS)
+    engine = served("mtp", target="mtp")
+    assert engine.runner.speculative_config.method == "mtp"
+    wanderer = Wanderer(engine)
+    assert engine.greedy(prompts, TOKENS) == expected
+    check_sound(wanderer.session)
+    assert min(wanderer.taken.values()) > 0, wanderer.taken
 
 
-@pytest.mark.parametrize("baseline", ["eagle3:3", "dflash:3", "ngram:5:1"])
-def test_arms_that_alternate_at_random_leave_the_output_as_it_was(
-    served, prompts, truth, baseline, monkeypatch
-):
-    head = "dflash" if baseline.startswith("dflash") else "eagle3"
-    engine, chance = served(head), np.random.default_rng(4)
-    session = Wanderer(engine, baseline=baseline).session
-    verified = Heard(session)["verified"]
-
-    def follow_and_alternate(session, scheduled):
-        follow(session, scheduled)
-        session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
-
-    monkeypatch.setattr("adaspec.vllm.v2.attachment.follow", follow_and_alternate)
-    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    check_sound(session)
-    assert {each.step.is_baseline for each in verified if each.drafted.any()} == {False, True}
+def test_arms_with_a_head_of_one_pass(serve, runner, prompts, truth, monkeypatch):
+    check_arms(serve, "dflash", runner, prompts, truth, "dflash:3", monkeypatch)
 
 
 def test_requests_that_come_and_go_in_mixed_batches(served, engines):
@@ -106,13 +93,75 @@ def test_prompts_read_in_pieces_and_prefix_hits(served, engines, prompts, truth)
     check_sound(wanderer.session)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_requests_of_every_kind_are_answered_as_without_speculation(served, engines, prompts, kind):
-    asked = requests_of(kind, prompts[:3] if kind == "may not stop yet" else prompts)
-    expected = engines().outputs(*asked)
-    engine = served("eagle3")
-    wanderer = Wanderer(engine)
-    assert engine.outputs(*asked) == expected
-    assert len({len(one[0]) for one in expected}) > (kind != "structured")
-    assert engine.judged
+@pytest.mark.parametrize("trims", [False, True])
+def test_the_mode_changes_within_a_step_and_outputs_do_not(
+    served, truth, prompts, mode_path, monkeypatch, trims
+):
+    engine = served("eagle3", trims=trims)
+    session = Wanderer(engine).session
+    heard = Heard(session)
+    execute, schedule = engine.runner.execute_model, engine.scheduler.schedule
+    words, scheduled, seen = ("serve", "off", "serve"), [0], []
+
+    def write_and_schedule(*args):
+        scheduled[0] += 1
+        mode_path.write_text(words[scheduled[0] // 2 % len(words)])
+        return schedule(*args)
+
+    def execute_and_note(scheduler_output, *args, **kwargs):
+        done = execute(scheduler_output, *args, **kwargs)
+        if scheduler_output.total_num_scheduled_tokens:
+            seen.append((session.mode, session._budget))
+        return done
+
+    monkeypatch.setattr(engine.scheduler, "schedule", write_and_schedule)
+    monkeypatch.setattr(engine.runner, "execute_model", execute_and_note)
+    assert engine.greedy(prompts, 24) == truth(24)
+    assert {mode for mode, _ in seen} == {"serve", "off"}
+    if trims:
+        assert all(budget == 0 for mode, budget in seen if mode != "serve")
+    assert any(before[0] == "off" and after[0] == "serve" for before, after in pairwise(seen))
+    assert heard.total("drafted") > 0
+    check_sound(session)
+
+
+@pytest.mark.parametrize(
+    ("head", "spec", "neural", "copied"),
+    [
+        ("eagle3", "fixed:neural:3", {3}, {0}),
+        ("dflash", "hybrid-splice:3:8:2:1:4", {0, 2}, {0, 4, 8}),
+        ("eagle3", "hybrid-splice:3:8:2:1:4", {0, 2}, {0, 4, 8}),
+        (None, "fixed:ngram:5:2", {0}, {0, 5}),
+    ],
+)
+def test_a_rule_drafts_what_it_says(served, prompts, truth, head, spec, neural, copied):
+    engine = served(head)
+    session = engine.put(parse_policy(spec))
+    verified = Heard(session)["verified"]
+    assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
+    check_sound(session)
+    # The engine cuts a request's last draft.
+    drafted = [
+        (by_head, whole - by_head)
+        for event in verified
+        for by_head, whole in zip(event.neural_drafted, event.drafted, strict=True)
+    ]
+    assert max((by_head for by_head, _ in drafted), default=0) == max(neural)
+    assert max((ngram for _, ngram in drafted), default=0) == max(copied)
+    usual = [(by_head in neural, ngram in copied) for by_head, ngram in drafted]
+    assert np.mean(usual) > 0.8, drafted
+
+
+@THOROUGH
+@pytest.mark.parametrize("head", ["eagle3", None])
+def test_sampled_outputs_are_distributed_as_without_speculation(served, engines, head):
+    """Two samples of 1,000 outputs each.
+
+    With 8 degrees of freedom a sampler that moved a mass of 0.1 from outputs of probability 0.4
+    would be found with probability 0.96.
+    """
+    engine = served(head, max_num_seqs=64)
+    wanderer = Wanderer(engine, evidence=head is not None)
+    check_distribution(engines, engine, 1000)
+    assert sum(wanderer.taken.values()) > 100
     check_sound(wanderer.session)

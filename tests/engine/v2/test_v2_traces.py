@@ -59,7 +59,9 @@ def test_a_request_that_lost_a_step_is_written_no_further(
     recording = Recording(engine, session, tmp_path)
     lost = breaking(monkeypatch, session.decider, "note", 3)
     assert engine.greedy(prompts, TOKENS) == truth(TOKENS)
-    for row in recording.requests():
+    rows = recording.requests()
+    assert rows
+    for row in rows:
         said = texts_of(prompts, truth)[tuple(row.prompt_tokens.tolist())]
         length = len(row.output_tokens)
         assert row.output_tokens.tolist() == said[:length]

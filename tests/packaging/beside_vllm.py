@@ -1,10 +1,11 @@
-"""Read the sources of several versions of vLLM for what adaspec patches and calls, running nothing.
+"""Hold adaspec to several versions of vLLM, installing and running nothing of them.
 
-    python tests/packaging/read_vllm_sources.py [VERSION ...]
+    python tests/packaging/beside_vllm.py [VERSION ...]
 
-Fetches each version's wheel and looks up every function of `adaspec.vllm.compatibility` in it, with
-the parameters that adaspec relies on. Prints a line for each version and model runner; a missing
-name makes the exit code 1. Needs the network, and some 500 MB at a time.
+For each version: a dry run of `pip install adaspec.whl vllm==VERSION` in an empty environment of
+its own; and a look in the version's sources for every function of `adaspec.vllm.compatibility`,
+with the parameters that adaspec relies on. Prints what it finds; exit 1 where a version does not
+resolve or lacks a name. Needs the network, and some 500 MB at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import subprocess
 import sys
 import tempfile
+import venv
 import zipfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -27,28 +29,52 @@ from adaspec.vllm.compatibility import (
 )
 
 VERSIONS = ("0.32.0", "0.33.0")
+CHECKOUT = Path(__file__).resolve().parents[2]
+LISTS = {"V1": FUNCTIONS_V1 | FUNCTIONS_OF_SERVERS, "V2": FUNCTIONS_V2}
 FETCH = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
 FETCH += ["--no-cache-dir"]
 
 
 def main(versions: list[str]) -> int:
-    """Print what each version lacks and return the exit code."""
-    failed = False
-    for version in versions:
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([*FETCH, "-d", folder, f"vllm=={version}"], check=True)
-            (path,) = Path(folder).glob("*.whl")
-            with zipfile.ZipFile(path) as wheel:
-                sources = [name for name in wheel.namelist() if name.endswith(".py")]
-                wheel.extractall(folder, sources)
-            lists = {"V1": FUNCTIONS_V1 | FUNCTIONS_OF_SERVERS, "V2": FUNCTIONS_V2}
-            for runner, functions in lists.items():
-                read = functools.partial(names_in, Path(folder))
-                names = list(signature_problems(functions, read))
-                failed |= bool(names)
-                said = "; ".join(names) or "as adaspec expects"
-                print(f"vLLM {version}, model runner {runner}: {said}", flush=True)
-    return int(failed)
+    """Print what is wrong with each version and return the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+        (wheel,) = root.glob("*.whl")
+        venv.create(root / "venv", with_pip=True)
+        found = [
+            [resolves(root / "venv/bin/python", wheel, each), has_all_names(each)]
+            for each in versions
+        ]
+    return int(not all(map(all, found)))
+
+
+def resolves(python: Path, wheel: Path, version: str) -> bool:
+    """Whether adaspec and that vLLM resolve together; says so, or why not."""
+    command = [str(python), "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    command += [str(wheel), f"vllm=={version}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    why_not = errors[-1] if errors else done.stderr[-500:]
+    said = f"does not resolve: {why_not}" if done.returncode else "resolves"
+    print(f"vLLM {version}: {said}", flush=True)
+    return done.returncode == 0
+
+
+def has_all_names(version: str) -> bool:
+    """Whether that vLLM's sources have every name that adaspec touches; says which are missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*FETCH, "-d", folder, f"vllm=={version}"], check=True)
+        (path,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(path) as wheel:
+            wheel.extractall(folder, [name for name in wheel.namelist() if name.endswith(".py")])
+        read = functools.partial(names_in, Path(folder))
+        problems = {each: list(signature_problems(LISTS[each], read)) for each in LISTS}
+    for runner, names in problems.items():
+        said = "; ".join(names) or "as adaspec expects"
+        print(f"vLLM {version}, model runner {runner}: {said}", flush=True)
+    return not any(problems.values())
 
 
 def names_in(folder: Path, path: str) -> Collection[str]:
