@@ -20,9 +20,10 @@ from adaspec.draft.chains import LONGEST_MATCH
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.spec import Baseline, parse_policy, rule_spec
 from adaspec.policy.static import LONGEST_BUDGET, StaticPolicy
-from adaspec.replay.by_load import ByLoad
+from adaspec.replay.loop import Result
 from adaspec.replay.orders import Traffic, draw_orders
 from adaspec.replay.player import Contender, Player
+from adaspec.replay.rules import ByLoad
 
 VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
 STATIC_BY_LOAD = "static:by-load"
@@ -36,6 +37,7 @@ BEST_OF = {
 """The rows, and the kinds of settings of which each shows the fastest, for every cell anew."""
 
 Values = tuple[int, ...]
+Trials = Callable[[Baseline], Sequence[Result]]
 
 NEURAL = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 COPIED = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48)
@@ -56,8 +58,10 @@ def hindsight(
     known, tried = families(player.recording.neural_cap), 0
 
     def search(cell: Cell) -> dict[str, Fastest]:
+        tried = player.trials(runs[cell])
+
         def score_of(policy: Baseline) -> float:
-            return float(np.mean([options.score(run) for run in player.tried(policy, runs[cell])]))
+            return float(np.mean([options.score(run) for run in tried(policy)]))
 
         return {family.head: fastest(family, score_of) for family in known}
 
@@ -86,10 +90,10 @@ def best_by_load(player: Player, options: Options) -> ByLoad:
     rules = []
     for load in loads:
         orders = draw_orders(player.recording, None, load, options.seed, 1)
-        runs = [Traffic(order, load) for order in orders]
+        tried = player.trials([Traffic(order, load) for order in orders])
 
-        def speed_of(policy: Baseline, runs: Sequence[Traffic] = runs) -> float:
-            return player.tried(policy, runs)[0].tokens_per_s
+        def speed_of(policy: Baseline, tried: Trials = tried) -> float:
+            return tried(policy)[0].tokens_per_s
 
         some = [fastest(known[head], speed_of) for head in BEST_OF[STATIC_BEST] if head in known]
         best = max(some, key=attrgetter("score")).policy

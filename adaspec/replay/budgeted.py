@@ -9,9 +9,17 @@ from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
 from adaspec.policy.budget import Array, Longs, keep_likeliest, ranked
 from adaspec.policy.static import LONGEST_BUDGET, Budgeted
-from adaspec.replay import closed_loop
-from adaspec.replay.closed_loop import ClosedLoop, Result
-from adaspec.replay.recording import Recording
+from adaspec.replay.loop import (
+    Loop,
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    new_loop,
+    result_of,
+    running,
+)
+from adaspec.replay.recording import Columns, Recording
 
 _MEMORY, _RATE = 0.999, 0.3
 _TRIED, _HIT, _BIAS, _SLOPE, _GRADIENT = range(5)
@@ -75,29 +83,27 @@ def learn(state: Array, odds: Array, tried: Longs, accepted: Longs) -> None:
 
 
 @compiled
-def _run(loop: ClosedLoop, depth: int, state: Array, costs: Costs) -> None:
+def _run(loop: Loop, columns: Columns, depth: int, state: Array, costs: Costs) -> None:
     """Run the loop to its end."""
-    columns, shows_confidences = loop.columns, loop.columns.confidence.shape[1] >= depth
-    while closed_loop.goes_on(loop):
-        rows, context = closed_loop.running(loop), closed_loop.context_tokens(loop)
-        count = rows.request.shape[0]
-        odds = np.zeros((count if shows_confidences else 0, depth))
+    right, confidence = columns.neural, columns.confidence
+    while goes_on(loop):
+        rows = running(loop)
+        count, context = rows.shape[0], context_tokens(rows)
+        odds = np.zeros((count if confidence.shape[1] >= depth else 0, depth))
         for row in range(odds.shape[0]):
-            at = columns.offset[rows.request[row]] + rows.position[row]
             for j in range(depth):
-                odds[row, j] = columns.confidence[at, j]
+                odds[row, j] = confidence[rows[row].at, j]
         lengths = choose(state, step_shape(count, context, 0, depth, True), odds, costs)
         tokens, taken, accepted = 0, 0, np.zeros(count, np.int64)
         for row in range(count):
-            request, position = rows.request[row], rows.position[row]
-            left = columns.length[request] - position
-            accepted[row] = min(columns.neural[columns.offset[request] + position], lengths[row])
-            rows.emitted[row] = min(accepted[row] + 1, left)
+            left = rows[row].end - rows[row].at
+            accepted[row] = min(right[rows[row].at], lengths[row])
+            rows[row].emitted = min(accepted[row] + 1, left)
             tokens += lengths[row]
             taken += min(accepted[row], left)
         learn(state, odds, lengths, accepted)
         shape = step_shape(count, context, tokens, depth, True)
-        closed_loop.finish_step(loop, costs, shape, taken)
+        finish_step(loop, costs, shape, taken)
 
 
 def run_budgeted(
@@ -111,6 +117,6 @@ def run_budgeted(
 ) -> Result:
     """One run of the loop under a budget."""
     depth, costs = min(policy.draft_len, cap), cost.without_deciding().constants()
-    loop = closed_loop.start(recording.columns, order, concurrency, True, comes_s)
-    _run(loop, depth, begin(), costs)
-    return closed_loop.result_of(loop)
+    loop = new_loop(recording.columns, order, concurrency, True, comes_s)
+    _run(loop, recording.columns, depth, begin(), costs)
+    return result_of(loop)

@@ -82,7 +82,7 @@ def test_a_row_is_the_fastest_of_all_settings_that_it_may_show(requests_of, engi
             ("static:best", ("none", *each("fixed:neural"), "hybrid:3:20:3", "hybrid-splice")),
         ):
             assert speed(won[row]) >= max(speed(parse_policy(spec)) for spec in among)
-            tried_s = [run.tokens_per_s for run in player.tried(won[row], drawn)]
+            tried_s = [run.tokens_per_s for run in player.trials(drawn)(won[row])]
             assert speed(won[row]) == pytest.approx(np.mean(tried_s))
 
 

@@ -20,12 +20,12 @@ from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.draft.ring import ring_of
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.by_load import ByLoad
-from adaspec.replay.closed_loop import gap_seconds
 from adaspec.replay.contender import parse_contender
+from adaspec.replay.loop import gap_seconds
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
+from adaspec.replay.rules import ByLoad
 
 SEEDS = st.integers(0, 2**32 - 1)
 PACES = st.sampled_from([None, 0.0, 1.0, 30.0, 1000.0])
