@@ -25,13 +25,14 @@ from adaspec.replay.orders import Traffic, draw_orders
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.rules import ByLoad
 
-VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
+VLLM_BEST, TRTLLM, ONLINE, STATIC_BEST = "vllm:best", "trtllm:K", "online:K", "static:best"
 STATIC_BY_LOAD = "static:by-load"
 """The row of an open loop that has a rule for each load, which nobody can run."""
 _FIXED = ("none", "fixed:ngram", "fixed:neural")
 BEST_OF = {
-    VLLM_BEST: (*_FIXED, "budget"),
+    VLLM_BEST: (*_FIXED, "budget", "online"),
     TRTLLM: ("trtllm",),
+    ONLINE: ("online",),
     STATIC_BEST: (*_FIXED, "hybrid", "hybrid-splice"),
 }
 """The rows, and the kinds of settings of which each shows the fastest, for every cell anew."""
@@ -41,6 +42,7 @@ Trials = Callable[[Baseline], Sequence[Result]]
 
 NEURAL = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 COPIED = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48)
+LEARNED = (4, 8, 16, 32)
 MATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 14, 20, LONGEST_MATCH)
 NO_MATCH = LONGEST_MATCH + 1
 LOADS_OF_RULES = (1, 4, 16, 64, 256)
@@ -126,7 +128,11 @@ class Fastest(NamedTuple):
 
 def families(neural_cap: int) -> list[Family]:
     """The families whose neural drafts have at most so many tokens; 0 says that there are none."""
-    known = [Family("none"), Family("fixed:ngram", (COPIED, MATCHES), ((8, 3),))]
+    known = [
+        Family("none"),
+        Family("fixed:ngram", (COPIED, MATCHES), ((8, 3),)),
+        Family("online", (LEARNED,), ((8,),)),
+    ]
     neural = tuple(length for length in NEURAL if length <= neural_cap)
     if neural:
         few, some = 1, min(3, neural_cap)

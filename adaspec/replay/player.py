@@ -14,8 +14,8 @@ from adaspec.draft.chains import Ints
 from adaspec.errors import EvaluationError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
-from adaspec.policy.static import Budgeted, Needs, StaticPolicy, StaticRule
-from adaspec.replay.budgeted import run_budgeted
+from adaspec.policy.static import Budgeted, Needs, Online, StaticPolicy, StaticRule
+from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.loop import Result
 from adaspec.replay.oracles import Oracle, run_oracle
@@ -27,7 +27,7 @@ from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_s
 from adaspec.trace.schema import Request
 
 Doubles = NDArray[np.float64]
-Compiled: TypeAlias = StaticPolicy | ByLoad | LearnedPolicy | Budgeted | Oracle
+Compiled: TypeAlias = StaticPolicy | ByLoad | LearnedPolicy | Budgeted | Online | Oracle
 """What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
@@ -109,8 +109,8 @@ class Player:
                 self._learned[contender] = LearnedReplay(recording, contender)
             named = {"comes_s": comes_s, "longest_s": self._longest_s}
             return self._learned[contender].run(*run, self.engine, **named)
-        if isinstance(contender, Budgeted):
-            return run_budgeted(recording, contender, *run, comes_s)
+        if isinstance(contender, Budgeted | Online):
+            return run_adaptive(recording, contender, *run, self.engine, comes_s)
         if isinstance(contender, Oracle):
             return run_oracle(recording, contender, *run, comes_s)
         if isinstance(contender, SuffixDecoding):
