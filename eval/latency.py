@@ -27,7 +27,7 @@ from adaspec.evaluate.cell_result import LATENCIES, measure
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.closed_loop import gap_seconds
+from adaspec.replay.loop import gap_seconds
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording

@@ -20,25 +20,29 @@ from adaspec.draft.chains import LONGEST_MATCH
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.policy.spec import Baseline, parse_policy, rule_spec
 from adaspec.policy.static import LONGEST_BUDGET, StaticPolicy
-from adaspec.replay.by_load import ByLoad
+from adaspec.replay.loop import Result
 from adaspec.replay.orders import Traffic, draw_orders
 from adaspec.replay.player import Contender, Player
+from adaspec.replay.rules import ByLoad
 
-VLLM_BEST, TRTLLM, STATIC_BEST = "vllm:best", "trtllm:K", "static:best"
+VLLM_BEST, TRTLLM, ONLINE, STATIC_BEST = "vllm:best", "trtllm:K", "online:K", "static:best"
 STATIC_BY_LOAD = "static:by-load"
 """The row of an open loop that has a rule for each load, which nobody can run."""
 _FIXED = ("none", "fixed:ngram", "fixed:neural")
 BEST_OF = {
-    VLLM_BEST: (*_FIXED, "budget"),
+    VLLM_BEST: (*_FIXED, "budget", "online"),
     TRTLLM: ("trtllm",),
+    ONLINE: ("online",),
     STATIC_BEST: (*_FIXED, "hybrid", "hybrid-splice"),
 }
 """The rows, and the kinds of settings of which each shows the fastest, for every cell anew."""
 
 Values = tuple[int, ...]
+Trials = Callable[[Baseline], Sequence[Result]]
 
 NEURAL = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 COPIED = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48)
+LEARNED = (4, 8, 16, 32)
 MATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 14, 20, LONGEST_MATCH)
 NO_MATCH = LONGEST_MATCH + 1
 LOADS_OF_RULES = (1, 4, 16, 64, 256)
@@ -56,8 +60,10 @@ def hindsight(
     known, tried = families(player.recording.neural_cap), 0
 
     def search(cell: Cell) -> dict[str, Fastest]:
+        tried = player.trials(runs[cell])
+
         def score_of(policy: Baseline) -> float:
-            return float(np.mean([options.score(run) for run in player.tried(policy, runs[cell])]))
+            return float(np.mean([options.score(run) for run in tried(policy)]))
 
         return {family.head: fastest(family, score_of) for family in known}
 
@@ -86,10 +92,10 @@ def best_by_load(player: Player, options: Options) -> ByLoad:
     rules = []
     for load in loads:
         orders = draw_orders(player.recording, None, load, options.seed, 1)
-        runs = [Traffic(order, load) for order in orders]
+        tried = player.trials([Traffic(order, load) for order in orders])
 
-        def speed_of(policy: Baseline, runs: Sequence[Traffic] = runs) -> float:
-            return player.tried(policy, runs)[0].tokens_per_s
+        def speed_of(policy: Baseline, tried: Trials = tried) -> float:
+            return tried(policy)[0].tokens_per_s
 
         some = [fastest(known[head], speed_of) for head in BEST_OF[STATIC_BEST] if head in known]
         best = max(some, key=attrgetter("score")).policy
@@ -122,7 +128,11 @@ class Fastest(NamedTuple):
 
 def families(neural_cap: int) -> list[Family]:
     """The families whose neural drafts have at most so many tokens; 0 says that there are none."""
-    known = [Family("none"), Family("fixed:ngram", (COPIED, MATCHES), ((8, 3),))]
+    known = [
+        Family("none"),
+        Family("fixed:ngram", (COPIED, MATCHES), ((8, 3),)),
+        Family("online", (LEARNED,), ((8,),)),
+    ]
     neural = tuple(length for length in NEURAL if length <= neural_cap)
     if neural:
         few, some = 1, min(3, neural_cap)

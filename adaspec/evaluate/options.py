@@ -15,7 +15,7 @@ from adaspec.errors import EvaluationError
 from adaspec.records import check
 
 if TYPE_CHECKING:  # replays take a second to load
-    from adaspec.replay.closed_loop import Result
+    from adaspec.replay.loop import Result
 
 CONCURRENCY = (1, 8, 32, 128)
 LOADS = ",".join(map(str, CONCURRENCY))

@@ -17,7 +17,7 @@ OPPONENT = "static:best"
 MIX = "all workloads, mixed"
 SEEN = "†"
 """The mark of a policy that was trained on requests of this evaluation."""
-BASELINES = ("none", "vllm:best", "trtllm:K", OPPONENT, "static:by-load")
+BASELINES = ("none", "vllm:best", "trtllm:K", "online:K", OPPONENT, "static:by-load")
 """The rows that reports have besides policies and bounds, in the order of the tables."""
 LATENCIES = {
     "ttft_s": "To a request's first token (TTFT)",
@@ -96,7 +96,8 @@ def how_to_read(document: Mapping[str, Any]) -> str:
         "best of all static settings on this engine, picked in hindsight on these very requests at "
         "that load. "
         f"{interval}Gap closed is how far a policy gets from `vllm:best` (the best that vLLM "
-        "offers) to `oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
+        "offers; `online:K`, which may be that, is of an unreleased branch) to "
+        "`oracle:plan-splice` (perfect foresight): 0% is the first, 100% the second; "
         f"{NULL} where that gap is under {100 * MIN_GAP:g}% of `none`. A rule with splices may "
         "pass an oracle without them."
     )

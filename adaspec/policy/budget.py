@@ -161,7 +161,7 @@ def room_of_row(budget: int, running: int, cap: int) -> int:
 def ranked(survival: Array, lengths: Longs) -> Array:
     """What the rows of a step offer, descending: their drafts' survivals, as far as they go.
 
-    Adaptive verification asks, too (`replay.budgeted`), and V2 on the host.
+    Adaptive verification asks, too (`replay.adaptive`), and V2 on the host.
     """
     offered, count = np.empty(lengths.sum()), 0
     for row in range(lengths.shape[0]):

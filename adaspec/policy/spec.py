@@ -15,9 +15,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from adaspec.errors import GONE, SpecError, nearest
-from adaspec.policy.static import LONGEST_BUDGET, NEVER, Budgeted, StaticPolicy, StaticRule
+from adaspec.policy.static import (
+    LONGEST_BUDGET,
+    NEVER,
+    Budgeted,
+    Online,
+    StaticPolicy,
+    StaticRule,
+)
 
-Baseline: TypeAlias = StaticPolicy | Budgeted
+Baseline: TypeAlias = StaticPolicy | Budgeted | Online
 
 LONGEST_DRAFT = 1000
 _LONGEST_SPEC = 1000
@@ -134,6 +141,10 @@ def _malformed(text: str, head: str, why: str) -> SpecError:
     return SpecError(f"malformed policy spec '{text}': {why}. Write {KINDS[head].usage}")
 
 
-KINDS = {**FORMS, "budget": Form("budget", (Field("K", 5, 1, LONGEST_BUDGET),), int, Budgeted)}
+KINDS = {
+    **FORMS,
+    "budget": Form("budget", (Field("K", 5, 1, LONGEST_BUDGET),), int, Budgeted),
+    "online": Form("online", (Field("K", 8, 1),), int, Online),
+}
 FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
 """What specs begin with, up to the first colon."""

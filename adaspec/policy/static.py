@@ -1,4 +1,4 @@
-"""The opponents: static rules, one setting for every request, step and load; and `budget:K`."""
+"""The opponents: static rules, one setting for every request, step and load; and what adapts."""
 
 from __future__ import annotations
 
@@ -107,3 +107,14 @@ class Budgeted:
     def needs(self) -> Needs:
         """The drafter, for as many tokens as it drafts."""
         return Needs(drafter=True, neural_len=self.draft_len)
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    """As in a branch of vLLM: at most K tokens are copied in every row, and the likeliest verified.
+
+    How likely they are is learned online, by source, length of the match and position.
+    """
+
+    name: str
+    draft_len: int

@@ -26,9 +26,18 @@ from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.features import CANDIDATE, TAIL, Floats, Known, Shown
 from adaspec.predict.model import LONGEST_NGRAM, Model
 from adaspec.predict.prediction import PREDICTION, Predictions, predict_before, predict_behind
-from adaspec.replay import closed_loop
-from adaspec.replay.closed_loop import ClosedLoop, Result
-from adaspec.replay.recording import Recording
+from adaspec.replay.loop import (
+    Loop,
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    new_loop,
+    read_beside,
+    result_of,
+    running,
+)
+from adaspec.replay.recording import Columns, Recording
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -132,7 +141,8 @@ class Limits(NamedTuple):
 
 @compiled
 def decide_step(
-    loop: ClosedLoop,
+    loop: Loop,
+    columns: Columns,
     predictions: Record,
     shapes: Shapes,
     state: BatchState,
@@ -143,39 +153,39 @@ def decide_step(
     """Take all running requests through a step, and have the state learn.
 
     Returned are its rows, its shape, and how many drafted tokens the target accepted, of all rows;
-    `loop.emitted` is filled in. `predictions` are by flat position. In an async engine a step was
-    `prepared` before anything was known of what the last one brought: forwards and settings.
+    what each row of the loop emits is filled in. `predictions` are by flat position. In an async
+    engine a step was `prepared` before anything was known of what the last one brought: forwards
+    and settings.
     """
-    columns, running = loop.columns, loop.request.shape[0]
-    context = closed_loop.context_tokens(loop)
+    live = running(loop)
+    count, context = live.shape[0], context_tokens(live)
     if not limits.is_async or prepared[0] < 0:
-        prepare(state, costs, running, context, limits.neural_cap, prepared)
+        prepare(state, costs, count, context, limits.neural_cap, prepared)
     forwards, settings = int(prepared[0]), prepared[1:].copy()
     loop.state[0].gives_drafter = forwards > 0
-    rows, held = np.zeros(running, ROW), 0
-    for at in range(running):
-        row, r = rows[at], loop.request[at]
-        row.prediction = columns.offset[r] + loop.position[at]
-        row.context = columns.prompt[r] + loop.position[at]
-        row.available = columns.available[row.prediction]
+    rows, held = np.zeros(count, ROW), 0
+    for at in range(count):
+        row, request = rows[at], live[at]
+        row.prediction, row.context = request.at, request.at - request.begin
+        row.available = columns.available[request.at]
         # Who has run without the drafter has it no more.
-        loop.holds_neural[at] &= forwards > 0
-        row.holds_neural = loop.holds_neural[at]
+        request.holds_neural &= forwards > 0
+        row.holds_neural = request.holds_neural
         held += row.holds_neural
-    prompt_tokens = closed_loop.read_beside(loop)
+    prompt_tokens = read_beside(loop)
     forwards, budget, cap = forwards if held > 0 else 0, OF_DRAFTS, limits.cap
     if limits.is_async:
         beside = prompt_tokens, limits.cap, context, forwards
-        budget = decide_budget(state, costs, running, *beside)
-        cap = room_of_row(budget, running, cap)
-    survival = np.zeros((running, LONGEST_NGRAM))
+        budget = decide_budget(state, costs, count, *beside)
+        cap = room_of_row(budget, count, cap)
+    survival = np.zeros((count, LONGEST_NGRAM))
     reads = limits.reads_drafts
     lengths = draft_rows(rows, predictions, shapes, settings, forwards, cap, survival, reads)
     if limits.is_async:
-        prepare(state, costs, running, context, limits.neural_cap, prepared)
+        prepare(state, costs, count, context, limits.neural_cap, prepared)
     verify(state, costs, survival, lengths, budget, prompt_tokens, context, forwards)
-    drafted, accepted = _verified(loop, rows, lengths)
-    shape = step_shape(running, context, drafted, forwards, held > 0, max(budget, 0))
+    drafted, accepted = _verified(live, columns, rows, lengths)
+    shape = step_shape(count, context, drafted, forwards, held > 0, max(budget, 0))
     seconds = step_s(costs, shape)
     learn(state, costs, rows, survival, settings, forwards, limits.neural_cap, seconds)
     return rows, shape, accepted
@@ -191,15 +201,15 @@ def prepare(
 
 
 @compiled
-def _verified(loop: ClosedLoop, rows: Record, lengths: Longs) -> tuple[int, int]:
+def _verified(live: Record, columns: Columns, rows: Record, lengths: Longs) -> tuple[int, int]:
     """Fill in what the target accepts of drafts cut to these lengths.
 
     How many tokens were verified and accepted, of all rows together.
     """
-    columns, drafted, total = loop.columns, 0, 0
+    drafted, total = 0, 0
     for at in range(rows.shape[0]):
         row, i = rows[at], rows[at].prediction
-        left = columns.length[loop.request[at]] - loop.position[at]
+        left = live[at].end - live[at].at
         row.neural = min(row.neural, lengths[at])
         row.copied = lengths[at] - row.neural
         row.accepted = min(columns.neural[i], row.neural) if row.neural > 0 else 0
@@ -208,7 +218,7 @@ def _verified(loop: ClosedLoop, rows: Record, lengths: Longs) -> tuple[int, int]
         elif row.accepted == row.neural:
             row.accepted += min(row.copied, columns.run[i + row.neural])
         row.emitted = min(row.accepted + 1, left)
-        loop.emitted[at] = row.emitted
+        live[at].emitted = row.emitted
         drafted += row.neural + row.copied
         total += min(row.accepted, left)
     return drafted, total
@@ -216,7 +226,8 @@ def _verified(loop: ClosedLoop, rows: Record, lengths: Longs) -> tuple[int, int]
 
 @compiled
 def _run(
-    loop: ClosedLoop,
+    loop: Loop,
+    columns: Columns,
     predictions: Record,
     shapes: Shapes,
     state: BatchState,
@@ -225,10 +236,10 @@ def _run(
     prepared: Doubles,
 ) -> None:
     """Run the loop to its end."""
-    while closed_loop.goes_on(loop):
-        rows = closed_loop.running(loop)
-        _, shape, accepted = decide_step(rows, predictions, shapes, state, costs, limits, prepared)
-        closed_loop.finish_step(loop, costs, shape, accepted)
+    while goes_on(loop):
+        decides = predictions, shapes, state, costs, limits, prepared
+        _, shape, accepted = decide_step(loop, columns, *decides)
+        finish_step(loop, costs, shape, accepted)
 
 
 class LearnedReplay:
@@ -277,12 +288,12 @@ class LearnedReplay:
         state = new_state(concurrency, LONGEST_NGRAM, table)
         costs = cost.constants(longest_s)
         gives_drafter = decide_forwards(state, costs, concurrency, 0, limits.neural_cap) > 0
-        loop = closed_loop.start(recording.columns, order, concurrency, gives_drafter, comes_s)
-        prepared = np.full(1 + SETTINGS, -1.0)
-        return loop, self._predictions, self.shapes, state, costs, limits, prepared
+        columns, prepared = recording.columns, np.full(1 + SETTINGS, -1.0)
+        loop = new_loop(columns, order, concurrency, gives_drafter, comes_s)
+        return loop, columns, self._predictions, self.shapes, state, costs, limits, prepared
 
     def run(self, *chosen: Any, **named: Any) -> Result:
         """One run of the loop, as `begin` takes it."""
         loop, *decides = self.begin(*chosen, **named)
         _run(loop, *decides)
-        return closed_loop.result_of(loop)
+        return result_of(loop)

@@ -15,8 +15,16 @@ from adaspec.cost.model import CostModel, Costs, plain_step_s, step_s, step_shap
 from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
 from adaspec.policy.static import Needs
-from adaspec.replay import closed_loop
-from adaspec.replay.closed_loop import ClosedLoop, Result
+from adaspec.replay.loop import (
+    Loop,
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    new_loop,
+    result_of,
+    running,
+)
 from adaspec.replay.recording import Columns, Recording
 
 Array = NDArray[np.float64]
@@ -73,8 +81,8 @@ def _reach(columns: Columns, i: int, left: int, forwards: int, bounds: Bounds) -
 
 @compiled
 def _plan(
-    loop: ClosedLoop,
-    place: Longs,
+    columns: Columns,
+    at: Longs,
     left: Longs,
     context: int,
     rate: float,
@@ -88,13 +96,13 @@ def _plan(
     the best total is none, all, or one that just fills a captured batch size, or at which tokens
     begin to take more time.
     """
-    columns, rows = loop.columns, place.shape[0]
+    rows = at.shape[0]
     best_value, best_forwards, best_total = -np.inf, 0, 0
     sizes = np.append(costs.captured_sizes, costs.bends)
     for forwards in range(min(PLAN_NEURAL, bounds.neural_cap, bounds.cap) + 1):
         most = 0
         for row in range(rows):
-            most += _reach(columns, place[row], left[row], forwards, bounds)
+            most += _reach(columns, at[row], left[row], forwards, bounds)
         for tried in range(-2, sizes.shape[0]):
             total = 0 if tried == -2 else most
             if tried >= 0:
@@ -107,7 +115,7 @@ def _plan(
                 best_value, best_forwards, best_total = value, forwards, total
     remaining = best_total
     for row in range(rows):
-        reach = _reach(columns, place[row], left[row], best_forwards, bounds)
+        reach = _reach(columns, at[row], left[row], best_forwards, bounds)
         take[row] = min(remaining, reach)
         remaining -= take[row]
     return best_forwards
@@ -126,38 +134,36 @@ def _span(columns: Columns, i: int, left: int, kind: int, bounds: Bounds) -> tup
 
 
 @compiled
-def _run(loop: ClosedLoop, kind: int, bounds: Bounds, costs: Costs) -> None:
+def _run(loop: Loop, columns: Columns, kind: int, bounds: Bounds, costs: Costs) -> None:
     """Run the loop under perfect foresight to its end."""
-    columns = loop.columns
     recent = np.zeros((RATE_STEPS, 2))
     recent_tokens = recent_time = 0.0
-    while closed_loop.goes_on(loop):
-        rows, context = closed_loop.running(loop), closed_loop.context_tokens(loop)
-        count = rows.request.shape[0]
-        place = columns.offset[rows.request] + rows.position
-        left = columns.length[rows.request] - rows.position - 1
+    while goes_on(loop):
+        rows, steps = running(loop), loop.state[0].steps
+        count, context = rows.shape[0], context_tokens(rows)
+        at, left = rows.at.copy(), rows.end - rows.at - 1
         take = np.zeros(count, np.int64)
         forwards = total = 0
         if kind >= PLAN:
             rate = count / plain_step_s(costs, count, context)
-            if loop.totals[0].steps > 0:
+            if steps > 0:
                 rate = recent_tokens / recent_time
-            forwards = _plan(loop, place, left, context, rate, bounds, costs, take)
+            forwards = _plan(columns, at, left, context, rate, bounds, costs, take)
         else:
             for row in range(count):
-                take[row], drafted = _span(columns, place[row], left[row], kind, bounds)
+                take[row], drafted = _span(columns, at[row], left[row], kind, bounds)
                 forwards = max(forwards, drafted)
         for row in range(count):
             total += take[row]
-            rows.emitted[row] = take[row] + 1
+            rows[row].emitted = take[row] + 1
         # Which source a token came from makes no difference: all are right, and charged alike.
         shape = step_shape(count, context, total, forwards, bounds.holds)
         seconds = step_s(costs, shape)
-        oldest = recent[int(loop.totals[0].steps) % RATE_STEPS]
+        oldest = recent[int(steps) % RATE_STEPS]
         recent_tokens += count + total - oldest[0]
         recent_time += seconds - oldest[1]
         oldest[0], oldest[1] = count + total, seconds
-        closed_loop.finish_step(loop, costs, shape, total)
+        finish_step(loop, costs, shape, total)
 
 
 def run_oracle(
@@ -174,6 +180,6 @@ def run_oracle(
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.without_deciding().constants()
-    loop = closed_loop.start(recording.columns, order, concurrency, bounds.holds, comes_s)
-    _run(loop, kind, bounds, costs)
-    return closed_loop.result_of(loop)
+    loop = new_loop(recording.columns, order, concurrency, bounds.holds, comes_s)
+    _run(loop, recording.columns, kind, bounds, costs)
+    return result_of(loop)

@@ -20,9 +20,17 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel, step_s, step_shape
 from adaspec.draft.chains import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
+from adaspec.policy.choice import Record
 from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
-from adaspec.replay import closed_loop
-from adaspec.replay.closed_loop import ClosedLoop, Result
+from adaspec.replay.loop import (
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    new_loop,
+    result_of,
+    running,
+)
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import CONFIDENCES
 
@@ -92,34 +100,34 @@ def run_own(
     neural_cap = min(recording.neural_cap, cap) if has_drafter else 0
     shows = recording.shows_tokens, recording.shows_confidences
     setup = Setup(cost, cap, neural_cap, concurrency, *shows)
-    loop = closed_loop.start(recording.columns, order, concurrency, has_drafter, comes_s)
-    while closed_loop.goes_on(loop):
-        rows = closed_loop.running(loop)
+    loop = new_loop(recording.columns, order, concurrency, has_drafter, comes_s)
+    while goes_on(loop):
+        rows = running(loop)
         step = _Step(own.name, recording, rows, setup)
         batch = step.batch()
         proposal = step.cut(own.ask(policy.decide, batch))
         accepted = step.accepted(proposal)
-        rows.emitted[:] = np.minimum(accepted + 1, step.left)
+        rows["emitted"] = np.minimum(accepted + 1, step.left)
         drafted = proposal.neural_len + proposal.ngram_len
-        count, context = len(rows.request), closed_loop.context_tokens(loop)
+        count, context = len(rows), context_tokens(rows)
         shape = step_shape(count, context, int(drafted.sum()), step.forwards, has_drafter)
         if hasattr(policy, "learn"):
-            emitted, seconds = rows.emitted.astype(np.int32), float(step_s(costs, shape))
+            emitted, seconds = rows["emitted"].astype(np.int32), float(step_s(costs, shape))
             own.ask(policy.learn, Report(batch, proposal, accepted, emitted, seconds))
         taken = int(np.minimum(accepted, step.left).sum())
-        closed_loop.finish_step(loop, costs, shape, taken)
-    return closed_loop.result_of(loop)
+        finish_step(loop, costs, shape, taken)
+    return result_of(loop)
 
 
 class _Step:
     """One step of all running requests, by what was recorded at their positions."""
 
-    def __init__(self, name: str, recording: Recording, loop: ClosedLoop, setup: Setup) -> None:
+    def __init__(self, name: str, recording: Recording, rows: Record, setup: Setup) -> None:
         self.name, self.recording, self.setup = name, recording, setup
-        self.request, self.position = loop.request.copy(), loop.position.copy()
-        self.prompt = loop.columns.prompt[self.request]
-        self.left = loop.columns.length[self.request] - self.position
-        self.at = loop.columns.offset[self.request] + self.position
+        self.request, self.at = rows["request"].copy(), rows["at"].copy()
+        self.left = rows["end"] - self.at
+        self.prompt = recording.columns.prompt[self.request]
+        self.position = self.at - recording.columns.offset[self.request]
         self.forwards = 0
         """How many the policy has asked for."""
 

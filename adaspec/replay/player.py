@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -14,21 +14,20 @@ from adaspec.draft.chains import Ints
 from adaspec.errors import EvaluationError
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.policy.spec import Baseline
-from adaspec.policy.static import Budgeted, Needs, StaticPolicy, StaticRule
-from adaspec.replay.budgeted import run_budgeted
-from adaspec.replay.by_load import ByLoad, run_by_load
-from adaspec.replay.closed_loop import Result
+from adaspec.policy.static import Budgeted, Needs, Online, StaticPolicy, StaticRule
+from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.learned import LearnedReplay
+from adaspec.replay.loop import Result
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.orders import Traffic
 from adaspec.replay.own import OwnPolicy, run_own
-from adaspec.replay.paths import Paths, RuleWalker, run_paths
 from adaspec.replay.recording import Recording
+from adaspec.replay.rules import ByLoad, Drafted, RuleReplay
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 from adaspec.trace.schema import Request
 
 Doubles = NDArray[np.float64]
-Compiled: TypeAlias = StaticPolicy | ByLoad | LearnedPolicy | Budgeted | Oracle
+Compiled: TypeAlias = StaticPolicy | ByLoad | LearnedPolicy | Budgeted | Online | Oracle
 """What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
 
@@ -55,8 +54,8 @@ class Player:
         self.recording, self.cap, self._longest_s = recording, cap, longest_s
         self.cost, self.engine, self._warm = cost, engine, warm
         self._rule_costs = cost.without_deciding().constants()
-        self._walker = RuleWalker(recording, cap, engine == ASYNC)
-        self._paths: dict[StaticRule, Paths] = {}
+        self._rules = RuleReplay(recording, cap, engine == ASYNC, recording.members(None))
+        self._drafted: dict[StaticRule, Drafted] = {}
         self._learned: dict[LearnedPolicy, LearnedReplay] = {}
 
     def check(self, contender: Contender) -> None:
@@ -98,9 +97,11 @@ class Player:
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"
             )
         if isinstance(contender, StaticPolicy):
-            if contender.rule not in self._paths:  # other orders have the same
-                self._paths[contender.rule] = self._walker.walk(contender.rule)
-            return self._run(contender, self._paths[contender.rule], order, concurrency, comes_s)
+            contender = ByLoad(((1, contender),))
+        if isinstance(contender, ByLoad):
+            some = [self._drafted_by(policy.rule) for _, policy in contender.rules]
+            asked = contender.numbers(concurrency), order, self._rule_costs, comes_s
+            return self._rules.run(some, *asked)
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
@@ -108,11 +109,8 @@ class Player:
                 self._learned[contender] = LearnedReplay(recording, contender)
             named = {"comes_s": comes_s, "longest_s": self._longest_s}
             return self._learned[contender].run(*run, self.engine, **named)
-        if isinstance(contender, ByLoad):
-            asked = order, concurrency, self._rule_costs, comes_s
-            return run_by_load(recording.columns, self._walker, contender, *asked)
-        if isinstance(contender, Budgeted):
-            return run_budgeted(recording, contender, *run, comes_s)
+        if isinstance(contender, Budgeted | Online):
+            return run_adaptive(recording, contender, *run, self.engine, comes_s)
         if isinstance(contender, Oracle):
             return run_oracle(recording, contender, *run, comes_s)
         if isinstance(contender, SuffixDecoding):
@@ -120,21 +118,29 @@ class Player:
             return run_suffix(recording, contender, *run, memory, comes_s)
         return run_own(recording, contender, *run, comes_s)
 
-    def tried(self, policy: Baseline, runs: Sequence[Traffic]) -> list[Result]:
-        """What runs of a setting come to; no path is kept of a rule."""
-        if not isinstance(policy, StaticPolicy):
-            return [self.play(policy, *run) for run in runs]
-        asked = np.unique(np.concatenate([run.order for run in runs]))
-        paths = self._walker.walk(policy.rule, asked)
-        return [self._run(policy, paths, *run) for run in runs]
+    def _drafted_by(self, rule: StaticRule) -> Drafted:
+        if rule not in self._drafted:
+            self._drafted[rule] = self._rules.drafted(rule)
+        return self._drafted[rule]
 
-    def _run(
-        self,
-        policy: StaticPolicy,
-        paths: Paths,
-        order: Ints,
-        concurrency: int,
-        comes_s: Doubles | None = None,
-    ) -> Result:
-        run = order, concurrency, self._rule_costs, policy.needs.drafter
-        return run_paths(self.recording.columns, paths, *run, comes_s)
+    def trials(self, runs: Sequence[Traffic]) -> Callable[[Baseline], list[Result]]:
+        """What says of one setting after another what these runs come to; no rule is kept."""
+        asked = np.unique(np.concatenate([run.order for run in runs]))
+        rules = RuleReplay(self.recording, self.cap, self.engine == ASYNC, asked)
+
+        def tried(policy: Baseline) -> list[Result]:
+            if not isinstance(policy, StaticPolicy):
+                return [self.play(policy, *run) for run in runs]
+            some = [rules.drafted(policy.rule)]
+            return [
+                rules.run(
+                    some,
+                    np.zeros(run.concurrency + 1, np.int64),
+                    run.order,
+                    self._rule_costs,
+                    run.comes_s,
+                )
+                for run in runs
+            ]
+
+        return tried

@@ -112,7 +112,7 @@ class Recording:
         return said
 
     def with_prefill(self) -> Recording:
-        """The same recording, in which reading prompts takes time (see `closed_loop`)."""
+        """The same recording, in which reading prompts takes time (see `loop`)."""
         changed = self.columns._replace(charges_prompts=True)
         return replace(self, arrays=self.arrays._replace(columns=changed))
 

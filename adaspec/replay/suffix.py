@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel, step_shape
 from adaspec.draft.chains import Ints
 from adaspec.errors import SpecError
-from adaspec.replay import closed_loop
+from adaspec.replay.loop import (
+    Result,
+    context_tokens,
+    finish_step,
+    goes_on,
+    new_loop,
+    result_of,
+    running,
+)
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
 
@@ -126,44 +134,43 @@ def run_suffix(
     cap: int,
     memory: SuffixMemory,
     comes_s: NDArray[np.float64] | None = None,
-) -> closed_loop.Result:
+) -> Result:
     """One run of the loop; the memory is of no use after it."""
     costs, arrays = cost.without_deciding().constants(), recording.arrays
-    loop = closed_loop.start(recording.columns, order, concurrency, False, comes_s)
+    loop = new_loop(recording.columns, order, concurrency, False, comes_s)
     cache = memory.cache
     limits = {
         "max_spec_tokens": min(cap, TREE_DEPTH),
         "max_spec_factor": suffix.factor,
         "min_token_prob": suffix.least_probability,
     }
-    running: dict[int, tuple[int, int]] = {}
+    known: dict[int, tuple[int, int]] = {}
     """By place in the order, the request and its number in the cache."""
-    while closed_loop.goes_on(loop):
-        rows = closed_loop.running(loop)
-        places = rows.entry.tolist()
-        for place in running.keys() - set(places):
-            memory.stop(*running.pop(place))
-        for place, request in zip(places, rows.request.tolist(), strict=True):
-            if place not in running:
-                running[place] = request, memory.start(request)
-        numbers = [running[place][1] for place in places]
-        ends, starts = arrays.text_start[rows.request + 1], arrays.text_start[rows.request]
-        known = starts + loop.columns.prompt[rows.request] + rows.position
-        began = np.maximum(starts, known - TREE_DEPTH)
+    while goes_on(loop):
+        rows = running(loop)
+        places = rows["entry"].tolist()
+        for place in known.keys() - set(places):
+            memory.stop(*known.pop(place))
+        for place, request in zip(places, rows["request"].tolist(), strict=True):
+            if place not in known:
+                known[place] = request, memory.start(request)
+        numbers = [known[place][1] for place in places]
+        starts, ends = (arrays.text_start[rows["request"] + more] for more in (0, 1))
+        now = starts + rows["at"] - rows["begin"]
+        began = np.maximum(starts, now - TREE_DEPTH)
         # All drafts first: no row knows yet what this step brings another.
         drafts = [
             cache.speculate(number, arrays.text[first:last], **limits).token_ids
-            for number, first, last in zip(numbers, began, known, strict=True)
+            for number, first, last in zip(numbers, began, now, strict=True)
         ]
         accepted = 0
         for row, (number, draft) in enumerate(zip(numbers, drafts, strict=True)):
-            following = arrays.text[known[row] : ends[row]]
+            following = arrays.text[now[row] : ends[row]]
             compared = following[: len(draft)]
             right = int((np.array(draft[: len(compared)]) == compared).cumprod().sum())
             cache.add_active_response(number, following[: right + 1])
-            rows.emitted[row] = len(following[: right + 1])
+            rows["emitted"][row] = len(following[: right + 1])
             accepted += right
-        context = closed_loop.context_tokens(loop)
-        shape = step_shape(len(places), context, sum(map(len, drafts)), 0, False)
-        closed_loop.finish_step(loop, costs, shape, accepted)
-    return closed_loop.result_of(loop)
+        shape = step_shape(len(places), context_tokens(rows), sum(map(len, drafts)), 0, False)
+        finish_step(loop, costs, shape, accepted)
+    return result_of(loop)

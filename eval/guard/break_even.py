@@ -29,7 +29,7 @@ from adaspec.policy.budget import LONGEST_DRAFT
 from adaspec.policy.guard import Guard
 from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.closed_loop import goes_on
+from adaspec.replay.loop import goes_on
 from adaspec.replay.orders import draw_orders
 from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader

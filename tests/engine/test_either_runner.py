@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from adaspec.vllm.breaker import MAX_IN_A_ROW
 from heard import Heard
 from kinds import KINDS, requests_of
 from wandering import bound, breaking, check_sound, random_policy, wander, without_numbers
 
 from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE
+from adaspec.vllm.events import MAX_IN_A_ROW
 from adaspec.vllm.scheduler import follow
 
 
@@ -30,7 +30,8 @@ def check_arms(serve, head, runner, prompts, truth, baseline, patch):
         follow(session, scheduled)
         session.guard_state = str(chance.choice([PLAN, BASE] * 8 + [PROBE, KEEP]))
 
-    patch.setattr(f"adaspec.vllm.{runner}.attachment.follow", follow_and_alternate)
+    where = {"v1": "v1", "v2": "v2.attachment"}[runner]
+    patch.setattr(f"adaspec.vllm.{where}.follow", follow_and_alternate)
     assert engine.greedy(prompts, 48) == truth(48)
     check_sound(session)
     assert {each.step.is_baseline for each in verified if each.drafted.any()} == {False, True}

@@ -5,7 +5,7 @@ import pytest
 
 from adaspec.evaluate.cell_result import CellResult, Measure, average, measure
 from adaspec.evaluate.options import Options
-from adaspec.replay.closed_loop import Result, gap_seconds
+from adaspec.replay.loop import Result, gap_seconds
 
 GAPS = len(gap_seconds())
 

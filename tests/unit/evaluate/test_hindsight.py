@@ -23,7 +23,7 @@ def heads(neural_cap):
 
 
 def test_no_family_drafts_deeper_than_the_trace_knows(requests_of):
-    assert heads(0) == ["none", "fixed:ngram"]
+    assert heads(0) == ["none", "fixed:ngram", "online"]
     assert heads(1) == heads(8) == [*heads(0), *NEURAL]
     for neural_cap in (1, 2, 5, 12):
         player = Player(build_recording(requests_of(count=1, cap=neural_cap), neural_cap), COST, 48)
@@ -75,14 +75,15 @@ def test_a_row_is_the_fastest_of_all_settings_that_it_may_show(requests_of, engi
         def speed(policy, drawn=drawn):
             return np.mean([player.play(policy, *run).tokens_per_s for run in drawn])
 
-        assert list(won) == ["vllm:best", "trtllm:K", "static:best"]
+        assert list(won) == ["vllm:best", "trtllm:K", "online:K", "static:best"]
         for row, among in (
             ("vllm:best", ("none", "fixed:ngram:8:3", *each("fixed:neural"), *each("budget"))),
             ("trtllm:K", each("trtllm")),
+            ("online:K", ("online:4", "online:32")),
             ("static:best", ("none", *each("fixed:neural"), "hybrid:3:20:3", "hybrid-splice")),
         ):
             assert speed(won[row]) >= max(speed(parse_policy(spec)) for spec in among)
-            tried_s = [run.tokens_per_s for run in player.tried(won[row], drawn)]
+            tried_s = [run.tokens_per_s for run in player.trials(drawn)(won[row])]
             assert speed(won[row]) == pytest.approx(np.mean(tried_s))
 
 

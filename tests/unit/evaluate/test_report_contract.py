@@ -17,7 +17,7 @@ ENDS = ("", "_ci95")
 HEADLINE = CELL | {"lift_over_static_best", "lift_ci95", "gap_closed", "worst_workload_lift"}
 HEADLINE |= {f"lift_over_{rival}{end}" for rival in ("vllm_best", "suffix") for end in ENDS}
 HEADLINE |= {"decide_share_of_step"}
-WINNERS = {"vllm:best", "trtllm:K", "static:best"}
+WINNERS = {"vllm:best", "trtllm:K", "online:K", "static:best"}
 BOUNDS = {"oracle:combine", "oracle:plan-splice"}
 
 
@@ -81,7 +81,8 @@ def test_rows_say_latency_and_speedup_over_none_and_winners_say_their_spec(rows)
 def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of, report_of):
     found = report_of(map(without_drafts, requests_of()), ["fixed:ngram:8:2"], cap=0)
     names = {row["policy"] for row in found["rows"]}
-    assert names == {"none", "fixed:ngram:8:2", "vllm:best", "static:best", "oracle:plan-splice"}
+    best = {"vllm:best", "online:K", "static:best"}
+    assert names == {"none", "fixed:ngram:8:2", *best, "oracle:plan-splice"}
     assert all(row["neural_steps_share"] in (0, None) for row in found["rows"])
     assert all(entry["lift_over_static_best"] is not None for entry in found["headline"])
     assert any("no neural drafts" in note for note in found["notes"])

@@ -4,11 +4,14 @@ Written from the design's sections 3 to 7 before the replay was read, so that th
 Nothing here knows of paths, recordings or compiled code: every step scans the text again.
 """
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
 
 LONGEST_MATCH = 32
+LENGTHS = (2, 3, 4, 5, 7, 10, 16, 24)
+"""Where other kinds of matches begin, by length."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Match:
     copy: list[int]
     votes: int = 0
     occurrences: int = 0
+    in_ring: bool = False
 
 
 NO_MATCH = Match(0, [])
@@ -80,7 +84,7 @@ def ring_match(ring, text):
     most = max(votes.values())
     place = next(each for each in latest if votes[ring[each]] == most)
     copy = list(ring[place : ring.index(-1, place)])[:64]
-    return Match(longest // 2, copy, most, len(latest))
+    return Match(longest // 2, copy, most, len(latest), True)
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,80 @@ def step_seconds(cost, rows, tokens, context, forwards, holds_neural, draft_prom
     )
 
 
+class Online:
+    """`online:K`: which of the copies of all rows are verified.
+
+    How likely a token is follows from what was accepted of those at its place behind matches of
+    about the length, of one's own text or the ring. An async engine verifies as many as would have
+    been best of the mean of what was offered before.
+    """
+
+    def __init__(self, longest, concurrency, cost, is_async):
+        self.longest, self.cost, self.is_async = longest, cost, is_async
+        self.tried, self.hits = Counter(), Counter()
+        """By kind and place, beyond the 2 and 1.4 imagined at first, which fade as all else."""
+        self.mean, self.rows = [0.0] * concurrency * longest, 0.0
+
+    def decide(self, asked):
+        """The steps of these (request, position), and how many tokens are paid for."""
+        matches = [look_up(each.prompt + each.output[:position]) for each, position in asked]
+        kinds = [(match.in_ring, sum(match.length >= end for end in LENGTHS)) for match in matches]
+        copies = [match.copy[: self.longest] for match in matches]
+        survival = {}
+        for row, (kind, copied) in enumerate(zip(kinds, copies, strict=True)):
+            likely = 1.0
+            for place in range(len(copied)):
+                tried, hits = self.tried.get((kind, place), 2.0), self.hits.get((kind, place), 1.4)
+                likely *= hits / tried
+                survival[row, place] = likely
+        offered, rows = sorted(survival.values(), reverse=True), len(asked)
+        context = sum(len(request.prompt) + position for request, position in asked)
+        paid, beside = 0, (context, rows)
+        if self.is_async and self.rows:
+            stretch = rows / self.rows
+            some = range(int(len(self.mean) * stretch))
+            tokens = rows + self.best([self.mean[int((n + 0.5) / stretch)] for n in some], *beside)
+            captured = [size for size in self.cost.tokens if size <= self.cost.largest_graph]
+            count = paid = min([size for size in captured if size >= tokens] or [tokens]) - rows
+        else:
+            count = self.best(offered, *beside)
+        share = 0.3 if self.rows else 1.0
+        for at, now in enumerate(offered + [0.0] * (len(self.mean) - len(offered))):
+            if at >= len(offered) and self.mean[at] <= 1e-4:
+                self.mean[at] = 0.0
+                break
+            self.mean[at] += share * (now - self.mean[at])
+        self.rows += share * (rows - self.rows)
+        likeliest = sorted(survival, key=lambda place: (-survival[place], place))[:count]
+        kept = Counter(row for row, _ in likeliest)
+        steps = []
+        for row, (request, position) in enumerate(asked):
+            copied = copies[row][: kept[row]]
+            steps.append(Step(0, len(copied), verified(request, position, 0, copied), 0))
+        self.learn(kinds, steps)
+        return steps, paid
+
+    def best(self, offered, context, rows):
+        """How many of these bring most tokens per second."""
+        sums = [float(rows), *itertools.accumulate(offered, initial=float(rows))][1:]
+        speeds = [
+            tokens / step_seconds(self.cost, rows, rows + n, context, 0, False)
+            for n, tokens in enumerate(sums)
+        ]
+        return speeds.index(max(speeds))
+
+    def learn(self, kinds, steps):
+        for counts, at_first in ((self.tried, 1e-3), (self.hits, 0.7e-3)):
+            for kind in itertools.product((False, True), range(len(LENGTHS) + 1)):
+                for place in range(self.longest):
+                    now = counts.get((kind, place), 2000 * at_first)
+                    counts[kind, place] = at_first + (now - at_first) * 0.999
+        for kind, step in zip(kinds, steps, strict=True):
+            for place in range(min(step.ngram, step.accepted + 1)):
+                self.tried[kind, place] += 1
+                self.hits[kind, place] += step.accepted > place
+
+
 @dataclass
 class Played:
     """What a run of the loop comes to."""
@@ -218,31 +296,48 @@ def play(
     least=0,
     least_runs=0,
     comes=None,
+    decide_all=None,
 ):
     """The loop: a new request enters as one ends, until a slot cannot be refilled.
 
-    Where it is said when each `comes`, none enters before, and the loop ends with the last of them.
+    `decide` says what a request does at a position, or `decide_all` the steps of all and the tokens
+    paid for. Where it is said when each `comes`, none enters before, and the loop ends with the
+    last of them.
     With `prefill`, the prompts of those that enter are read in the step that follows, or in one of
     their own before it if nobody else runs. Every row verifies at least `least` drafted
     tokens, be they none of its own, and every step runs at least `least_runs` forwards.
     """
     waiting, played = list(enumerate(order)), Played()
-    slots: list[Slot] = []
+    slots: list[Slot | None] = []
     while True:
-        now, entered = played.time_s, []
-        if not slots and waiting and comes is not None:
-            now = played.time_s = max(now, comes[waiting[0][0]])
-        while waiting and len(slots) < concurrency:
-            at, request = waiting[0]
-            if comes is not None and comes[at] > now:
-                break
-            del waiting[0]
+        entered = []
+
+        def next_slot(entered=entered):
+            now = played.time_s
+            if not waiting or (comes is not None and comes[waiting[0][0]] > now):
+                return None
+            at, request = waiting.pop(0)
             entered.append(Slot(request, 1, now if comes is None else comes[at], now, now))
-            slots.append(entered[-1])
+            return entered[-1]
+
+        # Others enter in the places of those that ended; what is left open the last ones fill.
+        slots = [slot or next_slot() for slot in slots]
+        for at in range(len(slots) - 1, -1, -1):
+            if slots[at] is None:
+                slots[at] = slots[-1]
+                slots.pop()
+        if not slots and waiting and comes is not None:
+            played.time_s = max(played.time_s, comes[waiting[0][0]])
+        while len(slots) < concurrency and (slot := next_slot()):
+            slots.append(slot)
         if not slots or (comes is None and len(slots) < concurrency):
             return played
-        steps = [decide(requests[slot.request], slot.position) for slot in slots]
-        tokens = sum(1 + max(step.draft, least) for step in steps)
+        asked = [(requests[slot.request], slot.position) for slot in slots]
+        if decide_all is None:
+            steps, paid = [decide(*each) for each in asked], least * len(asked)
+        else:
+            steps, paid = decide_all(asked)
+        tokens = len(slots) + max(sum(step.draft for step in steps), paid)
         context = sum(len(requests[slot.request].prompt) + slot.position for slot in slots)
         ran = max(least_runs, *(step.forwards for step in steps))
         seconds = step_seconds(cost, len(slots), tokens, context, ran, holds_neural)
@@ -263,7 +358,7 @@ def play(
         played.time_s += seconds + reading_s
         played.steps += 1
         played.neural_steps += least_runs > 0 or any(step.forwards > 0 for step in steps)
-        for slot, step in zip(list(slots), steps, strict=True):
+        for at, (slot, step) in enumerate(zip(list(slots), steps, strict=True)):
             left = len(requests[slot.request].output) - slot.position
             emitted = min(step.accepted + 1, left)
             played.tokens += emitted
@@ -272,7 +367,7 @@ def play(
             played.row_steps += 1
             slot.position += emitted
             if emitted == left:
-                slots.remove(slot)
+                slots[at] = None
                 behind_first = len(requests[slot.request].output) - 1
                 played.first_s.append(slot.first - slot.comes)
                 played.token_s.append((played.time_s - slot.read) / behind_first)

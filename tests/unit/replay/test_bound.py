@@ -9,8 +9,8 @@ from random_recordings import random_cost, random_requests, recording_of
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import step_s, step_shape
-from adaspec.replay.closed_loop import context_tokens, finish_step, goes_on, read_beside, running
 from adaspec.replay.learned import LearnedReplay, decide_step
+from adaspec.replay.loop import context_tokens, finish_step, goes_on, read_beside, running
 
 CAP = 12
 
@@ -32,8 +32,8 @@ def test_no_step_is_planned_longer_than_the_bound_unless_it_has_to_be(
         loop, *decides = replay.begin(order, concurrency, cost, CAP, engine, longest_s=bound)
         drafted = []
         while goes_on(loop):
-            prompts, context = read_beside(loop), context_tokens(loop)
-            _, shape, accepted = decide_step(running(loop), *decides)
+            prompts, context = read_beside(loop), context_tokens(running(loop))
+            _, shape, accepted = decide_step(loop, *decides)
             verified = max(shape.drafted, shape.budget)
             if bound is not None and verified:
                 held = shape.holds_neural

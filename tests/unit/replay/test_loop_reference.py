@@ -14,18 +14,18 @@ from random_recordings import (
     recording_of,
     static_specs,
 )
-from reference import Played, Request, close, play, static_step
+from reference import Online, Played, Request, close, play, static_step
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.draft.ring import ring_of
 from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
-from adaspec.replay.by_load import ByLoad
-from adaspec.replay.closed_loop import gap_seconds
 from adaspec.replay.contender import parse_contender
+from adaspec.replay.loop import gap_seconds
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
+from adaspec.replay.rules import ByLoad
 
 SEEDS = st.integers(0, 2**32 - 1)
 PACES = st.sampled_from([None, 0.0, 1.0, 30.0, 1000.0])
@@ -122,6 +122,27 @@ def test_a_budget_plays_alike_compiled_and_asked_step_by_step(
         own = OwnPolicy(spec, OwnRival(spec, cap))
         generic = run_own(recording, own, *run[:2], cost, cap, run[2])
         assert_equal(compiled, generic)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS, st.integers(1, 9), st.integers(1, 5), st.booleans(), PACES, st.booleans())
+def test_copies_are_verified_by_what_was_accepted_of_their_kind(
+    seed, longest, concurrency, prefill, pace, is_async
+):
+    ring = ring_of(each.output for each in random_requests(seed + 1, seed % 2 * 6, tokens=False))
+    requests = random_requests(seed, 6, tokens=False, output_tokens=(10, 60))
+    rng, recording = np.random.default_rng([seed, 1]), recording_of(requests, ring=ring)
+    cost, order = random_cost(rng).without_deciding(), random_order(rng, concurrency)
+    recording = recording.with_prefill() if prefill else recording
+    player = Player(recording, cost, 48, ASYNC if is_async else SYNC)
+    comes_s = arrivals(rng, order, pace)
+    run = np.array(order, np.int32), concurrency, comes_s
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reference, "RING", ring.tokens.tolist())
+        decide_all = Online(longest, concurrency, cost, is_async).decide
+        how = requests, order, concurrency, cost, None, False, prefill
+        played = play(*how, comes=comes_s, decide_all=decide_all)
+    assert_equal(player.play(parse_contender(f"online:{longest}"), *run), played)
 
 
 def test_an_order_too_short_to_fill_the_batch_is_refused():

@@ -24,14 +24,10 @@ from scripted_engine import (  # noqa: E402
 
 from adaspec.cost.model import StepShape  # noqa: E402
 from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE  # noqa: E402
-from adaspec.replay.closed_loop import finish_step, goes_on  # noqa: E402
 from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
-from adaspec.replay.paths import RuleWalker  # noqa: E402
-from adaspec.vllm.events import (  # noqa: E402
-    MAX_IN_A_ROW,
-    DraftedStep,
-    VerifiedStep,
-)
+from adaspec.replay.loop import finish_step, goes_on  # noqa: E402
+from adaspec.replay.rules import RuleReplay  # noqa: E402
+from adaspec.vllm.events import MAX_IN_A_ROW, DraftedStep, VerifiedStep  # noqa: E402
 from adaspec.vllm.metrics import Counters  # noqa: E402
 from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
 from adaspec.vllm.session.requests import is_chosen  # noqa: E402
@@ -65,10 +61,14 @@ def decided(event):
 
 def replayed_rule(recording, rule):
     """What a rule decides step by step, until the first request ends."""
-    paths = RuleWalker(recording, CAP).walk(rule)
-    every = np.split(paths.steps, paths.start[1:-1])
-    together = np.stack([steps[: min(map(len, every))] for steps in every], axis=1)
-    return [lengths(step["neural"], step["copied"]) for step in together]
+    drafts, _ = RuleReplay(recording, CAP, False, recording.members(None)).drafted(rule)
+    columns, decisions = recording.columns, []
+    at, end = columns.offset[:-1] + 1, columns.offset[1:]
+    while (at < end).all():
+        step = drafts[at]
+        decisions.append(lengths(step["neural"], step["drafted"] - step["neural"]))
+        at = at + step["emitted"]
+    return decisions
 
 
 def replayed_policy(recording, policy, longest_s):
