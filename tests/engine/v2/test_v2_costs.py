@@ -78,7 +78,8 @@ def test_speculation_is_held_off_while_it_is_slow_and_comes_back(
     heard, steps = Heard(session), SlowSteps(engine, monkeypatch)
 
     def ask_until(state):
-        for _ in range(24):  # a hold takes six pairs and two short holds before
+        # A hold takes six pairs and two short holds before, and lasts as long as its trial cost.
+        for _ in range(60):
             steps.states = []
             assert engine.greedy(prompts[:2], 2 * TOKENS) == expected
             if steps.share_of(state) > 0.5:
