@@ -19,7 +19,7 @@ from adaspec.policy.static import LONGEST_BUDGET, NEVER, Budgeted, StaticPolicy,
 
 Baseline: TypeAlias = StaticPolicy | Budgeted
 
-LONGEST_DRAFT = 1000
+_LONGEST = 1000
 _LONGEST_SPEC = 1000
 _NUMBER = "[0-9]{1,9}"
 """Python refuses to read numbers of thousands of digits, and nothing here needs so many."""
@@ -32,7 +32,7 @@ class Field:
     name: str
     default: int
     low: int
-    high: int = LONGEST_DRAFT
+    high: int = _LONGEST
 
 
 @dataclass(frozen=True, slots=True)
