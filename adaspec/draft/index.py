@@ -75,17 +75,6 @@ class NgramIndex:
         _follow(self._texts[0], self._ring, output, tails, facts)
         return facts
 
-    def drafts(
-        self, slots: Longs, tails: Ints, lengths: Longs, starts: Ints, counts: Longs, most: int
-    ) -> Longs:
-        """The lengths[i] first tokens of tails, and counts[i] copied from starts[i] on.
-
-        They are (rows, most), with -1 behind them, and where context and tail have ended.
-        """
-        drafts = np.full((len(slots), most), -1, np.int64)
-        _draft_rows(self._texts, self._ring, slots, tails, lengths, starts, counts, drafts)
-        return drafts
-
 
 def _no_facts(rows: int, tokens: int) -> Ints:
     facts = np.zeros((MATCH_FIELDS, rows, tokens), np.int32)
@@ -134,25 +123,6 @@ def _follow(record: Any, ring: Record, output: Ints, tails: Ints, facts: Ints) -
     for at in range(len(output)):
         _find(record, ring, tails[at], facts[:, at], copied)
         append_all(record, output[at : at + 1])
-
-
-@compiled
-def _draft_rows(
-    texts: Record,
-    ring: Record,
-    slots: Longs,
-    tails: Ints,
-    lengths: Longs,
-    starts: Ints,
-    counts: Longs,
-    drafts: Longs,
-) -> None:
-    for row in range(len(slots)):
-        record, length = texts[slots[row]], lengths[row]
-        said, end = text_of(record).tokens[: record.known + length], length + counts[row]
-        said[record.known :] = tails[row, :length]
-        drafts[row, :length] = tails[row, :length]
-        copy_tokens(said, ring[0], starts[row], drafts[row, length:end])
 
 
 def look_ups(

@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import look_up
 
-from adaspec.draft.chains import LENGTH, START
+from adaspec.draft.chains import LENGTH
 from adaspec.draft.index import NgramIndex, look_ups
 from adaspec.draft.ring import ring_of
 
 MOST_TOKENS, TAIL, COPIED, CAPACITY = 140, 12, 20, 1024
-MOST = TAIL + COPIED + 1
 
 
 @st.composite
@@ -77,11 +76,6 @@ def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(dra
                     assert (length, *found) == wanted
                     assert copied[row, depth].tolist() == padded(match.copy, COPIED)
                 assert not facts[LENGTH, row, lengths[row] + 1 :].any()
-            ends = facts[START, slots, lengths]
-            drafts = index.drafts(slots, tails, lengths, ends, np.full(len(slots), COPIED), MOST)
-            for row, length in enumerate(lengths):
-                said = [*tails[row, :length], *copied[row, length]]
-                assert drafts[row].tolist() == padded(said, MOST)
             counts = [
                 min(random.choice([0, 1, 1, 2, 5, 70]), len(context) - at[row])
                 for row, context in enumerate(drawn)
@@ -93,30 +87,17 @@ def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(dra
             at = [known + count for known, count in zip(at, counts, strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
-@given(contexts(), ANSWERS, st.data())
-def test_offline_rows_are_what_the_running_index_says(context, answers, data):
-    split = data.draw(st.integers(0, len(context)))
-    positions = range(len(context) - split)
-    drafted = np.full((len(positions), 4), -1, np.int32)
-    for position in positions:
-        for step in range(data.draw(st.integers(0, 4))):
-            drafted[position, step] = data.draw(st.sampled_from(context))
-    ring, _ = filled(answers)
-
-    found = look_ups(np.array(context, np.int32), split, drafted, ring)
-
-    index = NgramIndex(1, ring)
-    for position in positions:
-        index.open(0, np.array(context[: split + position], np.int32), len(context) + 4)
-        facts, _ = index.find(np.arange(1), drafted[position : position + 1], 0)
-        np.testing.assert_array_equal(found[:, position], facts[:, 0])
-
-
-def test_tokens_of_one_hash_are_told_apart():
+def test_recorded_texts_are_looked_up_at_every_position_and_tokens_of_one_hash_told_apart():
     rng = np.random.default_rng(0)
-    text = rng.zipf(1.3, 1500).clip(max=30_000).astype(np.int32)
-    found = look_ups(text, 1400)[:, :, 0]
-    for position, (length, _, *facts) in enumerate(found.T.tolist()):
-        match = look_up(text[: 1400 + position].tolist())
-        assert (length, *facts) == (match.length, match.votes, match.occurrences, len(match.copy))
+    text, prompt = rng.zipf(1.3, 1500).clip(max=30_000).astype(np.int32), 1400
+    drafted = text[rng.integers(1500, size=(100, 3))]
+    drafted[rng.random(drafted.shape) < 0.2] = -1
+    found = look_ups(text, prompt, drafted)
+    for position, tail in enumerate(drafted.tolist()):
+        tail = tail[: tail.index(-1)] if -1 in tail else tail
+        for depth in range(len(tail) + 1):
+            match = look_up([*text[: prompt + position].tolist(), *tail[:depth]])
+            length, _, *facts = found[:, position, depth].tolist()
+            wanted = match.length, match.votes, match.occurrences, len(match.copy)
+            assert (length, *facts) == wanted
+        assert not found[LENGTH, position, len(tail) + 1 :].any()

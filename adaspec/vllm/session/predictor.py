@@ -25,6 +25,7 @@ from adaspec.policy.choice import ROW, draft_rows, shapes_of
 from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, Model
 from adaspec.predict.prediction import predict_before, predict_behind
+from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -59,12 +60,16 @@ class HostPredictor:
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
         tail, emitted = _last_tokens(tokens, slots, context, sampled, self._cap + 1)
         self._take_in(slots, tokens, context, sampled, emitted)
-        facts, copied = self._index.find(slots, _nothing(len(slots), 0), CANDIDATE)
+        none = np.zeros((len(slots), 0), np.int32)
+        facts, self._copied = self._index.find(slots, none, max(self._cap, CANDIDATE))
         prompt = batch.prompt_tokens.numpy()[slots]
-        self.rows = Known(prompt, context - prompt, Matches(*facts[:, :, 0]), tail, copied[:, 0])
+        self.rows = Known(
+            prompt, context - prompt, Matches(*facts[:, :, 0]), tail, self._copied[:, 0, :CANDIDATE]
+        )
         """What is known of the step's rows, what is predicted of them, and what drafts show."""
         self.predictions, _ = predict_before(self._model, self.rows)
-        self.shown = _nothing_shown(len(slots))
+        confidences = np.zeros((len(slots), 0, len(CONFIDENCES)), np.float32)
+        self.shown = Shown(none, confidences, Matches(*[none] * MATCH_FIELDS), none)
         return Step(
             batch=batch,
             context_tokens=torch.from_numpy(context),
@@ -100,9 +105,9 @@ class HostPredictor:
             return
         holds, slots = step.holds.numpy(), step.batch.slots.numpy()
         drafts = np.where(holds[:, None], tokens.numpy(), -1).astype(np.int32)
-        facts, copied = self._index.find(slots, drafts, 1)
+        facts, self._copied = self._index.find(slots, drafts, self._cap)
         shown = confidences.numpy()[:forwards].transpose(1, 0, 2)
-        self.shown = Shown(drafts, shown, Matches(*facts[:, :, 1:]), copied[:, 1:, 0])
+        self.shown = Shown(drafts, shown, Matches(*facts[:, :, 1:]), self._copied[:, 1:, 0])
         reads = self.reads_drafts
         predict_behind(self._model, self.predictions, self.rows, self.shown, reads)
 
@@ -132,28 +137,13 @@ class HostPredictor:
             longest = rows["neural"] + rows["copied"]
             survival[:] = np.arange(LONGEST_NGRAM) < longest[:, None]
         neural, copied = rows["neural"].copy(), rows["copied"].copy()
-        start = self.rows.match.start
-        if step.forwards:
-            last = np.maximum(neural - 1, 0)[:, None]
-            behind = np.take_along_axis(self.shown.match.start, last, axis=1)[:, 0]
-            start = np.where(neural > 0, behind, start)
-        drafts, slots = self.shown.tokens, step.batch.slots.numpy()
-        said = self._index.drafts(slots, drafts, neural, start, copied, cap)
+        said = _joined(self.shown.tokens, neural, self._copied, copied, cap)
         return Choice(
             lengths=Lengths(torch.from_numpy(neural), torch.from_numpy(copied)),
             gain=torch.from_numpy(rows["gain"].copy()),
             tokens=torch.from_numpy(said),
             survival=torch.from_numpy(survival[:, :cap].copy()),
         )
-
-
-def _nothing(rows: int, *shape: int) -> Ints:
-    return np.zeros((rows, *shape), np.int32)
-
-
-def _nothing_shown(rows: int) -> Shown:
-    tokens, confidences = _nothing(rows, 0), np.zeros((rows, 0, 3), np.float32)
-    return Shown(tokens, confidences, Matches(*[tokens] * MATCH_FIELDS), tokens)
 
 
 @compiled
@@ -175,3 +165,18 @@ def _last_tokens(
         for at in range(min(sampled[row], most)):
             emitted[row, at] = text[first + at]
     return tail, emitted
+
+
+@compiled
+def _joined(drafts: Ints, neural: Longs, copies: Ints, copied: Longs, cap: int) -> Longs:
+    """(rows, cap) the neural tokens, and behind them the copied ones; -1 behind all.
+
+    `copies` are (rows, 1 + drafted tokens, tokens) what could be copied behind so many.
+    """
+    tokens = np.full((len(neural), cap), -1, np.int64)
+    for row in range(len(neural)):
+        length = neural[row]
+        tokens[row, :length] = drafts[row, :length]
+        end = min(length + copied[row], cap)
+        tokens[row, length:end] = copies[row, length, : end - length]
+    return tokens
