@@ -47,10 +47,6 @@ class NgramIndex:
         self._texts["in_ring"][slot] = in_ring
         append_all(self._texts[slot], tokens)
 
-    def close(self, slot: int) -> None:
-        """Free the memory of the text in a slot."""
-        self._words[slot] = None
-
     def extend(self, slots: Longs, tokens: Ints, counts: Longs) -> None:
         """Append counts[i] of the concatenated `tokens` to slots[i]; slots are distinct."""
         _extend_rows(self._texts, slots, tokens, counts)

@@ -50,8 +50,6 @@ class HostPredictor:
 
         `in_ring`: whether the ring is searched for each.
         """
-        for slot in slots.tolist():
-            self._index.close(slot)
         self._known[slots], self._in_ring[slots] = -1, in_ring
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
