@@ -1,17 +1,14 @@
-"""One request's text, and chains that lead from its end to where its last tokens came before.
+"""One text, and chains that lead from what its last tokens are to where they came before.
 
 A *place* is the index of the token that follows. For some numbers of tokens n, a table leads from
 the hash of n tokens to the latest place behind tokens of that hash, and `previous` from there to
-the places before. A look-up starts behind the last token, takes the largest n whose tokens came
-before, and compares what precedes all places of its chain. So it finds what a scan of the whole
-text finds (`kernels/scan.py`), and a hash that two texts share does no harm.
+the places before. A look-up takes the largest n whose tokens came before, and compares what
+precedes all places of its chain. So it finds what a scan of the whole text finds
+(`kernels/scan.py`), and a hash that two texts share does no harm.
 
-    tokens    the text
-    previous  per place and n: the place before it with the same hash, or 0
-    latest    per n and hash: the latest place, or 0
-
-Appending a token writes its links alone, and `take_back` undoes it: then every table leads where it
-led before. So a look-up behind drafted tokens appends them, looks up and takes them back.
+Appending a token writes the links of its place alone, and `take_back` undoes it: then every table
+leads where it led before. So a look-up behind drafted tokens appends them, looks up and takes them
+back.
 """
 
 from __future__ import annotations
@@ -28,6 +25,8 @@ from numpy.typing import NDArray
 from adaspec.jit import compiled
 
 Ints = NDArray[np.int32]
+Record = NDArray[Any]
+"""Records of `TEXT`; compiled code reads and writes their fields by name."""
 
 LENGTH, START, VOTES, OCCURRENCES, AVAILABLE, MATCH_FIELDS = range(6)
 """The fields of `Matches` as rows of an array, and how many there are."""
@@ -41,6 +40,8 @@ SIZES = (1, 2, 4)
 """The numbers of tokens that are hashed; the first is the shortest match. With 8 as well, the fewer
 places that look-ups read save less than the longer appends take."""
 LEVELS = len(SIZES)
+_FACTORS = np.cumprod(np.full(SIZES[-1], 0x9E3779B97F4A7C15, np.uint64))
+"""What each of them is multiplied by, the last one first."""
 BUCKETS = 2
 """Hashes per token of room: fewer lead more look-ups to places of other tokens."""
 
@@ -66,33 +67,27 @@ class Matches:
     """The number of known tokens from `start` on, 0 if there is no match."""
 
 
-@compiled
-def common_end(tokens: Ints, place: int, text: Ints, known: int, most: int) -> int:
-    """How many tokens before a place are the last of a text's `known` tokens, up to `most`."""
-    length, most = 0, min(most, place, known)
-    while length < most and tokens[place - 1 - length] == text[known - 1 - length]:
-        length += 1
-    return length
+TEXT = np.dtype([("address", "i8"), ("room", "i8"), ("known", "i8"), ("in_ring", "?")], align=True)
+"""Where a text lies, how many tokens it has room for, how many it has, and whether it is looked up
+in the ring as well."""
 
 
 class Text(NamedTuple):
-    """Views of a text's memory, as the module says; how many tokens are known is kept elsewhere."""
+    """Views of a text's memory."""
 
     tokens: Ints
     previous: Ints
+    """Per place and n: the place before it with the same hash, or 0."""
     latest: Ints
+    """Per n and hash: the latest place, or 0."""
 
 
-def new_words(room: int) -> Ints:
-    """The memory of a text without a token yet, and with room for so many."""
+def new_text(record: Record, room: int) -> Ints:
+    """Memory for so many tokens, none of which is known yet; the record says where it lies."""
     # Zeros are not touched before they are written: what is not used yet takes no memory.
-    return np.zeros(words_for(room), np.int32)
-
-
-@compiled
-def words_for(room: int) -> int:
-    """How many words the memory of a text has that has room for so many tokens."""
-    return room + (room + 1) * LEVELS + room * BUCKETS * LEVELS
+    words = np.zeros(room + (room + BUCKETS * room) * LEVELS, np.int32)
+    record["address"], record["room"], record["known"] = words.ctypes.data, room, 0
+    return words
 
 
 def _pointer_to(typingctx: Any, address: Any) -> Any:
@@ -109,101 +104,104 @@ _pointer: Callable[[int], Any] = intrinsic(_pointer_to)
 
 
 @compiled
-def words_at(address: int, count: int) -> Ints:
-    """The `count` words of memory from an address on; nothing checks that they are there.
+def text_of(record: Any) -> Text:
+    """The text of a record, whose memory is there as long as somebody holds `new_text`.
 
     Numba has no array of arrays: code that works on many texts at once gets their addresses.
     """
-    words: Ints = carray(_pointer(address), count)
-    return words
-
-
-@compiled
-def text_at(address: int, room: int) -> Text:
-    """The text whose memory lies there."""
-    words, latest = words_at(address, words_for(room)), room + (room + 1) * LEVELS
+    room = record.room
+    latest = room + room * LEVELS
+    words = carray(_pointer(record.address), latest + BUCKETS * room * LEVELS)
     return Text(words[:room], words[room:latest], words[latest:])
 
 
 @compiled
 def append(text: Text, known: int, token: int) -> None:
-    """Append a token to a text of so many, which has room for it."""
+    """Append a token to a text of so many, which has room for it; -1 is none that can follow."""
     text.tokens[known] = token
-    _visit(text, known + 1, True)
+    for level in range(LEVELS):
+        if token >= 0 and known >= SIZES[level]:
+            at = _entry(text, text.tokens, known, level)
+            text.previous[known * LEVELS + level], text.latest[at] = text.latest[at], known
 
 
 @compiled
 def take_back(text: Text, known: int) -> None:
-    """Undo the latest `append`, after which the text had `known` tokens."""
-    _visit(text, known, False)
+    """Undo the latest `append`, after which the text has so many tokens."""
+    for level in range(LEVELS):
+        if text.tokens[known] >= 0 and known >= SIZES[level]:
+            at = _entry(text, text.tokens, known, level)
+            text.latest[at] = text.previous[known * LEVELS + level]
 
 
 @compiled
-def _visit(text: Text, place: int, links: bool) -> None:
-    """Link a place as the latest behind each number of tokens before it, or undo that."""
-    tokens, previous, latest = text.tokens, text.previous, text.latest
-    buckets = BUCKETS * len(tokens)
-    key, factor, level = np.uint64(0), np.uint64(1), 0
-    for back in range(min(place, SIZES[-1])):
-        factor *= np.uint64(0x9E3779B97F4A7C15)
-        key += np.uint64(tokens[place - 1 - back]) * factor
-        if back + 1 == SIZES[level]:
-            bucket = np.int64(((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
-            at, link = level * buckets + bucket, place * LEVELS + level
-            if links:
-                previous[link], latest[at] = latest[at], place
-            else:
-                latest[at] = previous[link]
-            level += 1
-    if links:
-        previous[place * LEVELS + level : (place + 1) * LEVELS] = 0
-
-
-@compiled
-def latest_places(text: Text, tokens: Ints, known: int, begins: Ints) -> None:
-    """Fill in, per number of tokens, the latest place in a text behind the last of other tokens.
-
-    That is a place behind tokens of their hash, or 0.
-    """
+def _entry(text: Text, tokens: Ints, known: int, level: int) -> int:
+    """Where `latest` has the latest place behind what the last of other `known` tokens are."""
     buckets = BUCKETS * len(text.tokens)
-    key, factor, level = np.uint64(0), np.uint64(1), 0
-    for back in range(min(known, SIZES[-1])):
-        factor *= np.uint64(0x9E3779B97F4A7C15)
-        key += np.uint64(tokens[known - 1 - back]) * factor
-        if back + 1 == SIZES[level]:
-            bucket = np.int64(((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
-            begins[level] = text.latest[level * buckets + bucket]
-            level += 1
+    key = np.uint64(0)
+    for back in range(SIZES[level]):
+        key += np.uint64(tokens[known - 1 - back]) * _FACTORS[back]
+    bucket = ((key >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32)
+    return level * buckets + int(bucket)
 
 
 @compiled
-def search(
-    text: Text, begins: Ints, first: int, tokens: Ints, known: int, least: int, match: Ints
-) -> None:
-    """Fill in the facts about the latest places where the last of `known` tokens stand in a text.
+def common_end(tokens: Ints, place: int, text: Ints, known: int, most: int) -> int:
+    """How many tokens before a place are the last of a text's `known` tokens, up to `most`."""
+    length, most = 0, min(most, place, known)
+    while length < most and tokens[place - 1 - length] == text[known - 1 - length]:
+        length += 1
+    return length
 
-    Per number of tokens, `begins` has the latest place behind tokens of that hash. Places count
-    that repeat more than `least` tokens; nothing before `first` is compared.
+
+@compiled
+def latest_places(
+    text: Text, first: int, tokens: Ints, known: int, least: int, places: Ints
+) -> tuple[int, int]:
+    """Fill in the latest places behind the longest of what the last of `known` tokens are.
+
+    How long that is and how many places these are. Places count that repeat more than `least`
+    tokens; nothing before `first` is compared.
     """
-    stored, previous = text.tokens, text.previous
-    longest = votes = occurrences = 0
-    start, level, most = -1, LEVELS, LONGEST_MATCH
-    while start < 0 and level > 0 and most > least:
+    stored, longest, count, most = text.tokens, least, 0, LONGEST_MATCH
+    level = LEVELS
+    while count == 0 and level > 0 and most > least:
         level -= 1
-        longest = max(SIZES[level] - 1, least)
-        place = begins[level]
-        while place > first and (longest < most or occurrences < MOST_OCCURRENCES):
+        shortest = max(SIZES[level], least + 1)
+        longest = shortest - 1
+        place = text.latest[_entry(text, tokens, known, level)] if known >= SIZES[level] else 0
+        while place > first and (longest < most or count < MOST_OCCURRENCES):
             length, back = 0, max(longest, 1)
             # That far back is where most places that do not matter differ.
             if place - first >= back and stored[place - back] == tokens[known - back]:
                 length = common_end(stored, place, tokens, known, min(most, place - first))
             if length > longest:
-                longest, start, votes, occurrences = length, place, 0, 0
-            if start >= 0 and length == longest and occurrences < MOST_OCCURRENCES:
-                votes += stored[place] == stored[start]
-                occurrences += 1
-            place = previous[place * LEVELS + level]
+                longest, count = length, 0
+            if length >= max(longest, shortest) and count < MOST_OCCURRENCES:
+                places[count] = place
+                count += 1
+            place = text.previous[place * LEVELS + level]
         most = SIZES[level] - 1
-    match[LENGTH] = longest if start >= 0 else 0
-    match[START], match[VOTES], match[OCCURRENCES] = start, votes, occurrences
-    match[AVAILABLE] = known - start if start >= 0 else 0
+    return longest, count
+
+
+@compiled
+def votes_for(stored: Ints, places: Ints, place: int) -> int:
+    """How many places are followed by the same token as this one."""
+    votes = 0
+    for other in places:
+        votes += stored[other] == stored[place]
+    return votes
+
+
+@compiled
+def search(text: Text, known: int, match: Ints) -> None:
+    """Fill in the facts about the match of a text's first `known` tokens in the text itself."""
+    places = np.empty(MOST_OCCURRENCES, np.int32)
+    longest, count = latest_places(text, 0, text.tokens, known, 0, places)
+    match[:] = 0
+    match[START] = -1
+    if count > 0:
+        start = places[0]
+        match[LENGTH], match[START], match[AVAILABLE] = longest, start, known - start
+        match[VOTES], match[OCCURRENCES] = votes_for(text.tokens, places[:count], start), count

@@ -5,15 +5,13 @@ from one answer into another. A look-up reads the last `capacity` tokens; there 
 many, and when that is full, those move to the front. A request searches the ring as well as its own
 text, and takes the ring's match where its own is shorter, all counted as `TIMES` says. Where
 occurrences in the ring disagree on what comes next, they vote: here the latest is no likelier.
-
-    header    the numbers below
-    text      of 2 * capacity tokens, see `chains`
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,23 +20,18 @@ from adaspec.draft.chains import (
     AVAILABLE,
     IN_RING,
     LENGTH,
-    LEVELS,
     LONGEST_MATCH,
-    MATCH_FIELDS,
     MOST_OCCURRENCES,
-    SIZES,
+    OCCURRENCES,
     START,
+    TEXT,
     VOTES,
     Ints,
-    Text,
     append,
-    common_end,
     latest_places,
-    search,
-    take_back,
-    text_at,
-    words_at,
-    words_for,
+    new_text,
+    text_of,
+    votes_for,
 )
 from adaspec.errors import DraftError
 from adaspec.files import new_file
@@ -51,8 +44,6 @@ TIMES = 2
 that the own text repeats: the length of a match in the ring is divided by this."""
 LONGEST_COPY = 64
 """What can be copied from an answer is counted up to so many tokens."""
-CAPACITY, KNOWN, HEADER_WORDS = range(3)
-"""The words of the header: how many tokens are searched, and how many there are; their number."""
 
 
 class Ring:
@@ -60,26 +51,17 @@ class Ring:
 
     def __init__(self, capacity: int = RING_TOKENS) -> None:
         """`capacity` counts the tokens that are searched, with one more for each answer."""
-        self._words = np.zeros(HEADER_WORDS + words_for(2 * capacity), np.int32)
-        self._words[CAPACITY] = capacity
+        self.capacity = capacity
+        self.record = np.zeros(1, TEXT)
+        """Where the tokens lie, for compiled code."""
+        self._words = new_text(self.record[0], 2 * capacity)
         self.moves = 0
         """How often the tokens have moved to the front."""
 
     @property
-    def address(self) -> int:
-        """Where the ring lies, for compiled code."""
-        return self._words.ctypes.data
-
-    @property
-    def capacity(self) -> int:
-        """How many tokens are searched."""
-        return int(self._words[CAPACITY])
-
-    @property
     def tokens(self) -> Ints:
         """All tokens by place, -1 behind each answer; only the last `capacity` are searched."""
-        known = int(self._words[KNOWN])
-        return self._words[HEADER_WORDS : HEADER_WORDS + known]
+        return self._words[: self.record["known"][0]]
 
     @property
     def searched(self) -> Ints:
@@ -96,11 +78,15 @@ class Ring:
             return
         if len(self.tokens) + len(tokens) + 1 > 2 * self.capacity:
             last = self.searched
-            self._words[KNOWN] = 0
-            self._words[HEADER_WORDS:] = 0
+            self._words[:] = 0
+            self.record["known"] = 0
             self.moves += 1
-            _extend(self.address, last)
-        _extend(self.address, np.append(tokens, np.int32(-1)))
+            append_all(self.record[0], last)
+        append_all(self.record[0], np.append(tokens, np.int32(-1)))
+
+
+NO_RING = np.zeros(1, TEXT)
+"""The record of a ring in which nothing is found."""
 
 
 def write_ring(path: Path, tokens: Ints, vocabulary: str) -> None:
@@ -136,82 +122,43 @@ def ring_of(answers: Iterable[ArrayLike], capacity: int = RING_TOKENS) -> Ring:
 
 
 @compiled
-def _stored_at(address: int) -> tuple[Ints, Text]:
-    """The header and the text of a ring."""
-    header = words_at(address, HEADER_WORDS)
-    return header, text_at(address + 4 * HEADER_WORDS, 2 * np.int64(header[CAPACITY]))
+def append_all(record: Any, tokens: Ints) -> None:
+    """Append tokens to a text, which has room for them."""
+    text = text_of(record)
+    for token in tokens:
+        append(text, record.known, token)
+        record.known += 1
 
 
 @compiled
-def _extend(address: int, tokens: Ints) -> None:
-    """Append answers, each with -1 behind it; there is room."""
-    header, text = _stored_at(address)
-    known = np.int64(header[KNOWN])
-    for at in range(len(tokens)):
-        if tokens[at] >= 0:
-            append(text, known, tokens[at])
-        else:  # nothing follows an answer's last token
-            take_back(text, known)
-            text.tokens[known] = -1
-        known += 1
-    header[KNOWN] = known
-
-
-@compiled
-def search_ring(address: int, tokens: Ints, match: Ints) -> None:
-    """Put the ring's match, if that is longer, in the place of the match of a text in itself.
-
-    `address` is the ring's, 0 where there is none.
-    """
+def search_ring(ring: Any, tokens: Ints, match: Ints) -> None:
+    """Put the ring's match, if that is longer, in the place of the match of a text in itself."""
     known, least = len(tokens), TIMES * (match[LENGTH] + 1)
-    if address == 0 or least > min(known, LONGEST_MATCH):
+    if ring.known == 0 or least > min(known, LONGEST_MATCH):
         return
-    header, text = _stored_at(address)
-    first = max(header[KNOWN] - header[CAPACITY], 0)
-    begins, found = np.zeros(LEVELS, np.int32), np.zeros(MATCH_FIELDS, np.int32)
-    latest_places(text, tokens, known, begins)
-    search(text, begins, first, tokens, known, least - 1, found)
-    if found[LENGTH] > 0:
-        _let_them_vote(text, first, tokens, found)
-        place, available = found[START], 0
-        while available < LONGEST_COPY and text.tokens[place + available] >= 0:
-            available += 1
-        match[:] = found
-        match[LENGTH] //= TIMES
-        match[START], match[AVAILABLE] = IN_RING + place, available
-
-
-@compiled
-def _let_them_vote(text: Text, first: int, tokens: Ints, match: Ints) -> None:
-    """Move a match to the latest place that says next what most of its occurrences say."""
-    stored, level, count = text.tokens, LEVELS - 1, 0
-    while SIZES[level] > match[LENGTH]:
-        level -= 1
-    place, places = match[START], np.empty(MOST_OCCURRENCES, np.int32)
-    while place > first and count < MOST_OCCURRENCES:
-        most = min(match[LENGTH], place - first)
-        if common_end(stored, place, tokens, len(tokens), most) == match[LENGTH]:
-            places[count] = place
-            count += 1
-        place = text.previous[place * LEVELS + level]
-    match[VOTES] = 0
-    for at in range(count):
-        votes = 0
-        for other in range(count):
-            votes += stored[places[other]] == stored[places[at]]
+    text, places = text_of(ring), np.empty(MOST_OCCURRENCES, np.int32)
+    first = max(ring.known - ring.room // 2, 0)
+    longest, count = latest_places(text, first, tokens, known, least - 1, places)
+    if count == 0:
+        return
+    match[LENGTH], match[VOTES], match[OCCURRENCES] = longest // TIMES, 0, count
+    for place in places[:count]:
+        votes, available = votes_for(text.tokens, places[:count], place), 0
         if votes > match[VOTES]:
-            match[START], match[VOTES] = places[at], votes
+            while available < LONGEST_COPY and text.tokens[place + available] >= 0:
+                available += 1
+            match[START], match[VOTES], match[AVAILABLE] = IN_RING + place, votes, available
 
 
 @compiled
-def copy_tokens(text: Ints, ring: int, start: int, tokens: Ints) -> None:
+def copy_tokens(text: Ints, ring: Any, start: int, tokens: Ints) -> None:
     """Fill in the tokens from `start` on, -1 behind the end of the text or of the answer."""
     tokens[:] = -1
     said, place = text, start
     if start >= IN_RING:
-        said, place = _stored_at(ring)[1].tokens, start - IN_RING
+        said, place = text_of(ring).tokens[: ring.known], start - IN_RING
     if place >= 0:
         for step in range(min(len(tokens), len(said) - place)):
-            if start >= IN_RING and said[place + step] < 0:
+            if said[place + step] < 0:
                 return
             tokens[step] = said[place + step]

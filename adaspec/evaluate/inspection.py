@@ -109,8 +109,9 @@ def _source(name: str, parts: list[NDArray[Any]]) -> dict[str, Any]:
 def _inspect_policy(path: Path) -> dict[str, Any]:
     artifact = load_artifact(path)
     policy_from(artifact)
-    parts = {"manifest": json.loads(artifact.manifest.to_json()), "files": artifact.files}
-    return _document("policy", path, sum(artifact.files.values()), parts)
+    files = {each.name: each.stat().st_size for each in sorted(path.iterdir())}
+    parts = {"manifest": json.loads(artifact.manifest.to_json()), "files": files}
+    return _document("policy", path, sum(files.values()), parts)
 
 
 def _document(

@@ -99,7 +99,7 @@ class Lengths(NamedTuple):
     ngram: Tensor
 
 
-class Proposal(NamedTuple):
+class Choice(NamedTuple):
     """What is to be verified."""
 
     lengths: Lengths

@@ -27,7 +27,7 @@ from adaspec.kernels.tables import AFTER_LAST, FIRST, values_of
 from adaspec.kernels.twins import device
 from adaspec.kernels.vectors import lane, side_by_side
 from adaspec.predict import model, prediction
-from adaspec.predict.survival import Curves
+from adaspec.predict.survival import BinnedCurves
 
 SPLICE_FIRST, SPLICE_MORE = tl.constexpr(model.SPLICE_FIRST), tl.constexpr(model.SPLICE_MORE)
 NGRAM_EXPONENT = tl.constexpr(prediction.NGRAM_EXPONENT)
@@ -44,7 +44,9 @@ class CurveBuffers(NamedTuple):
     """The edges, padded."""
 
     @classmethod
-    def of(cls, curves: Curves, longest: int, lanes: int, device: torch.device) -> CurveBuffers:
+    def of(
+        cls, curves: BinnedCurves, longest: int, lanes: int, device: torch.device
+    ) -> CurveBuffers:
         """The curves up to a longest length, on a device."""
         count = len(curves.edges)
         edges = np.full(triton.next_power_of_2(max(count, 1)), np.nan)

@@ -1,7 +1,7 @@
 """The learned policy's choice per row, step after step, in a few kernels.
 
 Everything that is written was allocated before, and belongs to the step until the next one begins;
-`Step` and `Proposal` are views of it. All tensors lie on one device, nothing waits for it, and no
+`Step` and `Choice` are views of it. All tensors lie on one device, nothing waits for it, and no
 shape depends on what they hold.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.kernels import begin, propose, revise, scan
-from adaspec.kernels.batch import Batch, Lengths, Matched, Proposal, RingOnDevice, Step, to_device
+from adaspec.kernels.batch import Batch, Choice, Lengths, Matched, RingOnDevice, Step, to_device
 from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
@@ -93,7 +93,7 @@ class FusedPredictor:
         self._splits = splits
         self.rows = RowBuffers.allocate(slots, splits, device)
         """What is known of the rows, and expected of their drafts."""
-        self._views: dict[int, tuple[_OfStep, Proposal]] = {}
+        self._views: dict[int, tuple[_OfStep, Choice]] = {}
         """By number of rows: making them takes longer than a launch."""
         self._lengths = torch.zeros((2, slots), dtype=torch.int64, device=device)
         """The neural and the n-gram lengths."""
@@ -143,7 +143,7 @@ class FusedPredictor:
             spliced = [torch.zeros_like(length)] * 2
         return Matched(length, available, *spliced)
 
-    def _views_of(self, count: int) -> tuple[_OfStep, Proposal]:
+    def _views_of(self, count: int) -> tuple[_OfStep, Choice]:
         """The views of a step of so many rows, in the order of `Step`, and its proposal's."""
         context, decides, holds = (
             self.rows.facts[:, CONTEXT.value],
@@ -151,7 +151,7 @@ class FusedPredictor:
             self.rows.holds,
         )
         of_step = context[:count], decides[:count], holds[:count], self._emitted[:count]
-        return of_step, Proposal(
+        return of_step, Choice(
             lengths=Lengths(*self._lengths[:, :count]),
             gain=self._gain[:count],
             tokens=self._tokens[:count],
@@ -214,7 +214,7 @@ class FusedPredictor:
                 **_EXACT,
             )
 
-    def propose(self, step: Step, lengths: Lengths | None = None) -> Proposal:
+    def propose(self, step: Step, lengths: Lengths | None = None) -> Choice:
         """Every row's best draft after the forwards that ran, as far as its source goes.
 
         Where `lengths` are given, they are drafted, and certain.

@@ -66,8 +66,6 @@ class Artifact:
     networks: Arrays
     tables: Arrays
     path: Path
-    files: dict[str, int]
-    """Size in bytes of each file, by name."""
 
     @property
     def name(self) -> str:
@@ -123,7 +121,6 @@ def load_artifact(folder: str | Path) -> Artifact:
         networks=_arrays_in(contents[NETWORK], str(path / NETWORK)),
         tables=_arrays_in(contents[TABLES], str(path / TABLES)),
         path=path,
-        files={name: len(content) for name, content in sorted(contents.items())},
     )
 
 

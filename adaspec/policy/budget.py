@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.engine import ASYNC, SYNC
 from adaspec.cost.model import Costs, padded, step_s, step_shape, target_s
-from adaspec.jit import compiled
+from adaspec.jit import compiled, inlined
 from adaspec.policy.choice import SETTINGS, Record
 from adaspec.policy.forwards import ONE_FORWARD, new_number
 from adaspec.predict.model import LONGEST_NGRAM
@@ -106,6 +106,12 @@ def most_in_time(
     return most
 
 
+@inlined
+def worth(emitted: float, rate: float, seconds: float) -> float:
+    """What a step is worth: what it emits, less what its time brings at the running rate."""
+    return emitted - rate * seconds
+
+
 @compiled
 def best_budget(
     costs: Costs, rate: float, tokens: int, offered: Array, stretch: float, most: int = UNBOUNDED
@@ -116,12 +122,13 @@ def best_budget(
     same survival.
     """
     most = min(most, int(np.floor(offered.shape[0] * stretch + 0.5)))
-    best, best_value, value = 0, -rate * target_s(costs, tokens), 0.0
+    best, value = 0, 0.0
+    best_worth = worth(value, rate, target_s(costs, tokens))
     for count in range(1, most + 1):
         value += offered[min(int((count - 0.5) / stretch), offered.shape[0] - 1)]
-        worth = value - rate * target_s(costs, tokens + count)
-        if worth > best_value:
-            best, best_value = count, worth
+        of_step = worth(value, rate, target_s(costs, tokens + count))
+        if of_step > best_worth:
+            best, best_worth = count, of_step
     return best
 
 

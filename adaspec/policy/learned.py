@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from numpy.typing import NDArray
-
-from adaspec.errors import PolicyError, SpecError
+from adaspec.errors import PolicyError
 from adaspec.policy.artifact import Artifact, find_policy, load_artifact
 from adaspec.policy.forwards import forwards_table
 from adaspec.policy.manifest import PolicyManifest
@@ -56,29 +54,21 @@ def load_policy(name_or_path: str | Path) -> LearnedPolicy:
 
 def policy_from(artifact: Artifact) -> LearnedPolicy:
     """The policy that a folder's files describe; a `PolicyError` where they do not fit together."""
+    manifest = artifact.manifest
     try:
-        return policy_of(artifact.name, artifact.manifest, artifact.networks, artifact.tables)
-    except (PolicyError, SpecError) as error:
+        if manifest.features != FEATURES_VERSION:
+            raise PolicyError(
+                f"it was made for features {manifest.features}, and this adaspec computes features "
+                f"{FEATURES_VERSION}"
+            )
+        model = model_from(artifact.networks, artifact.tables)
+        if model.reads_evidence != bool(manifest.evidence):
+            evidence = ", ".join(manifest.evidence)
+            said = f"evidence of {evidence}" if evidence else "no evidence"
+            raise PolicyError(f"its manifest names {said}, which its networks do not fit")
+    except PolicyError as error:
         raise PolicyError(
             f"policy '{artifact.name}' cannot be used: {error}: retrain it with 'adaspec train'"
         ) from error
-
-
-def policy_of(
-    name: str,
-    manifest: PolicyManifest,
-    networks: Mapping[str, NDArray[Any]],
-    tables: Mapping[str, NDArray[Any]],
-) -> LearnedPolicy:
-    """The policy that a manifest and its arrays describe."""
-    if manifest.features != FEATURES_VERSION:
-        raise PolicyError(
-            f"it was made for features {manifest.features}, and this adaspec computes features "
-            f"{FEATURES_VERSION}"
-        )
-    model = model_from(networks, tables)
-    if model.reads_evidence != bool(manifest.evidence):
-        said = f"evidence of {', '.join(manifest.evidence)}" if manifest.evidence else "no evidence"
-        raise PolicyError(f"its manifest names {said}, which its networks do not fit")
-    neural_cap = manifest.neural_cap or 0
-    return LearnedPolicy(name, model, manifest.cap, neural_cap, manifest, manifest.forwards)
+    caps = manifest.cap, manifest.neural_cap or 0
+    return LearnedPolicy(artifact.name, model, *caps, manifest, manifest.forwards)

@@ -60,7 +60,7 @@ class Drafts:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PolicyBatch:
     """All running requests, and what can be asked of them."""
 
     setup: Setup
@@ -96,10 +96,10 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifiedProposal:
     """What the target made of a step's proposal."""
 
-    batch: Batch
+    batch: PolicyBatch
     proposal: Proposal
     """After cuts."""
     accepted: Ints
@@ -117,5 +117,5 @@ class Policy(Protocol):
     the object as it was given.
     """
 
-    def decide(self, batch: Batch) -> Proposal:
+    def decide(self, batch: PolicyBatch) -> Proposal:
         """What is verified."""

@@ -2,7 +2,6 @@
 
 What only replays know (oracles, suffix decoding) has specs of its own in `replay/contender.py`.
 
-A static rule is an entry of `FORMS`; what adapts is beside them in `KINDS`.
 What a policy needs of an engine or a trace it says itself (`Needs`). How a kind is replayed, says
 `adaspec/replay/player.py`.
 """
@@ -26,7 +25,7 @@ from adaspec.policy.static import (
 
 Baseline: TypeAlias = StaticPolicy | Budgeted | Online
 
-LONGEST_DRAFT = 1000
+_LONGEST = 1000
 _LONGEST_SPEC = 1000
 _NUMBER = "[0-9]{1,9}"
 """Python refuses to read numbers of thousands of digits, and nothing here needs so many."""
@@ -39,12 +38,12 @@ class Field:
     name: str
     default: int
     low: int
-    high: int = LONGEST_DRAFT
+    high: int = _LONGEST
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of spec whose fields are whole numbers, in order, and what they make."""
+    """A kind of spec: its fields, which are whole numbers, in order, and what they make."""
 
     head: str
     """What the spec begins with."""
@@ -77,7 +76,7 @@ class Form:
 
 
 def rule_spec(head: str, *values: int) -> str:
-    """The spec of one of `FORMS` with these values."""
+    """The spec of one of `KINDS` with these values."""
     return ":".join([head, *map(str, values)])
 
 
@@ -87,7 +86,7 @@ _KE = Field("KE", 2, 1)
 _MX = Field("MX", 2, 1, NEVER)
 _KX = Field("KX", 5, 1)
 
-FORMS = {
+KINDS = {
     form.head: form
     for form in (
         # No speculation.
@@ -106,8 +105,14 @@ FORMS = {
         Form("hybrid-splice", (_M, _KN, _KE, _MX, _KX), StaticRule),
         # TensorRT-LLM's: a match of 4 or more replaces K neural tokens, which are drafted anyway.
         Form("trtllm", (Field("K", 3, 1),), lambda k: StaticRule(4, k, k, always_drafts=True)),
+        # vLLM's: K neural tokens for every row, of which the likeliest of all rows are verified.
+        Form("budget", (Field("K", 5, 1, LONGEST_BUDGET),), int, Budgeted),
+        # A branch of vLLM's: copies, verified so by what was accepted of their kind of late.
+        Form("online", (Field("K", 8, 1),), int, Online),
     )
 }
+FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
+"""What specs begin with, up to the first colon."""
 
 
 def parse_policy(text: str) -> Baseline:
@@ -139,12 +144,3 @@ def check_legible(text: str) -> None:
 
 def _malformed(text: str, head: str, why: str) -> SpecError:
     return SpecError(f"malformed policy spec '{text}': {why}. Write {KINDS[head].usage}")
-
-
-KINDS = {
-    **FORMS,
-    "budget": Form("budget", (Field("K", 5, 1, LONGEST_BUDGET),), int, Budgeted),
-    "online": Form("online", (Field("K", 8, 1),), int, Online),
-}
-FIRST_WORDS = frozenset(head.partition(":")[0] for head in KINDS)
-"""What specs begin with, up to the first colon."""

@@ -14,7 +14,7 @@ from adaspec.errors import PolicyError
 from adaspec.predict import tables as token_tables
 from adaspec.predict.features import BEFORE_FEATURES, EVIDENCE_FEATURES, SPLICE_FEATURES
 from adaspec.predict.network import Network, network_from
-from adaspec.predict.survival import Curves, curves_from
+from adaspec.predict.survival import BinnedCurves, curves_from
 from adaspec.predict.tables import Tables
 
 NGRAM_FIRST, NGRAM_MORE, NEURAL_FIRST, NEURAL_MORE, SPLICE_GAIN = range(5)
@@ -43,7 +43,7 @@ class Model:
     """All that was learned; `networks` has `evidence` only if it was trained on drafted tokens."""
 
     networks: Mapping[str, Network]
-    curves: Mapping[str, Curves]
+    curves: Mapping[str, BinnedCurves]
     tables: Tables
 
     def __post_init__(self) -> None:

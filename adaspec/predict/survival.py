@@ -18,7 +18,7 @@ from adaspec.predict.arrays import Kinds, sound_arrays
 Array = NDArray[np.float64]
 
 
-class Curves(NamedTuple):
+class BinnedCurves(NamedTuple):
     """Shapes by score bin; column j of `shapes` is P(accepted >= j given accepted >= 1)."""
 
     edges: Array
@@ -38,17 +38,19 @@ class Curves(NamedTuple):
         return shapes
 
 
-def survivals(curves: Curves, first: NDArray[Any], scores: NDArray[Any], longest: int) -> Array:
+def survivals(
+    curves: BinnedCurves, first: NDArray[Any], scores: NDArray[Any], longest: int
+) -> Array:
     """(rows, longest) P(accepted >= j) for j = 1, 2, .."""
     shapes = curves.up_to(longest)[curves.bins(scores), 1:]
     return np.asarray(first)[:, None] * shapes
 
 
-def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
+def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> BinnedCurves:
     """The curves in the arrays of these fields; unsound arrays raise a `PolicyError`."""
     what = f"survival curves '{name}'"
     kinds: Kinds = {"edges": (np.float64, ("edges",)), "shapes": (np.float64, ("bins", "lengths"))}
-    curves = Curves(**sound_arrays(what, arrays, kinds))
+    curves = BinnedCurves(**sound_arrays(what, arrays, kinds))
     edges, shapes = curves
     if len(shapes) != len(edges) + 1 or shapes.shape[1] < 2:
         raise PolicyError(f"{what} have {len(edges)} edges and shapes of {shapes.shape}")
@@ -60,6 +62,6 @@ def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> Curves:
     return curves
 
 
-def no_curves() -> Curves:
+def no_curves() -> BinnedCurves:
     """The curves of a source that never drafted, so that no token is accepted."""
-    return Curves(np.empty(0), np.ones((1, 2)))
+    return BinnedCurves(np.empty(0), np.ones((1, 2)))

@@ -25,10 +25,10 @@ LEVEL_NAMES = (
 )
 """What features call them."""
 OF_NEURAL, OF_NGRAM = 0, 1
-SOURCE = (OF_NEURAL, OF_NEURAL, OF_NEURAL, OF_NGRAM, OF_NGRAM, OF_NGRAM, OF_NEURAL)
+SOURCE = np.array((OF_NEURAL, OF_NEURAL, OF_NEURAL, OF_NGRAM, OF_NGRAM, OF_NGRAM, OF_NEURAL))
 """The source whose acceptance each level describes."""
 BASE = -1
-PARENT = (BASE, AFTER_1, AFTER_2, BASE, FIRST, FIRST, AFTER_1)
+PARENT = np.array((BASE, AFTER_1, AFTER_2, BASE, FIRST, FIRST, AFTER_1))
 """The level that each level's means are shrunk towards."""
 MEAN, LOG_COUNT, DEPTH, VALUES_PER_LEVEL = range(4)
 """The values of each level, and how many there are."""
@@ -68,22 +68,31 @@ def salted(salt: int) -> Keys:
     return mixed(np.full(LEVELS, salt, np.uint64), np.arange(1, LEVELS + 1))
 
 
+_T3, _T2, _T1, _C1, _C2, _NO = range(6)
+_KEYED_BY = np.array(
+    [
+        (_T1, _T1, _T1, _C1, _C1, _C1, _C1),
+        (_NO, _T2, _T2, _NO, _T1, _C2, _T1),
+        (_NO, _NO, _T3, _NO, _NO, _NO, _NO),
+    ]
+)
+"""By level, the tokens of its keys: some of the last three and of the candidate's first two."""
+_NEEDED = np.array([_T1, _T2, _T3, _C1, _T1, _C2, _T1])
+"""The last of them, without which there is no key; the first is needed as well."""
+
+
 def level_keys(salt: int, tail: Tokens, candidate: Tokens) -> Keys:
     """(rows, LEVELS) the keys behind the last tokens and at the first of a candidate.
 
     `tail` is (rows, 3) with the last token last. A key is 0 where a token that it needs is NONE.
     """
-    t1, t2, t3 = tail[:, -1], tail[:, -2], tail[:, -3]
-    c1, c2 = candidate[:, 0], candidate[:, 1]
-    none = np.full(len(tail), NONE, np.int32)
-    first = np.stack((t1, t1, t1, c1, c1, c1, c1), axis=1)
-    second = np.stack((none, t2, t2, none, t1, c2, t1), axis=1)
-    third = np.stack((none, none, t3, none, none, none, none), axis=1)
-    needed = np.stack((t1, t2, t3, c1, t1, c2, t1), axis=1)
+    none = np.full((len(tail), 1), NONE, np.int32)
+    tokens = np.concatenate((tail, candidate[:, :2], none), axis=1)
     h = salted(salt)
-    for tokens in (first, second, third):
-        h = mixed(h, tokens + 2)
-    return np.where((first >= 0) & (needed >= 0), h | np.uint64(1), np.uint64(0))
+    for at in _KEYED_BY:
+        h = mixed(h, tokens[:, at] + 2)
+    known = (tokens[:, _KEYED_BY[0]] >= 0) & (tokens[:, _NEEDED] >= 0)
+    return np.where(known, h | np.uint64(1), np.uint64(0))
 
 
 def find(tables: Tables, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -99,16 +108,17 @@ def values_of(tables: Tables, tail: Tokens, candidate: Tokens) -> Floats:
 
     An unseen key gets its parent's values, and count 0.
     """
-    out = np.empty((len(tail), LEVELS, VALUES_PER_LEVEL), np.float32)
-    out[:, :, LOG_COUNT] = 0.0
+    out = np.zeros((len(tail), LEVELS, VALUES_PER_LEVEL), np.float32)
+    out[:, :, ::2] = tables.base[SOURCE]
+    if not len(tables.keys):
+        return out
     place, found = find(tables, level_keys(tables.salt, tail, candidate))
-    for level, parent in enumerate(PARENT):
-        if parent == BASE:
-            out[:, level, ::2] = tables.base[SOURCE[level]]
-        else:
-            out[:, level, ::2] = out[:, parent, ::2]
-        seen = found[:, level]
-        out[seen, level] = tables.entries[place[seen, level]]
+    row, level = np.arange(len(tail))[:, None], np.arange(LEVELS)
+    for _ in range(2):  # so far are parents of parents
+        level = np.where(found[row, level] | (PARENT[level] == BASE), level, PARENT[level])
+    seen, entries = found[row, level], tables.entries[place[row, level]]
+    out[seen] = entries[seen]
+    out[:, :, LOG_COUNT] *= found
     return out
 
 

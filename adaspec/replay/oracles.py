@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel, Costs, plain_step_s, step_s, step_shape
 from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
+from adaspec.policy.budget import worth
 from adaspec.policy.static import Needs
 from adaspec.replay.loop import (
     Loop,
@@ -110,7 +111,7 @@ def _plan(
             if total < 0:
                 continue
             shape = step_shape(rows, context, total, forwards, bounds.holds)
-            value = rows + total - rate * step_s(costs, shape)
+            value = worth(rows + total, rate, step_s(costs, shape))
             if value > best_value + 1e-12:
                 best_value, best_forwards, best_total = value, forwards, total
     remaining = best_total

@@ -21,7 +21,15 @@ from adaspec.cost.model import CostModel, step_s, step_shape
 from adaspec.draft.chains import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
 from adaspec.policy.choice import Record
-from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
+from adaspec.policy.protocol import (
+    Drafts,
+    Ints,
+    Policy,
+    PolicyBatch,
+    Proposal,
+    Setup,
+    VerifiedProposal,
+)
 from adaspec.replay.loop import (
     Result,
     context_tokens,
@@ -113,7 +121,7 @@ def run_own(
         shape = step_shape(count, context, int(drafted.sum()), step.forwards, has_drafter)
         if hasattr(policy, "learn"):
             emitted, seconds = rows["emitted"].astype(np.int32), float(step_s(costs, shape))
-            own.ask(policy.learn, Report(batch, proposal, accepted, emitted, seconds))
+            own.ask(policy.learn, VerifiedProposal(batch, proposal, accepted, emitted, seconds))
         taken = int(np.minimum(accepted, step.left).sum())
         finish_step(loop, costs, shape, taken)
     return result_of(loop)
@@ -131,9 +139,9 @@ class _Step:
         self.forwards = 0
         """How many the policy has asked for."""
 
-    def batch(self) -> Batch:
+    def batch(self) -> PolicyBatch:
         """What the policy is handed."""
-        return Batch(
+        return PolicyBatch(
             self.setup,
             self.prompt.astype(np.int32),
             self.position.astype(np.int32),

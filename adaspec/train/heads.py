@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.predict.model import FEATURE_NAMES, HEADS, LONGEST
-from adaspec.predict.survival import Curves
+from adaspec.predict.survival import BinnedCurves
 from adaspec.train.outcomes import MIN_EXAMPLES, Outcomes, Recorded, expected_log, fit_curves
 from adaspec.train.rows import Array, FeatureRows, Floats, Ints
 
@@ -97,7 +97,7 @@ class HeadMaker:
 
     def source(
         self, source: str, x: Floats, outcomes: Outcomes, request: Ints
-    ) -> tuple[Boosters, Curves]:
+    ) -> tuple[Boosters, BinnedCurves]:
         """Heads for P(right >= 1) and for how many are right, and curves by the latter's scores."""
         longest = LONGEST[source]
         told, some = outcomes.known >= 1, outcomes.right >= 1
@@ -129,10 +129,10 @@ class HeadMaker:
 
 def fit_before(
     recorded: Recorded, rows: FeatureRows, make: HeadMaker
-) -> tuple[Boosters, dict[str, Curves]]:
+) -> tuple[Boosters, dict[str, BinnedCurves]]:
     """The heads that predict before drafting, and the survival curves of both sources."""
     request = recorded.request[rows.at]
-    boosters, curves = dict[str, lightgbm.Booster](), dict[str, Curves]()
+    boosters, curves = dict[str, lightgbm.Booster](), dict[str, BinnedCurves]()
     for source, outcomes, where in recorded.sources(rows.at):
         told = rows.x[where], outcomes.chosen(where), request[where]
         heads, curves[source] = make.source(source, *told)
@@ -145,7 +145,7 @@ def fit_before(
 
 def fit_splice(
     recorded: Recorded, rows: FeatureRows, make: HeadMaker
-) -> tuple[Boosters, dict[str, Curves]]:
+) -> tuple[Boosters, dict[str, BinnedCurves]]:
     """The heads that judge a match behind neural tokens, fitted where those were accepted."""
     reached, copied = recorded.copied_behind(rows.at, rows.depth)
     request = recorded.request[rows.at[reached]]
@@ -155,7 +155,7 @@ def fit_splice(
 
 def fit_evidence(
     recorded: Recorded, rows: FeatureRows, make: HeadMaker
-) -> tuple[Boosters, dict[str, Curves]]:
+) -> tuple[Boosters, dict[str, BinnedCurves]]:
     """The heads that read drafted tokens; they have no curves."""
     columns = recorded.recording.columns
     outcomes = recorded.neural(rows.at)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM
-from adaspec.predict.survival import Curves
+from adaspec.predict.survival import BinnedCurves
 from adaspec.replay.recording import Recording
 from adaspec.train.rows import Array, Ints, Longs
 
@@ -90,7 +90,7 @@ def expected_log(outcomes: Outcomes, longest: int) -> Array:
     return np.log1p(right) + np.where(censored, further[right], 0.0)
 
 
-def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Curves:
+def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> BinnedCurves:
     """P(right >= j | right >= 1) in equally large bins of the score, of drafts with right >= 1."""
     ascending = np.sort(scores)
     cuts = -(-np.arange(1, bins) * len(scores) // bins) - 1
@@ -103,7 +103,7 @@ def fit_curves(scores: Array, outcomes: Outcomes, longest: int, bins: int) -> Cu
         reached, right = _counted(outcomes.chosen(bin_of == b), longest)
         shapes[b] = _survival(reached + IMAGINARY * before, right + IMAGINARY * pooled)
     shapes[:, :2] = 1.0
-    return Curves(edges.astype(np.float64), shapes)
+    return BinnedCurves(edges.astype(np.float64), shapes)
 
 
 def _counted(outcomes: Outcomes, longest: int) -> tuple[Array, Array]:

@@ -16,8 +16,8 @@ from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Wanted, content_hash
 from adaspec.files import check_folder
-from adaspec.policy.artifact import KIND, write_artifact
-from adaspec.policy.learned import LearnedPolicy, policy_of
+from adaspec.policy.artifact import KIND, Artifact, write_artifact
+from adaspec.policy.learned import LearnedPolicy, policy_from
 from adaspec.policy.manifest import Evidence, PolicyManifest, Source
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.replay.recording import build_recording
@@ -66,7 +66,7 @@ def train_policy(
     manifest = manifest_of(corpus, trainer, trained, forwards)
     networks, tables = trained.model.network_arrays(), trained.model.table_arrays()
     # The policy is made of the arrays that a server will load, so that these are judged.
-    policy = policy_of(folder.resolve().name, manifest, networks, tables)
+    policy = policy_from(Artifact(manifest, networks, tables, folder))
     report = evaluate(corpus.held_out, [policy], cost, options, progress=progress)
     judging = Recorded(build_recording(corpus.held_out.requests, corpus.held_out.neural_cap))
     everyone = np.ones(len(judging.recording), np.bool_)

@@ -23,7 +23,7 @@ from adaspec.evaluate.selection import Selection
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import CURVES, HEADS, LONGEST_NEURAL, Model
 from adaspec.predict.network import Network, constant_network
-from adaspec.predict.survival import Curves, no_curves
+from adaspec.predict.survival import BinnedCurves, no_curves
 from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.orders import draw_passes
@@ -179,7 +179,7 @@ class Trainer:
             # agree on it, or one of them writes beyond its buffers.
             settings = replace(settings, threads=1)
 
-        def fit(at: int, group: str) -> tuple[Boosters, Mapping[str, Curves], Network]:
+        def fit(at: int, group: str) -> tuple[Boosters, Mapping[str, BinnedCurves], Network]:
             rng = np.random.default_rng([settings.seed, 0x7815])
             seen = rows.thinned(tables[at][group], settings.max_rows, rng)
             trees, curves = FIT[group](self.recorded, seen, HeadMaker(group, settings))

@@ -1,7 +1,5 @@
 """The index against a scan of the whole context, over random and adversarial contexts."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import reference
@@ -9,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import look_up
 
+from adaspec.draft.chains import LENGTH
 from adaspec.draft.index import NgramIndex, look_ups
 from adaspec.draft.ring import ring_of
 
@@ -46,11 +45,6 @@ def filled(answers):
     return ring, stored
 
 
-def facts_of(length, start, votes, occurrences, available, *_):
-    assert (start >= 0) == (length > 0)
-    return length, votes, occurrences, available
-
-
 def padded(tokens, count):
     return [*tokens[:count], *[-1] * (count - len(tokens))]
 
@@ -62,30 +56,26 @@ def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(dra
     ring, stored = filled(answers)
     index, at = NgramIndex(len(drawn), ring), [random.randrange(len(each) + 1) for each in drawn]
     for slot, context in enumerate(drawn):
-        index.open(slot, np.array(context[: at[slot]], np.int32))
+        index.open(slot, np.array(context[: at[slot]], np.int32), len(context) + TAIL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "RING", stored)
         while True:
-            known = [list(context[:count]) for context, count in zip(drawn, at, strict=True)]
-            found, last, _ = index.survey(slots, MOST_TOKENS, 0)
             lengths = np.array([random.randrange(TAIL + 1) for _ in drawn])
             tails = np.full((len(drawn), TAIL), -1, np.int32)
             for row, context in enumerate(drawn):
                 coming = [*context[at[row] :], *context, *range(TAIL)]
                 for step in range(lengths[row]):
                     tails[row, step] = random.choice([coming[step], coming[0]])
-            behind, _ = index.splice_matches(slots, tails, lengths)
-            ends = np.where(lengths > 0, behind[lengths - 1, :, slots][:, 1], found.start)
-            drafts = index.propose(slots, ends, np.full(len(slots), COPIED), tails, lengths)
-            for row, text in enumerate(known):
-                assert last[row].tolist() == [-1] * (MOST_TOKENS - at[row]) + text
-                facts = [getattr(found, each.name)[row] for each in dataclasses.fields(found)]
-                matches = [facts, *behind[: lengths[row], :, row]]
-                for depth, facts in enumerate(matches):
-                    match = look_up(text + tails[row, :depth].tolist())
+            facts, copied = index.find(slots, tails, COPIED)
+            for row, context in enumerate(drawn):
+                for depth in range(lengths[row] + 1):
+                    match = look_up([*context[: at[row]], *tails[row, :depth].tolist()])
+                    length, start, *found = facts[:, row, depth].tolist()
+                    assert (start >= 0) == (length > 0)
                     wanted = match.length, match.votes, match.occurrences, len(match.copy)
-                    assert facts_of(*map(int, facts)) == wanted
-                assert drafts[row].tolist() == padded(match.copy, COPIED)
+                    assert (length, *found) == wanted
+                    assert copied[row, depth].tolist() == padded(match.copy, COPIED)
+                assert not facts[LENGTH, row, lengths[row] + 1 :].any()
             counts = [
                 min(random.choice([0, 1, 1, 2, 5, 70]), len(context) - at[row])
                 for row, context in enumerate(drawn)
@@ -97,23 +87,17 @@ def test_every_match_behind_a_context_and_behind_a_tail_is_what_a_scan_finds(dra
             at = [known + count for known, count in zip(at, counts, strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
-@given(contexts(), ANSWERS, st.data())
-def test_offline_rows_are_what_the_running_index_says(context, answers, data):
-    split = data.draw(st.integers(0, len(context)))
-    positions = range(len(context) - split)
-    drafted = np.full((len(positions), 4), -1, np.int32)
-    for position in positions:
-        for step in range(data.draw(st.integers(0, 4))):
-            drafted[position, step] = data.draw(st.sampled_from(context))
-    ring, _ = filled(answers)
-
-    found = look_ups(np.array(context, np.int32), split, drafted, ring)
-
-    index, slot = NgramIndex(1, ring), np.arange(1)
-    for position in positions:
-        index.open(0, np.array(context[: split + position], np.int32))
-        own = dataclasses.astuple(index.survey(slot, 1, 1)[0])
-        np.testing.assert_array_equal(found[:, position, 0], np.concatenate(own))
-        behind, _ = index.splice_matches(slot, drafted[position : position + 1], np.array([4]))
-        np.testing.assert_array_equal(found[:, position, 1:], behind[:, :, 0].T)
+def test_recorded_texts_are_looked_up_at_every_position_and_tokens_of_one_hash_told_apart():
+    rng = np.random.default_rng(0)
+    text, prompt = rng.zipf(1.3, 1500).clip(max=30_000).astype(np.int32), 1400
+    drafted = text[rng.integers(1500, size=(100, 3))]
+    drafted[rng.random(drafted.shape) < 0.2] = -1
+    found = look_ups(text, prompt, drafted)
+    for position, tail in enumerate(drafted.tolist()):
+        tail = tail[: tail.index(-1)] if -1 in tail else tail
+        for depth in range(len(tail) + 1):
+            match = look_up([*text[: prompt + position].tolist(), *tail[:depth]])
+            length, _, *facts = found[:, position, depth].tolist()
+            wanted = match.length, match.votes, match.occurrences, len(match.copy)
+            assert (length, *facts) == wanted
+        assert not found[LENGTH, position, len(tail) + 1 :].any()

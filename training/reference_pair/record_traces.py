@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from loops import looping_tokens
+from msgspec import structs
 
 from adaspec.errors import AdaspecError
 from adaspec.trace.manifest import Manifest
@@ -189,7 +190,7 @@ def main() -> int:
             record(second, options.work / "second-turns.jsonl", options)
         raw = TraceReader(options.work / "raw")
         found = sort_out(raw, options.shortest)
-        manifest = replace(
+        manifest = structs.replace(
             raw.manifest,
             target=options.name,
             tokenizer=options.name,

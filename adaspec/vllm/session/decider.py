@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
-from adaspec.policy.budget import decide_budget, most_in_time, new_state, room_of_row
+from adaspec.policy.budget import decide_budget, most_in_time, new_state, room_of_row, worth
 from adaspec.policy.choice import ROW
 from adaspec.policy.forwards import ALL, LAST, forwards_to_run, most_forwards
 from adaspec.policy.learned import LearnedPolicy
@@ -128,7 +128,7 @@ class BatchDecider:
         brings = rows / self._rows * self._gains
         return max(
             in_time,
-            key=lambda each: brings[each] - rate * target_s(self.costs, rows * (1 + each)),
+            key=lambda each: worth(brings[each], rate, target_s(self.costs, rows * (1 + each))),
         )
 
     def note(self, step: DraftedStep, trims: bool) -> None:

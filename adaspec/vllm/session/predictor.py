@@ -6,7 +6,7 @@ It has the interface of `kernels.predictor.FusedPredictor`, which does the same 
     begin(batch, ..) -> Step      each row's match, and what is expected before drafting
     revise(step, ..)              after the forwards: their tokens, and what is expected by them
     matches(step, neural_len)     how far texts repeat themselves, and behind so many neural tokens
-    propose(step) -> Proposal     what is worth drafting at the price, and as far as its source goes
+    propose(step) -> Choice     what is worth drafting at the price, and as far as its source goes
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from adaspec.draft.chains import MATCH_FIELDS, Matches
 from adaspec.draft.index import NgramIndex
 from adaspec.draft.ring import Ring
 from adaspec.jit import compiled
-from adaspec.kernels.batch import Batch, Lengths, Matched, Proposal, Step
+from adaspec.kernels.batch import Batch, Choice, Lengths, Matched, Step
 from adaspec.policy.choice import ROW, draft_rows, shapes_of
 from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
-from adaspec.predict.model import LONGEST_NGRAM, Model
+from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, Model
 from adaspec.predict.prediction import predict_before, predict_behind
+from adaspec.trace.schema import CONFIDENCES
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -49,44 +50,47 @@ class HostPredictor:
 
         `in_ring`: whether the ring is searched for each.
         """
-        for slot in slots.tolist():
-            self._index.close(slot)
         self._known[slots], self._in_ring[slots] = -1, in_ring
 
     def begin(self, batch: Batch, settings: Tensor) -> Step:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         slots, tokens = batch.slots.numpy(), batch.tokens.numpy()
         context, sampled = batch.context_tokens.numpy()[slots], batch.sampled.numpy()
-        said = self._take_in(slots, tokens, context, sampled)
-        match, tail, candidate = self._index.survey(slots, TAIL, CANDIDATE)
+        tail, emitted = _last_tokens(tokens, slots, context, sampled, self._cap + 1)
+        self._take_in(slots, tokens, context, sampled, emitted)
+        none = np.zeros((len(slots), 0), np.int32)
+        facts, self._copied = self._index.find(slots, none, max(self._cap, CANDIDATE))
         prompt = batch.prompt_tokens.numpy()[slots]
-        self.rows = Known(prompt, context - prompt, match, tail, candidate)
+        self.rows = Known(
+            prompt, context - prompt, Matches(*facts[:, :, 0]), tail, self._copied[:, 0, :CANDIDATE]
+        )
         """What is known of the step's rows, what is predicted of them, and what drafts show."""
         self.predictions, _ = predict_before(self._model, self.rows)
-        self.shown = _nothing_shown(len(slots))
+        confidences = np.zeros((len(slots), 0, len(CONFIDENCES)), np.float32)
+        self.shown = Shown(none, confidences, Matches(*[none] * MATCH_FIELDS), none)
         return Step(
             batch=batch,
             context_tokens=torch.from_numpy(context),
             decides=batch.sampled > 0,
             holds=torch.from_numpy(batch.holds_neural.numpy()[slots]),
-            emitted=torch.from_numpy(said),
+            emitted=torch.from_numpy(emitted),
             settings=settings,
         )
 
-    def _take_in(self, slots: Longs, tokens: Ints, context: Ints, sampled: Ints) -> Ints:
-        """Index what the texts have gained; (rows, cap + 1) the tokens that the step emitted."""
-        said = _emitted(tokens, slots, context, sampled, self._cap + 1)
+    def _take_in(
+        self, slots: Longs, tokens: Ints, context: Ints, sampled: Ints, emitted: Ints
+    ) -> None:
+        """Index what the texts have gained: of those that the index knows, what was emitted."""
         # Where a step was not told of, or too long, the whole text is read.
-        grows = (self._known[slots] + sampled == context) & (sampled <= self._cap + 1)
+        grows = (self._known[slots] + sampled == context) & (sampled <= emitted.shape[1])
         grows &= self._known[slots] >= 0
         if grows.any():
-            new = said if grows.all() else said[grows]
+            new = emitted if grows.all() else emitted[grows]
             self._index.extend(slots[grows], new[new >= 0], sampled[grows])
-        for row in np.flatnonzero(~grows).tolist():
-            slot = int(slots[row])
-            self._index.open(slot, tokens[slot, : context[row]], bool(self._in_ring[slot]))
+        room = tokens.shape[1] + LONGEST_NEURAL
+        for slot, known in zip(slots[~grows].tolist(), context[~grows].tolist(), strict=True):
+            self._index.open(slot, tokens[slot, :known], room, bool(self._in_ring[slot]))
         self._known[slots] = context
-        return said
 
     def revise(self, step: Step, tokens: Tensor, confidences: Tensor) -> None:
         """Take in the (rows, forwards) tokens of the drafter and their confidences.
@@ -99,9 +103,9 @@ class HostPredictor:
             return
         holds, slots = step.holds.numpy(), step.batch.slots.numpy()
         drafts = np.where(holds[:, None], tokens.numpy(), -1).astype(np.int32)
-        facts, copied = self._index.splice_matches(slots, drafts, holds * forwards)
+        facts, self._copied = self._index.find(slots, drafts, self._cap)
         shown = confidences.numpy()[:forwards].transpose(1, 0, 2)
-        self.shown = Shown(drafts, shown, Matches(*facts.transpose(1, 2, 0)), copied.T)
+        self.shown = Shown(drafts, shown, Matches(*facts[:, :, 1:]), self._copied[:, 1:, 0])
         reads = self.reads_drafts
         predict_behind(self._model, self.predictions, self.rows, self.shown, reads)
 
@@ -114,7 +118,7 @@ class HostPredictor:
             found = *found[:2], behind.length[:, last], behind.available[:, last]
         return Matched(*map(torch.from_numpy, found))
 
-    def propose(self, step: Step, lengths: Lengths | None = None) -> Proposal:
+    def propose(self, step: Step, lengths: Lengths | None = None) -> Choice:
         """Every row's best draft after the forwards that ran, as far as its source goes.
 
         Where `lengths` are given, they are drafted, and certain.
@@ -131,43 +135,46 @@ class HostPredictor:
             longest = rows["neural"] + rows["copied"]
             survival[:] = np.arange(LONGEST_NGRAM) < longest[:, None]
         neural, copied = rows["neural"].copy(), rows["copied"].copy()
-        start = self.rows.match.start
-        if step.forwards:
-            last = np.maximum(neural - 1, 0)[:, None]
-            behind = np.take_along_axis(self.shown.match.start, last, axis=1)[:, 0]
-            start = np.where(neural > 0, behind, start)
-        drafts, slots = self.shown.tokens, step.batch.slots.numpy()
-        said = self._index.propose(slots, start, copied, drafts, neural)
-        return Proposal(
+        said = _joined(self.shown.tokens, neural, self._copied, copied, cap)
+        return Choice(
             lengths=Lengths(torch.from_numpy(neural), torch.from_numpy(copied)),
             gain=torch.from_numpy(rows["gain"].copy()),
-            tokens=torch.from_numpy(_drafted(drafts, neural, said, copied, cap)),
+            tokens=torch.from_numpy(said),
             survival=torch.from_numpy(survival[:, :cap].copy()),
         )
 
 
-def _nothing_shown(rows: int) -> Shown:
-    tokens, confidences = np.zeros((rows, 0), np.int32), np.zeros((rows, 0, 3), np.float32)
-    return Shown(tokens, confidences, Matches(*[tokens] * MATCH_FIELDS), tokens)
-
-
 @compiled
-def _emitted(tokens: Ints, slots: Longs, context: Ints, sampled: Ints, most: int) -> Ints:
-    """(rows, most) the last tokens of each text, as many as were sampled; -1 behind them."""
-    said = np.full((len(slots), most), -1, np.int32)
+def _last_tokens(
+    tokens: Ints, slots: Longs, context: Ints, sampled: Ints, most: int
+) -> tuple[Ints, Ints]:
+    """(rows, TAIL) the last tokens of each text, and (rows, most) those that were just sampled.
+
+    Where there are fewer, -1 fills up: before the last tokens, and behind those sampled.
+    """
+    tail, emitted = (
+        np.full((len(slots), TAIL), -1, np.int32),
+        np.full((len(slots), most), -1, np.int32),
+    )
     for row in range(len(slots)):
-        first = context[row] - sampled[row]
+        text, first = tokens[slots[row], : context[row]], context[row] - sampled[row]
+        for at in range(min(len(text), TAIL)):
+            tail[row, TAIL - 1 - at] = text[len(text) - 1 - at]
         for at in range(min(sampled[row], most)):
-            said[row, at] = tokens[slots[row], first + at]
-    return said
+            emitted[row, at] = text[first + at]
+    return tail, emitted
 
 
 @compiled
-def _drafted(drafts: Ints, neural: Longs, said: Ints, copied: Longs, cap: int) -> Longs:
-    """(rows, cap) the neural tokens and the copied ones behind them; -1 behind all."""
+def _joined(drafts: Ints, neural: Longs, copies: Ints, copied: Longs, cap: int) -> Longs:
+    """(rows, cap) the neural tokens, and behind them the copied ones; -1 behind all.
+
+    `copies` are (rows, 1 + drafted tokens, tokens) what could be copied behind so many.
+    """
     tokens = np.full((len(neural), cap), -1, np.int64)
     for row in range(len(neural)):
-        for at in range(min(neural[row] + copied[row], cap)):
-            last = neural[row]
-            tokens[row, at] = drafts[row, at] if at < last else said[row, at - last]
+        length = neural[row]
+        tokens[row, :length] = drafts[row, :length]
+        end = min(length + copied[row], cap)
+        tokens[row, length:end] = copies[row, length, : end - length]
     return tokens

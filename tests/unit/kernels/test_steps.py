@@ -21,7 +21,7 @@ from adaspec.predict.model import (
     Model,
 )
 from adaspec.predict.network import constant_network
-from adaspec.predict.survival import Curves as Shapes
+from adaspec.predict.survival import BinnedCurves
 from adaspec.predict.tables import make_tables, no_tables
 from adaspec.trace.reader import TraceReader
 from adaspec.train.token_tables import TableMaker
@@ -203,7 +203,9 @@ def _a_power_of_two(head):
 @pytest.mark.parametrize("evidence", [False, True])
 def test_of_drafts_worth_the_same_both_choose_the_same(evidence):
     """All that is expected is a power of two, so that neither rounds: that of copies is raised."""
-    halves = Shapes(np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1))
+    halves = BinnedCurves(
+        np.empty(0), np.concatenate(([[1.0]], 0.5 ** np.arange(48)[None, :]), axis=1)
+    )
     model = Model(
         networks={
             name: constant_network([_a_power_of_two(head) for head in heads])

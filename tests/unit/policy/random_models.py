@@ -15,7 +15,7 @@ from adaspec.predict.model import (
     Model,
 )
 from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
-from adaspec.predict.survival import Curves
+from adaspec.predict.survival import BinnedCurves
 from adaspec.predict.tables import no_tables
 
 NO_TABLES = no_tables()
@@ -54,7 +54,7 @@ def random_curves(rng, longest):
     shapes = np.minimum.accumulate(rng.uniform(0.3, 1, (len(edges) + 1, longest + 1)), axis=1)
     shapes = np.cumprod(shapes ** rng.uniform(0.02, 0.6), axis=1)
     shapes[:, :2] = 1.0
-    return Curves(edges, np.minimum.accumulate(shapes, axis=1))
+    return BinnedCurves(edges, np.minimum.accumulate(shapes, axis=1))
 
 
 def random_model(seed, tables=NO_TABLES, *, evidence):

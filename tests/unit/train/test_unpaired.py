@@ -54,8 +54,10 @@ def others(trace, corpus, tmp_path_factory):
     return path
 
 
-def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
-    found = gather([trace, others])
+def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus, tmp_path):
+    texts = map(without_drafts, synthesize(2, TINY, requests_per_workload=3))
+    write_trace(tmp_path / "texts", texts, target="synthetic")
+    found = gather([trace, others, tmp_path / "texts"])
     for side in ("trained", "held_out"):
         mine, before = getattr(found, side), getattr(corpus, side)
         assert [r.id for r in mine.requests] == [r.id for r in before.requests]
@@ -64,17 +66,9 @@ def test_no_text_of_a_dialogue_that_is_judged_is_learned(trace, others, corpus):
     assert f"{corpus.trained.requests[0].id} later 0" in ids
     assert f"{corpus.trained.requests[1].id} again" in ids
     assert f"{corpus.trained.requests[2].id} earlier" in ids
-    assert len(ids) == 27
+    assert len(ids) == 27 + 6
     without = gather([trace, others], Wanted(exclude_workloads=("edits",))).trained.unpaired
     assert {request.workload for request in without} == {"talk"}
-
-
-def test_texts_without_drafts_are_learned_beside_recordings_of_drafts(trace, corpus, tmp_path):
-    texts = map(without_drafts, synthesize(1, TINY, requests_per_workload=3))
-    write_trace(tmp_path / "texts", texts, target="synthetic")
-    found = gather([trace, tmp_path / "texts"])
-    assert [r.id for r in found.held_out.requests] == [r.id for r in corpus.held_out.requests]
-    assert len(found.trained.unpaired) == 6
 
 
 def test_a_policy_knows_their_text_and_says_so(trace, others, trained, tmp_path):
