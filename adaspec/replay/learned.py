@@ -94,7 +94,7 @@ def shown_at(recording: Recording, at: Longs, request: Longs, most: int) -> Show
     return Shown(tokens, confidences, match, copied)
 
 
-class Surveyed(NamedTuple):
+class Predicted(NamedTuple):
     """What a model predicts at flat positions, and the features that it reads there."""
 
     at: Longs
@@ -106,7 +106,7 @@ class Surveyed(NamedTuple):
     splice: Floats
 
 
-def survey(recording: Recording, model: Model, requests: Ints, most: int) -> list[Surveyed]:
+def predict_all(recording: Recording, model: Model, requests: Ints, most: int) -> list[Predicted]:
     """What the model sees at every deciding position of these requests, in some parts.
 
     With drafts of up to `most` tokens.
@@ -115,15 +115,15 @@ def survey(recording: Recording, model: Model, requests: Ints, most: int) -> lis
     # The first token of an output is there before anything is decided.
     decides = at > recording.columns.offset[request]
     at, request = at[decides], request[decides]
-    reads, surveyed = model.reads_evidence and recording.shows_tokens, []
+    reads, found = model.reads_evidence and recording.shows_tokens, []
     for begin in range(0, len(at), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
         rows = known_at(recording, at[part], request[part])
         predictions, before = predict_before(model, rows)
         shown = shown_at(recording, at[part], request[part], most)
         evidence, splice = predict_behind(model, predictions, rows, shown, reads)
-        surveyed.append(Surveyed(at[part], predictions, before, shown, evidence, splice))
-    return surveyed
+        found.append(Predicted(at[part], predictions, before, shown, evidence, splice))
+    return found
 
 
 class Limits(NamedTuple):
@@ -256,7 +256,7 @@ class LearnedReplay:
             requests = recording.members(None)
         neural_cap = min(policy.neural_cap, recording.neural_cap)
         most = most_forwards(policy.forwards_by_load, neural_cap)
-        for part in survey(recording, policy.model, requests, most):
+        for part in predict_all(recording, policy.model, requests, most):
             self._predictions[part.at] = part.predictions
 
     def begin(

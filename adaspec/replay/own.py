@@ -22,15 +22,7 @@ from adaspec.draft.chains import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
 from adaspec.policy.choice import Record
 from adaspec.policy.protocol import Batch, Drafts, Ints, Policy, Proposal, Report, Setup
-from adaspec.replay.loop import (
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    new_loop,
-    result_of,
-    running,
-)
+from adaspec.replay.loop import Loop, context_tokens, finish_step, goes_on, new_loop, running
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import CONFIDENCES
 
@@ -93,8 +85,8 @@ def run_own(
     cost: CostModel,
     cap: int,
     comes_s: NDArray[np.float64] | None = None,
-) -> Result:
-    """One run of the loop, under a copy of the policy."""
+) -> Loop:
+    """The loop under a copy of the policy, at its end."""
     policy, costs = own.ask(copy.deepcopy, own.policy), cost.constants()
     has_drafter = recording.neural_cap > 0 and getattr(policy, "drafter", True)
     neural_cap = min(recording.neural_cap, cap) if has_drafter else 0
@@ -116,7 +108,7 @@ def run_own(
             own.ask(policy.learn, Report(batch, proposal, accepted, emitted, seconds))
         taken = int(np.minimum(accepted, step.left).sum())
         finish_step(loop, costs, shape, taken)
-    return result_of(loop)
+    return loop
 
 
 class _Step:

@@ -25,12 +25,10 @@ from adaspec.replay.loop import (
     Doubles,
     Longs,
     Loop,
-    Result,
     goes_on,
     new_loop,
     note_gaps,
     replace_ended,
-    result_of,
     step_seconds,
 )
 from adaspec.replay.recording import Columns, Recording
@@ -143,14 +141,14 @@ class RuleReplay:
         order: Ints,
         costs: Costs,
         comes_s: Doubles | None = None,
-    ) -> Result:
-        """One run of the loop under the rule of each step's load."""
+    ) -> Loop:
+        """The loop under the rule of each step's load, at its end."""
         drafts = np.stack([each.drafts for each in some]) if len(some) > 1 else some[0].drafts[None]
         rules = np.array([each.rule for each in some], _RULE)
         asked = order, len(rule_by_load) - 1, bool(rules["holds"].any()), comes_s
         loop = new_loop(self._columns, *asked)
         _run(loop, drafts, rules, rule_by_load, costs)
-        return result_of(loop)
+        return loop
 
 
 @compiled

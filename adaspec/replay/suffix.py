@@ -23,15 +23,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel, step_shape
 from adaspec.draft.chains import Ints
 from adaspec.errors import SpecError
-from adaspec.replay.loop import (
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    new_loop,
-    result_of,
-    running,
-)
+from adaspec.replay.loop import Loop, context_tokens, finish_step, goes_on, new_loop, running
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
 
@@ -134,8 +126,8 @@ def run_suffix(
     cap: int,
     memory: SuffixMemory,
     comes_s: NDArray[np.float64] | None = None,
-) -> Result:
-    """One run of the loop; the memory is of no use after it."""
+) -> Loop:
+    """The loop at its end; the memory is of no use after it."""
     costs, arrays = cost.without_deciding().constants(), recording.arrays
     loop = new_loop(recording.columns, order, concurrency, False, comes_s)
     cache = memory.cache
@@ -173,4 +165,4 @@ def run_suffix(
             accepted += right
         shape = step_shape(len(places), context_tokens(rows), sum(map(len, drafts)), 0, False)
         finish_step(loop, costs, shape, accepted)
-    return result_of(loop)
+    return loop
