@@ -183,7 +183,7 @@ def neural_offers(recording: Recording, longest: int) -> Offers:
 
 def copied_offers(recording: Recording, longest: int) -> Offers:
     """What the match gives, at most so many tokens."""
-    columns, in_ring = recording.columns, recording.arrays.facts[START] >= IN_RING
+    columns, in_ring = recording.columns, recording.facts[START] >= IN_RING
     kind = np.searchsorted(MATCHES, columns.match, side="right") + in_ring * (len(MATCHES) + 1)
     lengths = np.minimum(columns.available, longest).astype(np.int16)
     return Offers(kind, lengths, columns.run, columns.confidence[:, :0])

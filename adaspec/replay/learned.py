@@ -48,13 +48,13 @@ _TOGETHER = 4096
 
 def known_at(recording: Recording, at: Longs, request: Longs) -> Known:
     """What is known at flat positions of these requests."""
-    arrays, columns = recording.arrays, recording.columns
+    columns = recording.columns
     prompt, position = columns.prompt[request], at - columns.offset[request]
-    match = Matches(*arrays.facts[:, at])
+    match = Matches(*recording.facts[:, at])
     text_end = prompt + position
     back = text_end[:, None] - np.arange(TAIL, 0, -1)
-    base = arrays.text_start[request][:, None]
-    tail = np.where(back >= 0, arrays.text[base + np.maximum(back, 0)], -1).astype(np.int32)
+    base = recording.text_start[request][:, None]
+    tail = np.where(back >= 0, recording.text[base + np.maximum(back, 0)], -1).astype(np.int32)
     ahead = np.arange(CANDIDATE)
     is_copied = ahead < match.available[:, None]
     copied = recording.copied_tokens(request, np.where(is_copied, match.start[:, None] + ahead, 0))
@@ -73,19 +73,19 @@ def shown_at(recording: Recording, at: Longs, request: Longs, most: int) -> Show
     Where drafted tokens are not recorded, the match behind as many true ones stands for the one
     behind them.
     """
-    arrays, columns = recording.arrays, recording.columns
+    columns = recording.columns
     shape, place = (len(at), most), at - columns.offset[request]
     tokens, copied = np.full((2, *shape), -1, np.int32)
     confidences = np.full((*shape, 3), np.nan, np.float32)
     if not recording.shows_tokens:
         behind = at[:, None] + np.arange(1, most + 1)
         inside = place[:, None] + np.arange(1, most + 1) < columns.length[request][:, None]
-        facts = arrays.facts[:, np.where(inside, behind, 0)] * inside
+        facts = recording.facts[:, np.where(inside, behind, 0)] * inside
         return Shown(tokens, confidences, Matches(*facts.astype(np.int32)), copied)
-    tokens[:] = arrays.drafted[at, :most]
+    tokens[:] = recording.drafted[at, :most]
     if recording.shows_confidences:
-        confidences[:] = arrays.confidences[at, :most]
-    match = Matches(*(arrays.splice_matches[:, at, :most] * (tokens >= 0)).astype(np.int32))
+        confidences[:] = recording.confidences[at, :most]
+    match = Matches(*(recording.splice_matches[:, at, :most] * (tokens >= 0)).astype(np.int32))
     known = (columns.prompt[request] + place)[:, None]
     in_draft = (match.start >= known) & (match.start < IN_RING)
     own = np.take_along_axis(tokens, np.where(in_draft, match.start - known, 0), axis=1)
