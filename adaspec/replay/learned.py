@@ -37,7 +37,7 @@ from adaspec.replay.loop import (
     result_of,
     running,
 )
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import Columns, Recording, accepted_of
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -212,11 +212,9 @@ def _verified(live: Record, columns: Columns, rows: Record, lengths: Longs) -> t
         left = live[at].end - live[at].at
         row.neural = min(row.neural, lengths[at])
         row.copied = lengths[at] - row.neural
-        row.accepted = min(columns.neural[i], row.neural) if row.neural > 0 else 0
-        if row.neural >= left and row.accepted == row.neural:
+        if row.neural >= left and columns.neural[i] >= row.neural:
             row.copied = 0  # behind the end of an output nothing is copied
-        elif row.accepted == row.neural:
-            row.accepted += min(row.copied, columns.run[i + row.neural])
+        row.accepted = accepted_of(columns.neural, columns.run, i, row.neural, row.copied)
         row.emitted = min(row.accepted + 1, left)
         live[at].emitted = row.emitted
         drafted += row.neural + row.copied

@@ -13,6 +13,7 @@ from adaspec.draft.chains import AVAILABLE, IN_RING, LENGTH, START, Ints
 from adaspec.draft.index import accepted_runs, look_ups
 from adaspec.draft.ring import Ring
 from adaspec.errors import EvaluationError
+from adaspec.jit import inlined
 from adaspec.policy.static import ranking
 from adaspec.trace.schema import CONFIDENCES, Request
 
@@ -42,6 +43,18 @@ class Columns(NamedTuple):
     """(positions, draft cap) the recorded confidence that ranks drafts; empty where none is."""
     charges_prompts: bool
     """Whether reading prompts takes time."""
+
+
+@inlined
+def accepted_of(right: Shorts, run: Shorts, at: int, neural: int, copied: int) -> int:
+    """What the target accepts of neural tokens and copied ones behind them, at a flat position.
+
+    By `Columns.neural` and `run`; it may pass the output's end.
+    """
+    accepted = min(right[at], neural) if neural > 0 else 0
+    if accepted == neural and copied > 0:
+        accepted += min(run[at + neural], copied)
+    return accepted
 
 
 LONGEST = 1024

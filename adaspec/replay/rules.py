@@ -31,7 +31,7 @@ from adaspec.replay.loop import (
     replace_ended,
     step_seconds,
 )
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import Columns, Recording, Shorts, accepted_of
 
 DRAFT = np.dtype([(name, "i2") for name in ("neural", "drafted", "accepted", "emitted")])
 """What a rule drafts at a position: neural tokens, and all with the copied ones behind them; and
@@ -154,21 +154,19 @@ class RuleReplay:
 @compiled
 def _fill(
     drafts: Record,
-    right_neural: NDArray[np.int16],
-    run: NDArray[np.int16],
+    right: Shorts,
+    run: Shorts,
     at: Longs,
     left: Longs,
-    neural: NDArray[np.int16],
-    copied: NDArray[np.int16],
+    neural: Shorts,
+    copied: Shorts,
 ) -> None:
     """Fill in what comes of so many neural tokens, and copied ones behind them, at positions."""
     for each in range(at.shape[0]):
         i, draft = at[each], drafts[at[each]]
-        right = min(right_neural[i], neural[each]) if neural[each] > 0 else 0
-        if right == neural[each] and copied[each] > 0:
-            right += min(run[i + neural[each]], copied[each])
+        accepted = accepted_of(right, run, i, neural[each], copied[each])
         draft.neural, draft.drafted = neural[each], neural[each] + copied[each]
-        draft.accepted, draft.emitted = min(right, left[each]), min(right + 1, left[each])
+        draft.accepted, draft.emitted = min(accepted, left[each]), min(accepted + 1, left[each])
 
 
 @compiled
