@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-from adaspec.evaluate.tables import OPPONENT, Report
+from adaspec.evaluate.tables import OPPONENT, Figures
 
 GREY = "#7F8B96"
 _NAMED = ("#DE5A1E", "#B0599F", "#A07D16", "#4F8F3A")
@@ -21,7 +21,7 @@ DRAWN = {
 _LONGEST_NAME = 34
 
 
-def figures(report: Report, workload: str) -> dict[str, dict[str, Any]]:
+def figures(report: Figures, workload: str) -> dict[str, dict[str, Any]]:
     """By what each shows, the figures of one workload; none where there is but one load."""
     if len(report.loads) < 2:
         return {}
@@ -45,7 +45,7 @@ def figures(report: Report, workload: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _drawn(report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+def _drawn(report: Figures) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows that are drawn beside none, and the style of each."""
     for name, (meaning, colour, marker, dash) in DRAWN.items():
         if name in report.shown and name not in report.named:
@@ -64,7 +64,7 @@ def _style(label: str, colour: str, marker: str, dash: str, width: int = 2) -> d
     }
 
 
-def _speedups(report: Report, workload: str, name: str, colour: str) -> dict[str, Any]:
+def _speedups(report: Figures, workload: str, name: str, colour: str) -> dict[str, Any]:
     """A policy's speedups by load, with their intervals."""
     entries = report.across(workload, name)
     halves = [(ends[1] - ends[0]) / 2 if (ends := each.get("ci95")) else 0 for each in entries]
@@ -75,7 +75,7 @@ def _speedups(report: Report, workload: str, name: str, colour: str) -> dict[str
     }
 
 
-def _speeds(report: Report, workload: str, name: str) -> dict[str, Any]:
+def _speeds(report: Figures, workload: str, name: str) -> dict[str, Any]:
     """What a user and all users together get of a policy, by load."""
     entries = [entry for entry in report.across(workload, name) if "latencies" in entry]
     return {

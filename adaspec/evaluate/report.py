@@ -67,7 +67,7 @@ class EvaluationReport:
         # Imported here because jinja2 and plotly's bundle take a moment to load.
         from adaspec.evaluate.page import page
 
-        report = tables.Report(self.document)
+        report = tables.Figures(self.document)
         judged = ", ".join(report.judged or ("the baselines and the oracles",))
         return page(
             f"Evaluation of {judged}",
@@ -82,7 +82,7 @@ class EvaluationReport:
 
         Latencies are among them where they are asked for, or have a goal.
         """
-        report = tables.Report(self.document)
+        report = tables.Figures(self.document)
         shown = [ALL] if ALL in report.workloads else report.workloads
         tables.settings(report).print(console)
         if not report.entries:
@@ -98,7 +98,7 @@ class EvaluationReport:
         return page.getvalue()
 
 
-def _sections(report: tables.Report, workloads: Sequence[str], latency: bool) -> list[Section]:
+def _sections(report: tables.Figures, workloads: Sequence[str], latency: bool) -> list[Section]:
     """The tables, of these workloads and of all together, under their headings."""
     sections = []
     for workload in workloads:

@@ -33,7 +33,7 @@ Entry = Mapping[str, Any]
 """A policy's row in a cell, together with its headline there if it has one; keys as in the JSON."""
 
 
-class Report:
+class Figures:
     """A report's figures by workload, load and policy."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ def how_to_read(document: Mapping[str, Any]) -> str:
     )
 
 
-def settings(report: Report) -> Table:
+def settings(report: Figures) -> Table:
     """What was evaluated and how; settings that the report lacks are left out."""
     document, traces = report.document, report.document.get("traces", {})
     goals = [
@@ -135,7 +135,7 @@ def settings(report: Report) -> Table:
     return Table("", ("", ""), [(label, text) for label, text in lines if text], 2)
 
 
-def headline(report: Report, workload: str, policy: str) -> Table:
+def headline(report: Figures, workload: str, policy: str) -> Table:
     """A policy's speedup, its lift over every opponent, and what it costs, by load."""
     lines: dict[str, Callable[[Entry], str]] = {"speedup": _speedup}
     lines |= {f"over {opponent}": _lift_over(opponent) for opponent in OPPONENTS}
@@ -150,7 +150,7 @@ def headline(report: Report, workload: str, policy: str) -> Table:
     return _by_load(report, title, {name: (workload, policy, cell) for name, cell in lines.items()})
 
 
-def speedups(report: Report, workload: str) -> Table:
+def speedups(report: Figures, workload: str) -> Table:
     """Every policy's speedup by load, or its goodput where requests have a goal."""
     title, cell = "Speedup over none", _speedup
     if any(report.document.get(f"slo_{each}_ms") for each in ("ttft", "tpot")):
@@ -161,7 +161,7 @@ def speedups(report: Report, workload: str) -> Table:
     return _by_load(report, title, lines, unfair if report.seen else "")
 
 
-def lifts_alone(report: Report, policy: str) -> Table:
+def lifts_alone(report: Figures, policy: str) -> Table:
     """A policy's lift over the static:best of each workload."""
     title = f"{report.name(policy)}: lift over the {OPPONENT} of each workload, by requests at once"
     cell = _lift_over(OPPONENT)
@@ -183,7 +183,7 @@ def _lift_over(opponent: str) -> Callable[[Entry], str]:
     return lambda entry: lift(entry.get(key), entry.get(ends))
 
 
-def latencies(report: Report, workload: str) -> Iterator[Table]:
+def latencies(report: Figures, workload: str) -> Iterator[Table]:
     """What users wait for: a table per kind of `cell_result.LATENCIES`, by policy and load."""
     for kind, what in LATENCIES.items():
 
@@ -199,7 +199,7 @@ def latencies(report: Report, workload: str) -> Iterator[Table]:
         yield _by_load(report, title, lines)
 
 
-def winners(report: Report, workload: str) -> Table:
+def winners(report: Figures, workload: str) -> Table:
     """The settings that won on a workload, and at which loads."""
     rows = []
     for policy in report.baselines:
@@ -232,7 +232,7 @@ def calibration(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _by_load(
-    report: Report,
+    report: Figures,
     title: str,
     lines: Mapping[str, tuple[str, str, Callable[[Entry], str]]],
     sentence: str = "",

@@ -28,12 +28,10 @@ from adaspec.replay.loop import (
     Doubles,
     Longs,
     Loop,
-    Result,
     context_tokens,
     finish_step,
     goes_on,
     new_loop,
-    result_of,
     running,
 )
 from adaspec.replay.recording import Recording, Shorts
@@ -185,7 +183,7 @@ def neural_offers(recording: Recording, longest: int) -> Offers:
 
 def copied_offers(recording: Recording, longest: int) -> Offers:
     """What the match gives, at most so many tokens."""
-    columns, in_ring = recording.columns, recording.arrays.facts[START] >= IN_RING
+    columns, in_ring = recording.columns, recording.facts[START] >= IN_RING
     kind = np.searchsorted(MATCHES, columns.match, side="right") + in_ring * (len(MATCHES) + 1)
     lengths = np.minimum(columns.available, longest).astype(np.int16)
     return Offers(kind, lengths, columns.run, columns.confidence[:, :0])
@@ -200,8 +198,8 @@ def run_adaptive(
     cap: int,
     engine: str,
     comes_s: Doubles | None = None,
-) -> Result:
-    """One run of the loop under adaptive verification."""
+) -> Loop:
+    """The loop under adaptive verification, at its end."""
     longest, costs = min(policy.draft_len, cap), cost.without_deciding().constants()
     copies = isinstance(policy, Online)
     offers = copied_offers(recording, longest) if copies else neural_offers(recording, longest)
@@ -209,4 +207,4 @@ def run_adaptive(
     loop = new_loop(recording.columns, order, concurrency, not copies, comes_s)
     before = new_state(concurrency, longest)
     _run(loop, offers, forwards, state, costs, before, copies and engine == ASYNC)
-    return result_of(loop)
+    return loop

@@ -37,7 +37,7 @@ from adaspec.replay.loop import (
     result_of,
     running,
 )
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import Columns, Recording, accepted_of
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -48,13 +48,13 @@ _TOGETHER = 4096
 
 def known_at(recording: Recording, at: Longs, request: Longs) -> Known:
     """What is known at flat positions of these requests."""
-    arrays, columns = recording.arrays, recording.columns
+    columns = recording.columns
     prompt, position = columns.prompt[request], at - columns.offset[request]
-    match = Matches(*arrays.facts[:, at])
+    match = Matches(*recording.facts[:, at])
     text_end = prompt + position
     back = text_end[:, None] - np.arange(TAIL, 0, -1)
-    base = arrays.text_start[request][:, None]
-    tail = np.where(back >= 0, arrays.text[base + np.maximum(back, 0)], -1).astype(np.int32)
+    base = recording.text_start[request][:, None]
+    tail = np.where(back >= 0, recording.text[base + np.maximum(back, 0)], -1).astype(np.int32)
     ahead = np.arange(CANDIDATE)
     is_copied = ahead < match.available[:, None]
     copied = recording.copied_tokens(request, np.where(is_copied, match.start[:, None] + ahead, 0))
@@ -73,19 +73,19 @@ def shown_at(recording: Recording, at: Longs, request: Longs, most: int) -> Show
     Where drafted tokens are not recorded, the match behind as many true ones stands for the one
     behind them.
     """
-    arrays, columns = recording.arrays, recording.columns
+    columns = recording.columns
     shape, place = (len(at), most), at - columns.offset[request]
     tokens, copied = np.full((2, *shape), -1, np.int32)
     confidences = np.full((*shape, 3), np.nan, np.float32)
     if not recording.shows_tokens:
         behind = at[:, None] + np.arange(1, most + 1)
         inside = place[:, None] + np.arange(1, most + 1) < columns.length[request][:, None]
-        facts = arrays.facts[:, np.where(inside, behind, 0)] * inside
+        facts = recording.facts[:, np.where(inside, behind, 0)] * inside
         return Shown(tokens, confidences, Matches(*facts.astype(np.int32)), copied)
-    tokens[:] = arrays.drafted[at, :most]
+    tokens[:] = recording.drafted[at, :most]
     if recording.shows_confidences:
-        confidences[:] = arrays.confidences[at, :most]
-    match = Matches(*(arrays.splice_matches[:, at, :most] * (tokens >= 0)).astype(np.int32))
+        confidences[:] = recording.confidences[at, :most]
+    match = Matches(*(recording.splice_matches[:, at, :most] * (tokens >= 0)).astype(np.int32))
     known = (columns.prompt[request] + place)[:, None]
     in_draft = (match.start >= known) & (match.start < IN_RING)
     own = np.take_along_axis(tokens, np.where(in_draft, match.start - known, 0), axis=1)
@@ -94,7 +94,7 @@ def shown_at(recording: Recording, at: Longs, request: Longs, most: int) -> Show
     return Shown(tokens, confidences, match, copied)
 
 
-class Surveyed(NamedTuple):
+class Predicted(NamedTuple):
     """What a model predicts at flat positions, and the features that it reads there."""
 
     at: Longs
@@ -106,7 +106,7 @@ class Surveyed(NamedTuple):
     splice: Floats
 
 
-def survey(recording: Recording, model: Model, requests: Ints, most: int) -> list[Surveyed]:
+def predict_all(recording: Recording, model: Model, requests: Ints, most: int) -> list[Predicted]:
     """What the model sees at every deciding position of these requests, in some parts.
 
     With drafts of up to `most` tokens.
@@ -115,15 +115,15 @@ def survey(recording: Recording, model: Model, requests: Ints, most: int) -> lis
     # The first token of an output is there before anything is decided.
     decides = at > recording.columns.offset[request]
     at, request = at[decides], request[decides]
-    reads, surveyed = model.reads_evidence and recording.shows_tokens, []
+    reads, found = model.reads_evidence and recording.shows_tokens, []
     for begin in range(0, len(at), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
         rows = known_at(recording, at[part], request[part])
         predictions, before = predict_before(model, rows)
         shown = shown_at(recording, at[part], request[part], most)
         evidence, splice = predict_behind(model, predictions, rows, shown, reads)
-        surveyed.append(Surveyed(at[part], predictions, before, shown, evidence, splice))
-    return surveyed
+        found.append(Predicted(at[part], predictions, before, shown, evidence, splice))
+    return found
 
 
 class Limits(NamedTuple):
@@ -212,11 +212,9 @@ def _verified(live: Record, columns: Columns, rows: Record, lengths: Longs) -> t
         left = live[at].end - live[at].at
         row.neural = min(row.neural, lengths[at])
         row.copied = lengths[at] - row.neural
-        row.accepted = min(columns.neural[i], row.neural) if row.neural > 0 else 0
-        if row.neural >= left and row.accepted == row.neural:
+        if row.neural >= left and columns.neural[i] >= row.neural:
             row.copied = 0  # behind the end of an output nothing is copied
-        elif row.accepted == row.neural:
-            row.accepted += min(row.copied, columns.run[i + row.neural])
+        row.accepted = accepted_of(columns.neural, columns.run, i, row.neural, row.copied)
         row.emitted = min(row.accepted + 1, left)
         live[at].emitted = row.emitted
         drafted += row.neural + row.copied
@@ -256,7 +254,7 @@ class LearnedReplay:
             requests = recording.members(None)
         neural_cap = min(policy.neural_cap, recording.neural_cap)
         most = most_forwards(policy.forwards_by_load, neural_cap)
-        for part in survey(recording, policy.model, requests, most):
+        for part in predict_all(recording, policy.model, requests, most):
             self._predictions[part.at] = part.predictions
 
     def begin(

@@ -16,16 +16,7 @@ from adaspec.draft.chains import Ints
 from adaspec.jit import compiled
 from adaspec.policy.budget import worth
 from adaspec.policy.static import Needs
-from adaspec.replay.loop import (
-    Loop,
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    new_loop,
-    result_of,
-    running,
-)
+from adaspec.replay.loop import Loop, context_tokens, finish_step, goes_on, new_loop, running
 from adaspec.replay.recording import Columns, Recording
 
 Array = NDArray[np.float64]
@@ -175,12 +166,12 @@ def run_oracle(
     cost: CostModel,
     cap: int,
     comes_s: Array | None = None,
-) -> Result:
-    """The loop under an oracle."""
+) -> Loop:
+    """The loop under an oracle, at its end."""
     kind, neural_cap = ORACLES.index(oracle.kind), recording.neural_cap
     cap = min(cap, PLAN_CAP if kind >= PLAN else SPAN_CAP)
     bounds = Bounds(neural_cap, cap, kind == PLAN_SPLICE, kind != NGRAM and neural_cap > 0)
     costs = cost.without_deciding().constants()
     loop = new_loop(recording.columns, order, concurrency, bounds.holds, comes_s)
     _run(loop, recording.columns, kind, bounds, costs)
-    return result_of(loop)
+    return loop

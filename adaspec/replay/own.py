@@ -30,15 +30,7 @@ from adaspec.policy.protocol import (
     Setup,
     VerifiedProposal,
 )
-from adaspec.replay.loop import (
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    new_loop,
-    result_of,
-    running,
-)
+from adaspec.replay.loop import Loop, context_tokens, finish_step, goes_on, new_loop, running
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import CONFIDENCES
 
@@ -101,8 +93,8 @@ def run_own(
     cost: CostModel,
     cap: int,
     comes_s: NDArray[np.float64] | None = None,
-) -> Result:
-    """One run of the loop, under a copy of the policy."""
+) -> Loop:
+    """The loop under a copy of the policy, at its end."""
     policy, costs = own.ask(copy.deepcopy, own.policy), cost.constants()
     has_drafter = recording.neural_cap > 0 and getattr(policy, "drafter", True)
     neural_cap = min(recording.neural_cap, cap) if has_drafter else 0
@@ -124,7 +116,7 @@ def run_own(
             own.ask(policy.learn, VerifiedProposal(batch, proposal, accepted, emitted, seconds))
         taken = int(np.minimum(accepted, step.left).sum())
         finish_step(loop, costs, shape, taken)
-    return result_of(loop)
+    return loop
 
 
 class _Step:
@@ -145,15 +137,15 @@ class _Step:
             self.setup,
             self.prompt.astype(np.int32),
             self.position.astype(np.int32),
-            Matches(*self.recording.arrays.facts[:, self.at]),
+            Matches(*self.recording.facts[:, self.at]),
             self._text,
             self._draft,
             self._splice_matches,
         )
 
     def _text(self, row: int) -> Ints:
-        begin = self.recording.arrays.text_start[self.request[row]]
-        known: Ints = self.recording.arrays.text[begin:][: self.prompt[row] + self.position[row]]
+        begin = self.recording.text_start[self.request[row]]
+        known: Ints = self.recording.text[begin:][: self.prompt[row] + self.position[row]]
         return known
 
     def _draft(self, forwards: int) -> Drafts:
@@ -164,9 +156,9 @@ class _Step:
         tokens = np.full((len(self.at), forwards), -1, np.int32)
         confidences = np.full((*tokens.shape, len(CONFIDENCES)), np.nan, np.float32)
         if self.recording.shows_tokens:
-            tokens[:] = self.recording.arrays.drafted[self.at, :forwards]
+            tokens[:] = self.recording.drafted[self.at, :forwards]
         if self.recording.shows_confidences:
-            confidences[:] = self.recording.arrays.confidences[self.at, :forwards]
+            confidences[:] = self.recording.confidences[self.at, :forwards]
         return Drafts(tokens, confidences)
 
     def _splice_matches(self, neural_len: Ints) -> Matches:
@@ -175,7 +167,7 @@ class _Step:
                 "looks behind drafted tokens, which this trace lacks: ask `Setup.shows_tokens`"
             )
         lengths = self._lengths(neural_len, self.forwards, "looks behind neural_len")
-        facts = self.recording.arrays.splice_matches[:, self.at, np.maximum(lengths - 1, 0)]
+        facts = self.recording.splice_matches[:, self.at, np.maximum(lengths - 1, 0)]
         facts[:, lengths == 0] = 0
         facts[START, lengths == 0] = -1
         return Matches(*facts)
@@ -189,12 +181,12 @@ class _Step:
         # Where drafted tokens are not recorded, what can be copied is what the look-up behind as
         # many true tokens gives: behind a wrong draft nothing is gained either way. Where the
         # output ends, the sequence is over, and nothing is paid.
-        arrays, ends = self.recording.arrays, neural_len >= self.left
-        available = arrays.facts[AVAILABLE, np.where(ends, self.at, self.at + neural_len)]
+        recording, ends = self.recording, neural_len >= self.left
+        available = recording.facts[AVAILABLE, np.where(ends, self.at, self.at + neural_len)]
         if self.recording.shows_tokens:
-            behind = arrays.splice_matches[AVAILABLE, self.at, np.maximum(neural_len - 1, 0)]
+            behind = recording.splice_matches[AVAILABLE, self.at, np.maximum(neural_len - 1, 0)]
             available = np.where(neural_len > 0, behind, available)
-            ends &= arrays.columns.neural[self.at] >= neural_len
+            ends &= recording.columns.neural[self.at] >= neural_len
         room = np.minimum(np.where(ends, 0, available), self.setup.cap - neural_len)
         return Proposal(neural_len, np.minimum(ngram_len, room).astype(np.int32))
 

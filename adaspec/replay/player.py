@@ -17,7 +17,7 @@ from adaspec.policy.spec import Baseline
 from adaspec.policy.static import Budgeted, Needs, Online, StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.learned import LearnedReplay
-from adaspec.replay.loop import Result
+from adaspec.replay.loop import Result, result_of
 from adaspec.replay.oracles import Oracle, run_oracle
 from adaspec.replay.orders import Traffic
 from adaspec.replay.own import OwnPolicy, run_own
@@ -101,7 +101,7 @@ class Player:
         if isinstance(contender, ByLoad):
             some = [self._drafted_by(policy.rule) for _, policy in contender.rules]
             asked = contender.numbers(concurrency), order, self._rule_costs, comes_s
-            return self._rules.run(some, *asked)
+            return result_of(self._rules.run(some, *asked))
         recording = self.recording
         run = order, concurrency, self.cost, self.cap
         if isinstance(contender, LearnedPolicy):
@@ -110,13 +110,15 @@ class Player:
             named = {"comes_s": comes_s, "longest_s": self._longest_s}
             return self._learned[contender].run(*run, self.engine, **named)
         if isinstance(contender, Budgeted | Online):
-            return run_adaptive(recording, contender, *run, self.engine, comes_s)
-        if isinstance(contender, Oracle):
-            return run_oracle(recording, contender, *run, comes_s)
-        if isinstance(contender, SuffixDecoding):
+            loop = run_adaptive(recording, contender, *run, self.engine, comes_s)
+        elif isinstance(contender, Oracle):
+            loop = run_oracle(recording, contender, *run, comes_s)
+        elif isinstance(contender, SuffixDecoding):
             memory = SuffixMemory(recording.requests, new_cache(), self._warm)
-            return run_suffix(recording, contender, *run, memory, comes_s)
-        return run_own(recording, contender, *run, comes_s)
+            loop = run_suffix(recording, contender, *run, memory, comes_s)
+        else:
+            loop = run_own(recording, contender, *run, comes_s)
+        return result_of(loop)
 
     def _drafted_by(self, rule: StaticRule) -> Drafted:
         if rule not in self._drafted:
@@ -131,16 +133,11 @@ class Player:
         def tried(policy: Baseline) -> list[Result]:
             if not isinstance(policy, StaticPolicy):
                 return [self.play(policy, *run) for run in runs]
-            some = [rules.drafted(policy.rule)]
-            return [
-                rules.run(
-                    some,
-                    np.zeros(run.concurrency + 1, np.int64),
-                    run.order,
-                    self._rule_costs,
-                    run.comes_s,
-                )
-                for run in runs
-            ]
+            some, results = [rules.drafted(policy.rule)], []
+            for run in runs:
+                always = np.zeros(run.concurrency + 1, np.int64)
+                asked = always, run.order, self._rule_costs, run.comes_s
+                results.append(result_of(rules.run(some, *asked)))
+            return results
 
         return tried

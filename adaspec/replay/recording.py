@@ -13,6 +13,7 @@ from adaspec.draft.chains import AVAILABLE, IN_RING, LENGTH, START, Ints
 from adaspec.draft.index import accepted_runs, look_ups
 from adaspec.draft.ring import Ring
 from adaspec.errors import EvaluationError
+from adaspec.jit import inlined
 from adaspec.policy.static import ranking
 from adaspec.trace.schema import CONFIDENCES, Request
 
@@ -44,22 +45,16 @@ class Columns(NamedTuple):
     """Whether reading prompts takes time."""
 
 
-class RecordedArrays(NamedTuple):
-    """A recording as compiled replays read it, with the text of all requests."""
+@inlined
+def accepted_of(right: Shorts, run: Shorts, at: int, neural: int, copied: int) -> int:
+    """What the target accepts of neural tokens and copied ones behind them, at a flat position.
 
-    columns: Columns
-    facts: Ints
-    """(facts of `Matches`, positions) the look-up, as far as the text is known at each position."""
-    text: Ints
-    """Prompt and output of every request."""
-    text_start: NDArray[np.int64]
-    """Where each request's text starts."""
-    drafted: Ints
-    confidences: NDArray[np.float32]
-    splice_matches: Ints
-    """(facts of `Matches`, positions, draft cap) the look-ups behind the first drafted tokens."""
-    ring: Ints
-    """The ring's tokens by place, -1 behind each answer; empty where there is no ring."""
+    By `Columns.neural` and `run`; it may pass the output's end.
+    """
+    accepted = min(right[at], neural) if neural > 0 else 0
+    if accepted == neural and copied > 0:
+        accepted += min(run[at + neural], copied)
+    return accepted
 
 
 LONGEST = 1024
@@ -74,7 +69,20 @@ class Recording:
     workloads: tuple[str, ...]
     workload: Ints
     """Index into `workloads` per request."""
-    arrays: RecordedArrays
+    columns: Columns
+    """What each source would give at every position."""
+    facts: Ints
+    """(facts of `Matches`, positions) the look-up, as far as the text is known at each position."""
+    text: Ints
+    """Prompt and output of every request."""
+    text_start: NDArray[np.int64]
+    """Where each request's text starts."""
+    drafted: Ints
+    confidences: NDArray[np.float32]
+    splice_matches: Ints
+    """(facts of `Matches`, positions, draft cap) the look-ups behind the first drafted tokens."""
+    ring: Ints
+    """The ring's tokens by place, -1 behind each answer; empty where there is no ring."""
     neural_cap: int
     """0 where no neural drafter was recorded."""
     shows_tokens: bool
@@ -82,11 +90,6 @@ class Recording:
 
     def __len__(self) -> int:
         return len(self.requests)
-
-    @property
-    def columns(self) -> Columns:
-        """What each source would give at every position."""
-        return self.arrays.columns
 
     def members(self, workload: str | None) -> Ints:
         """Indices of a workload's requests, or of all."""
@@ -104,17 +107,15 @@ class Recording:
 
     def copied_tokens(self, request: NDArray[np.int64], places: NDArray[np.int64]) -> Ints:
         """The tokens at (requests, any) places of their texts, or of the ring."""
-        arrays, in_ring = self.arrays, places >= IN_RING
-        start = arrays.text_start[request][:, None]
-        said = arrays.text[start + np.where(in_ring, 0, places)]
+        in_ring, start = places >= IN_RING, self.text_start[request][:, None]
+        said = self.text[start + np.where(in_ring, 0, places)]
         if in_ring.any():
-            said[in_ring] = arrays.ring[places[in_ring] - IN_RING]
+            said[in_ring] = self.ring[places[in_ring] - IN_RING]
         return said
 
     def with_prefill(self) -> Recording:
         """The same recording, in which reading prompts takes time (see `loop`)."""
-        changed = self.columns._replace(charges_prompts=True)
-        return replace(self, arrays=self.arrays._replace(columns=changed))
+        return replace(self, columns=self.columns._replace(charges_prompts=True))
 
 
 def build_recording(
@@ -165,16 +166,14 @@ def build_recording(
         requests=chosen,
         workloads=workloads,
         workload=np.array([workloads.index(r.workload) for r in chosen], np.int32),
-        arrays=RecordedArrays(
-            columns=columns,
-            facts=facts,
-            text=np.concatenate(texts),
-            text_start=_starts([len(text) for text in texts]),
-            drafted=drafts,
-            confidences=confidences,
-            splice_matches=splices,
-            ring=ring_tokens,
-        ),
+        columns=columns,
+        facts=facts,
+        text=np.concatenate(texts),
+        text_start=_starts([len(text) for text in texts]),
+        drafted=drafts,
+        confidences=confidences,
+        splice_matches=splices,
+        ring=ring_tokens,
         neural_cap=min(neural_cap, draft_cap) if shows_tokens else neural_cap,
         shows_tokens=shows_tokens,
         shows_confidences=shows_confidences,

@@ -25,15 +25,13 @@ from adaspec.replay.loop import (
     Doubles,
     Longs,
     Loop,
-    Result,
     goes_on,
     new_loop,
     note_gaps,
     replace_ended,
-    result_of,
     step_seconds,
 )
-from adaspec.replay.recording import Columns, Recording
+from adaspec.replay.recording import Columns, Recording, Shorts, accepted_of
 
 DRAFT = np.dtype([(name, "i2") for name in ("neural", "drafted", "accepted", "emitted")])
 """What a rule drafts at a position: neural tokens, and all with the copied ones behind them; and
@@ -143,34 +141,32 @@ class RuleReplay:
         order: Ints,
         costs: Costs,
         comes_s: Doubles | None = None,
-    ) -> Result:
-        """One run of the loop under the rule of each step's load."""
+    ) -> Loop:
+        """The loop under the rule of each step's load, at its end."""
         drafts = np.stack([each.drafts for each in some]) if len(some) > 1 else some[0].drafts[None]
         rules = np.array([each.rule for each in some], _RULE)
         asked = order, len(rule_by_load) - 1, bool(rules["holds"].any()), comes_s
         loop = new_loop(self._columns, *asked)
         _run(loop, drafts, rules, rule_by_load, costs)
-        return result_of(loop)
+        return loop
 
 
 @compiled
 def _fill(
     drafts: Record,
-    right_neural: NDArray[np.int16],
-    run: NDArray[np.int16],
+    right: Shorts,
+    run: Shorts,
     at: Longs,
     left: Longs,
-    neural: NDArray[np.int16],
-    copied: NDArray[np.int16],
+    neural: Shorts,
+    copied: Shorts,
 ) -> None:
     """Fill in what comes of so many neural tokens, and copied ones behind them, at positions."""
     for each in range(at.shape[0]):
         i, draft = at[each], drafts[at[each]]
-        right = min(right_neural[i], neural[each]) if neural[each] > 0 else 0
-        if right == neural[each] and copied[each] > 0:
-            right += min(run[i + neural[each]], copied[each])
+        accepted = accepted_of(right, run, i, neural[each], copied[each])
         draft.neural, draft.drafted = neural[each], neural[each] + copied[each]
-        draft.accepted, draft.emitted = min(right, left[each]), min(right + 1, left[each])
+        draft.accepted, draft.emitted = min(accepted, left[each]), min(accepted + 1, left[each])
 
 
 @compiled

@@ -23,15 +23,7 @@ from numpy.typing import NDArray
 from adaspec.cost.model import CostModel, step_shape
 from adaspec.draft.chains import Ints
 from adaspec.errors import SpecError
-from adaspec.replay.loop import (
-    Result,
-    context_tokens,
-    finish_step,
-    goes_on,
-    new_loop,
-    result_of,
-    running,
-)
+from adaspec.replay.loop import Loop, context_tokens, finish_step, goes_on, new_loop, running
 from adaspec.replay.recording import Recording
 from adaspec.trace.schema import Request
 
@@ -134,9 +126,9 @@ def run_suffix(
     cap: int,
     memory: SuffixMemory,
     comes_s: NDArray[np.float64] | None = None,
-) -> Result:
-    """One run of the loop; the memory is of no use after it."""
-    costs, arrays = cost.without_deciding().constants(), recording.arrays
+) -> Loop:
+    """The loop at its end; the memory is of no use after it."""
+    costs = cost.without_deciding().constants()
     loop = new_loop(recording.columns, order, concurrency, False, comes_s)
     cache = memory.cache
     limits = {
@@ -155,17 +147,17 @@ def run_suffix(
             if place not in known:
                 known[place] = request, memory.start(request)
         numbers = [known[place][1] for place in places]
-        starts, ends = (arrays.text_start[rows["request"] + more] for more in (0, 1))
+        starts, ends = (recording.text_start[rows["request"] + more] for more in (0, 1))
         now = starts + rows["at"] - rows["begin"]
         began = np.maximum(starts, now - TREE_DEPTH)
         # All drafts first: no row knows yet what this step brings another.
         drafts = [
-            cache.speculate(number, arrays.text[first:last], **limits).token_ids
+            cache.speculate(number, recording.text[first:last], **limits).token_ids
             for number, first, last in zip(numbers, began, now, strict=True)
         ]
         accepted = 0
         for row, (number, draft) in enumerate(zip(numbers, drafts, strict=True)):
-            following = arrays.text[now[row] : ends[row]]
+            following = recording.text[now[row] : ends[row]]
             compared = following[: len(draft)]
             right = int((np.array(draft[: len(compared)]) == compared).cumprod().sum())
             cache.add_active_response(number, following[: right + 1])
@@ -173,4 +165,4 @@ def run_suffix(
             accepted += right
         shape = step_shape(len(places), context_tokens(rows), sum(map(len, drafts)), 0, False)
         finish_step(loop, costs, shape, accepted)
-    return result_of(loop)
+    return loop

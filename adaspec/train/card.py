@@ -98,7 +98,7 @@ def _results(document: Mapping[str, Any]) -> Iterator[Table]:
         key: [row | {"policy": MINE} for row in document[key] if row["policy"] == policy]
         for key in ("rows", "headline")
     }
-    report = tables.Report({**document, **mine, "policies": [MINE]})
+    report = tables.Figures({**document, **mine, "policies": [MINE]})
     yield tables.headline(report, report.workloads[0], MINE)
     if len(report.workloads) > 2:
         yield tables.lifts_alone(report, MINE)

@@ -40,7 +40,7 @@ def survey(recording: Recording, model: Model, members: Members, most: int) -> T
     """What a model reads at every position of the marked requests, with drafts of up to `most`."""
     requests = np.flatnonzero(members).astype(np.int32)
     tables = []
-    for seen in learned.survey(recording, model, requests, most):
+    for seen in learned.predict_all(recording, model, requests, most):
         before = FeatureRows(seen.at, np.zeros(len(seen.at), np.int32), seen.before)
         table = {"before": before, "splice": _by_depth(seen.at, seen.splice)}
         table["splice"] = table["splice"].chosen(seen.shown.match.length.ravel() > 0)

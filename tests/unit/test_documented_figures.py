@@ -20,7 +20,6 @@ from checkout import CHECKOUT, need, run_python
 
 need("eval")
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
-PAGES.remove(CHECKOUT / "docs" / "commands.md")  # whose numbers are the commands' own help
 COMPUTED = {"how-it-decides.md": "## A worked example"}
 """From this heading on, tests/unit/test_worked_example.py computes every number of a page."""
 UNIT = r"(?:%|x\b|ms\b|us\b|µs|s\b|seconds?\b|minutes?\b|hours?\b|[KMG]i?B\b|points?\b)"

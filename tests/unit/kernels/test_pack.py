@@ -8,7 +8,7 @@ from interpreter import DEVICE, torch
 
 from adaspec.kernels.pack import NUMBERS
 from adaspec.policy.forwards import GAINS
-from adaspec.vllm.session import packing
+from adaspec.vllm.session import report
 from adaspec.vllm.session.report import SINGLE, Chosen, Layout, StepReport
 
 NEURAL_CAP, VOCABULARY = 5, 90
@@ -54,9 +54,9 @@ def test_the_kernel_packs_as_the_host_does(limited, seed, rows, cap, forwards):
     chosen, allowed = chosen_of(seed, rows, cap, forwards)
     allowed = allowed if limited else None
     layout = Layout(cap, NEURAL_CAP)
-    expected = packing.pack_on_host(layout, chosen, allowed, VOCABULARY)
+    expected = report.pack_on_host(layout, chosen, allowed, VOCABULARY)
     there = Chosen(*(each.to(DEVICE) for each in chosen))
-    found = packing.pack_on_device(
+    found = report.pack_on_device(
         layout, there, None if allowed is None else allowed.to(DEVICE), VOCABULARY
     )
     assert torch.equal(found.tokens.cpu(), expected.tokens)

@@ -22,7 +22,7 @@ from adaspec.errors import EvaluationError
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import gap_seconds
-from adaspec.replay.own import OwnPolicy, run_own
+from adaspec.replay.own import OwnPolicy
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 from adaspec.replay.rules import ByLoad
@@ -118,10 +118,9 @@ def test_a_budget_plays_alike_compiled_and_asked_step_by_step(
     alike = np.full_like(order, order[0])  # leave all at once: nobody waits for others' prefill
     for entries in (order, alike):
         run = entries, concurrency, arrivals(rng, order, pace)
-        compiled = Player(recording, cost, cap).play(parse_contender(spec), *run)
+        player = Player(recording, cost, cap)
         own = OwnPolicy(spec, OwnRival(spec, cap))
-        generic = run_own(recording, own, *run[:2], cost, cap, run[2])
-        assert_equal(compiled, generic)
+        assert_equal(player.play(parse_contender(spec), *run), player.play(own, *run))
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
 from reference import Request, Step, close, common, look_up, play, step_seconds
 
-from adaspec.replay.oracles import Oracle, run_oracle
+from adaspec.replay.oracles import Oracle
 from adaspec.replay.player import Player
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -44,7 +44,7 @@ def test_every_step_of_the_plan_oracle_is_the_best_of_all_plans(seed, concurrenc
     kind = "plan-splice" if splices else "plan"
     order = np.arange(concurrency, dtype=np.int32)
     steps = plan_steps(requests, concurrency, cap, cost, splices)
-    played = run_oracle(recording, Oracle(kind), order, concurrency, cost, cap)
+    played = Player(recording, cost, cap).play(Oracle(kind), order, concurrency)
     assert played.tokens == sum(tokens for tokens, _ in steps)
     assert close(played.time_s, sum(seconds for _, seconds in steps))
 

@@ -12,7 +12,8 @@ from refusals import refusal
 
 from adaspec.errors import PolicyFault
 from adaspec.policy.protocol import Proposal
-from adaspec.replay.own import named_policy, run_own
+from adaspec.replay.own import named_policy
+from adaspec.replay.player import Player
 
 
 class Auditor:
@@ -103,7 +104,8 @@ def test_a_policy_is_shown_what_is_known_by_then_and_told_what_the_texts_imply(
     order = rng.integers(0, 6, concurrency + rng.integers(0, 9)).tolist()
     told = {"tokens": 0, "drafted": 0, "seconds": 0.0}
     own = named_policy("auditor", Auditor(seed, requests, order, cost, told))
-    run = run_own(recording_of(requests), own, np.array(order, np.int32), concurrency, cost, cap)
+    player = Player(recording_of(requests), cost, cap)
+    run = player.play(own, np.array(order, np.int32), concurrency)
     assert (run.tokens, run.drafted) == (told["tokens"], told["drafted"])
     assert close(run.time_s, told["seconds"])
     assert run.accepted <= run.drafted
@@ -123,7 +125,7 @@ class Deciding:
 def drive(policy, *, tokens=True):
     recording = recording_of(random_requests(1, 4, tokens=tokens, output_tokens=(6, 12)))
     own, order = named_policy("crooked", policy), np.arange(4, dtype=np.int32)
-    return run_own(recording, own, order, 2, random_cost(np.random.default_rng(7)), 9)
+    return Player(recording, random_cost(np.random.default_rng(7)), 9).play(own, order, 2)
 
 
 def proposed(neural, ngram):

@@ -12,6 +12,7 @@ from test_loop_reference import assert_equal
 
 from adaspec.errors import EvaluationError
 from adaspec.replay.contender import parse_contender
+from adaspec.replay.loop import result_of
 from adaspec.replay.player import Player
 from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 
@@ -56,7 +57,8 @@ class LookUp:
 
 def played(recording, order, concurrency, cost, cache):
     memory = SuffixMemory(recording.requests, cache, ())
-    return run_suffix(recording, SuffixDecoding(), order, concurrency, cost, CAP, memory)
+    run = order, concurrency, cost, CAP
+    return result_of(run_suffix(recording, SuffixDecoding(), *run, memory))
 
 
 @settings(max_examples=60, deadline=None)

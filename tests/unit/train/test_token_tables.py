@@ -29,7 +29,7 @@ def naive(*parts):
         prompt = len(request.prompt_tokens)
         for p in range(1, len(request.output_tokens)):
             at, i = prompt + p, int(recording.columns.offset[index]) + p
-            start = int(recording.arrays.facts[START, i]) if recording.columns.match[i] else -1
+            start = int(recording.facts[START, i]) if recording.columns.match[i] else -1
             if recording.neural_cap:
                 count = int(recording.columns.neural[i])
                 base[0].append(count)

@@ -131,7 +131,7 @@ class ScriptedEngine:
             request, here = self.requests[at], self.position[at]
             drafted[row] = torch.tensor(request.drafted[here][:forwards])
             if self.recording is not None:
-                sure = self.recording.arrays.confidences[self.recording.columns.offset[at] + here]
+                sure = self.recording.confidences[self.recording.columns.offset[at] + here]
                 confidences[:, row] = torch.from_numpy(sure[:forwards])
         session.finish(drafted, confidences)
 
