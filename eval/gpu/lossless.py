@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,8 @@ Output = tuple[list[int], list[Mapping[int, float]]]
 """An output's tokens, and the log-probabilities of the likeliest ones at each place."""
 
 
-def check(settings: dict[str, Any]) -> dict[str, Any]:
-    """Compare the outputs of random policies with those of no speculation."""
+def check(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Compare the outputs of random policies with those of no speculation; what is found so far."""
     no_sync = os.environ.get("VLLM_GPU_SYNC_CHECK") == "error"
     if no_sync and not has_gpu():
         raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
@@ -75,6 +75,7 @@ def check(settings: dict[str, Any]) -> dict[str, Any]:
     with graphs_counted() as counted, opened(target, config, engine) as llm:
         if no_sync:
             check_that_waiting_is_seen()
+            cells.append({"faults": faults_of_a_wait(llm, prompts)})
         began_s = time.monotonic()
         for seed in itertools.count(1):
             if seed > LEAST_SEEDS and time.monotonic() - began_s > settings["seconds"]:
@@ -83,9 +84,7 @@ def check(settings: dict[str, Any]) -> dict[str, Any]:
             cell = compared(expected, outputs_of(llm, prompts, tokens), NOISE[engine["dtype"]])
             cell |= {"taken": taken(wanderer), "faults": faults(llm)}
             cells.append({"seed": seed, "requests": len(prompts), **cell})
-        if no_sync:
-            cells.append({"faults": faults_of_a_wait(llm, prompts)})
-    return verdict(cells) | {"graphs": counted}
+            yield verdict(cells) | {"graphs": counted}
 
 
 def prompts_of(settings: dict[str, Any]) -> list[list[int]]:
@@ -148,7 +147,7 @@ def wanderer_of(llm: Any, seed: int) -> Any:
     from functools import partial
     from types import SimpleNamespace
 
-    sys.path.append(str(ENGINE_TESTS))
+    sys.path += [str(ENGINE_TESTS), str(ENGINE_TESTS.parent / "unit" / "vllm")]
     from wandering import Wanderer, serve_by
 
     return Wanderer(SimpleNamespace(put=partial(serve_by, model_runner(llm))), seed)
@@ -229,10 +228,11 @@ def main() -> int:
     arguments = parser.parse_args()
     prepare_process()
     try:
-        found = check(settings_of(arguments.cache))
+        for found in check(settings_of(arguments.cache)):
+            write_json(arguments.out, found)
     except Skip as why:
         found = {"problems": [f"not run: {why}"]}
-    write_json(arguments.out, found)
+        write_json(arguments.out, found)
     print(found["problems"] or "no output differs")
     return 1 if found["problems"] else 0
 

@@ -36,9 +36,9 @@ PLATFORMS = (5, 12, 17, 24, 26, 27, 28, 31, 34)
 PACKAGES = """
     annotated-types==0.8.0 apache-tvm-ffi==0.1.11 blake3==1.0.11 cachetools==8.0.2 cbor2==6.3.0
     compressed-tensors==0.17.0 distro==1.9.0 fastapi==0.136.3 googleapis-common-protos==1.76.0
-    httpcore2==2.16.2 httpx2==2.16.2 importlib-metadata==10.2.0 jiter==0.19.0 llguidance==1.7.6
-    loguru==0.7.3 msgspec==0.22.0 openai==3.57.0 opentelemetry-api==1.45.2
-    opentelemetry-exporter-otlp-proto-common==1.45.2
+    httpcore2==2.16.2 httpx2==2.16.2 importlib-metadata==10.2.0 jiter==0.19.0 lazy-importer==0.1.0
+    llguidance==1.7.6 loguru==0.7.3 msgspec==0.22.0 openai==3.57.0 opentelemetry-api==1.45.2
+    opentelemetry-exporter-otlp-common==0.66b2 opentelemetry-exporter-otlp-proto-common==1.45.2
     opentelemetry-exporter-otlp-proto-grpc==1.45.2 opentelemetry-proto==1.45.2
     opentelemetry-sdk==1.45.2 opentelemetry-semantic-conventions==0.66b2 oss-harmony==0.0.11
     partial-json-parser==0.2.1.1.post7 pybase64==1.5.1 pydantic==2.14.4 pydantic-core==2.50.5

@@ -39,7 +39,6 @@ def _notes(document: Row) -> Iterator[str]:
     yield ", ".join({str(each["hardware"]) for each in engines.values() if "hardware" in each})
     if document["dry_run"]:
         yield "A dry run of tiny models on a CPU, V2 in an interpreter: no time here counts."
-    yield ABOUT
     for name, engine in engines.items():
         if "error" in engine or "ended" in engine:
             yield f"The engine {name}: {engine.get('error') or engine['ended']}"
@@ -147,7 +146,7 @@ def _headline(lines: Sequence[Row]) -> Table:
     ]
     sentence = (
         "Medians of tokens per second, and the span of single rounds. EAGLE-3 at the length, and "
-        "vLLM with the method, that turned out best at that load."
+        f"vLLM with the method, that turned out best at that load. {ABOUT}"
     )
     return Table("Headline", heads, rows, 2, sentence)
 

@@ -36,6 +36,10 @@ START_S = 210.0
 """An engine that is not ready after so long is left out."""
 MEASURING_S = 90.0
 """How long an engine may take to measure its costs alone, and to be ready then."""
+LOSSLESS_S = 30.0
+"""How long all engines wait for the lossless runs at most: what is found is written as they run."""
+CELL_S = 45.0
+"""An engine that has not measured a cell after so long is left out from there on."""
 SPARE = 1.15
 """How much longer than the one before a round may take."""
 AFTER_S = 100.0
@@ -118,8 +122,8 @@ def planned(cache: Path, dry_run: bool) -> Plan:
         "max_model_len": 1024,
         "max_num_seqs": 128,
         "max_num_batched_tokens": 4096,
-        # For 620 tokens of each of 128 requests, which have 280 on average, and drafts: nobody is put
-        # off. Of 139 GiB four engines take 4 * (16 for weights + 10 + 4 for graphs and such).
+        # For 620 tokens of each of 128 requests, which have some 300: nobody is put off for lack of
+        # it. Of 139 GiB four engines take 4 * (16 for weights + 10 + 4 for graphs and such).
         "kv_cache_memory_bytes": 10 << 30,
         # Free as an engine starts beside others; where KV has its own size, it says no more.
         "gpu_memory_utilization": 0.05,
@@ -208,8 +212,8 @@ class Measurement:
         until_s = time.monotonic() + start_s
         waiting = [each for each in self.engines if self._hear(each, until_s)]
         with suppress(subprocess.TimeoutExpired):
-            lossless.wait(max(0.0, until_s - time.monotonic()))
-        say(f"lossless: exit code {lossless.poll()} (None: it took too long and is ended)")
+            lossless.wait(start_s if self.dry_run else LOSSLESS_S)
+        say(f"lossless: exit code {lossless.poll()} (None: it goes on for too long and is ended)")
         end(lossless)
         for each in waiting:
             each.tell({})
@@ -274,7 +278,8 @@ class Measurement:
         counted = self.plan.counted[load] if stage != ROUND or number else load
         facts = {"stage": stage, "round": number, "load": load, "counted": counted, **more}
         served.tell({**facts, "length": served.engine.methods[method]})
-        found = served.answer(self.until_s + 20.0)
+        cell_s = self.until_s if self.dry_run else time.monotonic() + CELL_S
+        found = served.answer(min(cell_s, self.until_s + 20.0))
         if "error" in found:
             served.ready = False
             end(served.process)

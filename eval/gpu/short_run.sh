@@ -11,8 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 CARRY=eval/gpu/carry
-LEFT_BEHIND=(docs eval/reports eval/traces eval/prompts policies/reference-pair-cpu
-  tests/unit/replay tests/unit/vllm tests/unit/kernels training)
+LEFT_BEHIND=(docs eval/reports eval/traces eval/prompts policies/reference-pair-cpu training)
 KIT=${KIT:-/tmp/adaspec-kit}       # on the machine with the GPU; it stays there between calls
 LIMIT_S=${LIMIT_S:-560}            # of a call, with what it takes to end
 # The checkout's own environment, where there is one: `prepare` needs adaspec's packages.
@@ -90,8 +89,11 @@ measure() {
   export PYTHONPATH=$KIT/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
   if [[ " $* " != *' --dry-run '* ]]; then
     nvidia-smi || fail 'there is no GPU'
-    [ -d "$KIT/site" ] || "$PYTHON" -m tarfile -e "$CARRY/site.tar.xz" "$KIT/site" ||
-      fail "vLLM did not come whole: call again with carry=[\"$CARRY\"]"
+    if [ ! -d "$KIT/site" ]; then
+      "$PYTHON" -m tarfile -e "$CARRY/site.tar.xz" "$KIT/part" ||
+        fail "vLLM did not come whole: call again with carry=[\"$CARRY\"]"
+      mv "$KIT/part" "$KIT/site"
+    fi
     echo "unpacked after $SECONDS s"
     compile_host_code &
   fi
