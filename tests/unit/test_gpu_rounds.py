@@ -1,6 +1,8 @@
 """eval/gpu: which requests are run, and what is made of the rounds."""
 
+import json
 import struct
+import subprocess
 import sys
 
 import pytest
@@ -12,10 +14,12 @@ need("eval")
 pytest.importorskip("torch", reason="an engine's stages need torch")
 sys.path.append(str(CHECKOUT / "eval" / "gpu"))
 
+import rounds as rounds_module  # noqa: E402
 from figures import bounded, headline_of, rejected, rows  # noqa: E402
 from lossless import compared, verdict  # noqa: E402
 from pack import ENTRY, FAT_BINARY, foreign_code  # noqa: E402
 from profiled import Event, summary  # noqa: E402
+from results import Lines  # noqa: E402
 from steps import COLUMNS  # noqa: E402
 
 COST = load_cost("h100-llama-3.1-8b")
@@ -106,3 +110,39 @@ def test_a_check_that_saw_nothing_is_no_success():
     bad = [{"different": 1}, {"faults": {"plan": 1}}, {"taken": taken | {"splice": 0}}]
     for rounds in ([good, {"faults": {}}], *([good | each] for each in bad)):
         assert len(verdict(rounds)["problems"]) == 1
+
+
+ANSWERING = """
+import sys
+print('{"ready": {}}', flush=True)
+for _ in sys.stdin:
+    print('{"cell": {"steps": {"ms": [8.0]}}}', flush=True)
+"""
+
+
+def test_an_engine_that_hangs_is_left_out_and_the_others_are_measured(tmp_path, monkeypatch):
+    def process(words, *_):
+        hangs = "adaspec" in words[-1]
+        program = [sys.executable, "-c", "import time; time.sleep(99)" if hangs else ANSWERING]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen(program, start_new_session=True, **pipes)
+
+    monkeypatch.setattr(rounds_module, "_process", process)
+    monkeypatch.setattr(rounds_module, "LOSSLESS_S", 0.0)
+    plan = rounds_module.Plan({1: 2}, {}, {}, "target", "head")
+    engines = [
+        rounds_module.Served(rounds_module.Engine(name), {}, tmp_path, None)
+        for name in ("none", "adaspec")
+    ]
+    measured = rounds_module.Measurement(plan, Lines(tmp_path / "lines", {}), engines, False)
+    measured.begin(process(["other"]), start_s=5.0)
+    measured.rounds([1], measured.until_s + 1e9)
+    measured.after_rounds()
+    rounds_module.end(engines[0].process)
+    assert engines[1].process.poll() is not None
+    _, *lines = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    assert "said nothing" in lines[1]["error"]
+    assert [(line["stage"], line["method"]) for line in lines[2:]] == [
+        (stage, "none") for stage in ("round", "round", "profile", "rejected")
+    ]
+    assert measured.plain_ms == {1: 8.0}
