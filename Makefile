@@ -168,7 +168,6 @@ evidence: $(READY)
 
 gpu-dry-run: $(READY) engine
 	OUT=build/gpu-dry-run KIT=build/gpu-kit bash eval/gpu/short_run.sh measure --dry-run
-	$(PY) eval/gpu/lossless.py build/gpu-dry-run/lossless.json
 
 docs: $(READY)
 	$(PY) eval/summary.py

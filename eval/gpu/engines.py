@@ -109,12 +109,10 @@ def tiny_models(cache: Path) -> Path:
     return Path(models_in(cache))
 
 
-def prepare_process(runner: str) -> None:
-    """Set this process up for engines on a model runner; to be done before vLLM is imported."""
+def prepare_process() -> None:
+    """Set this process up for engines on V2; to be done before vLLM is imported."""
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
-    if runner == "V1":
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-    elif not has_gpu():
+    if not has_gpu():
         sys.path.append(str(ENGINE_TESTS / "v2"))
         import interpreter  # noqa: F401
     from adaspec.vllm.engine import prepare_vllm
@@ -130,33 +128,25 @@ def has_gpu() -> bool:
 
 
 @contextmanager
-def opened(
-    target: str, config: dict[str, Any] | None, runner: str, arguments: dict[str, Any]
-) -> Iterator[Any]:
-    """An `LLM` in this process that runs on V1 or V2 as wanted; raises `Skip` if it cannot."""
+def opened(target: str, config: dict[str, Any] | None, arguments: dict[str, Any]) -> Iterator[Any]:
+    """An `LLM` in this process that runs on V2; raises `Skip` if it cannot."""
     from adaspec.vllm.engine import open_engine
     from adaspec.vllm.workarounds import shield_llvmlite
 
     shield_llvmlite()  # engines without adaspec start in this process, too
-    if runner == "V2" and not has_gpu() and (config or {}).get("method") != "ngram":
+    if not has_gpu() and (config or {}).get("method") != "ngram":
         # On an accelerator this is vLLM's own choice, but for `ngram`, which it has not there.
         arguments = {"async_scheduling": True, **arguments}
     fixed = {"distributed_executor_backend": "uni", "disable_log_stats": True, "seed": 0}
     llm = open_engine(target, config, fixed | arguments)
     try:
-        used = runner_of(llm)
-        if used != runner:
-            raise Skip(f"vLLM serves this on model runner {used}, not on {runner}")
+        if not llm.llm_engine.vllm_config.use_v2_model_runner:
+            raise Skip("vLLM serves this on model runner V1")
         yield llm
     finally:
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
-
-
-def runner_of(llm: Any) -> str:
-    """The model runner of an engine."""
-    return "V2" if llm.llm_engine.vllm_config.use_v2_model_runner else "V1"
 
 
 def core(llm: Any) -> Any:

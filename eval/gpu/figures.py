@@ -2,85 +2,124 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from results import SCHEMA, read_json, read_lines
+from results import SCHEMA, read_lines
 
 from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import cost_from_document, load_cost
 from adaspec.cost.model import CostModel, StepShape
 
 NONE, OURS, EAGLE = "none", "adaspec", "eagle3"
 Row = dict[str, Any]
 
 
-def document_of(folder: Path) -> Row:
+def document_of(folder: Path, replay: Sequence[Row] = ()) -> Row:
     """The whole report."""
-    files = list(rounds_in(folder))
-    engines = {name: cell for file in files for name, cell in file["engines"].items()}
-    cells = [cell for file in files for cell in file["cells"]]
-    hardware = [cell["hardware"] for cell in engines.values() if "hardware" in cell]
-    speeds = rows(cells, cost())
+    head, engines, cells = measured_in(folder)
+    cost = costs_of(engines)
+    speeds = rows([cell for cell in cells if cell["stage"] == "round" and cell["round"]], cost)
+    lossless = folder / "lossless.json"
     return {
         "schema": SCHEMA,
         "kind": "gpu",
-        "dry_run": any(file["dry_run"] for file in files),
-        "machine": {"hardware": hardware[0]} if hardware else None,
+        "dry_run": head["dry_run"],
         "engines": engines,
-        "priced_by": cost().name,
+        "priced_by": cost.name,
         "throughput": speeds,
         "headline": [
-            {"workload": workload, "load": load, **headline_of(here)}
-            for (workload, load), here in _by(speeds, "workload", "load").items()
+            {"load": load, **headline_of(here)} for load, here in by(speeds, "load").items()
         ],
-        "replay": (read_json(folder / "replay.json") or {"rows": []})["rows"],
+        "rejected": list(rejected(cells)),
+        "bounded": list(bounded(cells)),
+        "profiles": [
+            {"load": cell["load"], "method": cell["method"], **cell["profile"]}
+            for cell in cells
+            if "profile" in cell
+        ],
+        "lossless": json.loads(lossless.read_text()) if lossless.exists() else None,
+        "replay": list(replay),
     }
 
 
-def rounds_in(folder: Path) -> Iterator[Row]:
-    """What each group of engines measured: the engines' facts, and the cells that count."""
-    for path in sorted(folder.glob("rounds-*.jsonl")):
-        head, *lines = read_lines(path)
-        engines = {
-            line["key"].removeprefix("engine "): line["cell"]
-            for line in lines
-            if line["key"].startswith("engine ")
-        }
-        cells = [line["cell"] for line in lines if line["cell"].get("round")]
-        settings = head["settings"]
-        yield {
-            "engines": engines,
-            "cells": cells,
-            "plan": settings["plan"],
-            "dry_run": settings["dry_run"],
-        }
+def measured_in(folder: Path) -> tuple[Row, dict[str, Row], list[Row]]:
+    """What was set; what became of each engine, by its name; and all cells.
 
-
-def cost() -> CostModel:
-    """The costs that steps are held against, and replays charged."""
-    return load_cost(DEFAULT)
-
-
-def _by(lines: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    Calls may be several: a file each.
+    """
+    files = [list(read_lines(path)) for path in sorted(folder.glob("rounds*.jsonl"))]
+    lines = [line for _, *lines in files for line in lines]
+    engines = dict[str, Row]()
     for line in lines:
-        groups[tuple(line[name] for name in names)].append(line)
+        if "engine" in line:
+            facts = {key: value for key, value in line.items() if key != "engine"}
+            engines[line["engine"]] = engines.get(line["engine"], {}) | facts
+    return files[0][0], engines, [line for line in lines if "method" in line]
+
+
+def costs_of(engines: Mapping[str, Row]) -> CostModel:
+    """What adaspec measured as it started, or else the builtin costs."""
+    found = [engine["cost"] for engine in engines.values() if "cost" in engine]
+    return cost_from_document(found[0], "costs") if found else load_cost(DEFAULT)
+
+
+def by(lines: Sequence[Row], *names: str) -> dict[Any, list[Row]]:
+    """Lines by what they have under these names, in order."""
+    groups: dict[Any, list[Row]] = defaultdict(list)
+    for line in lines:
+        groups[tuple(line[name] for name in names) if names[1:] else line[names[0]]].append(line)
     return dict(sorted(groups.items()))
 
 
+def rejected(cells: Sequence[Row]) -> Iterator[Row]:
+    """By load, what adaspec keeps of the speed of no speculation where no draft is accepted."""
+    for load, here in by([cell for cell in cells if cell["stage"] == "rejected"], "load").items():
+        speeds = {cell["method"]: cell["tokens_per_s"] for cell in here}
+        ours = [cell["steps"] for cell in here if cell["method"] == OURS]
+        if ours and NONE in speeds:
+            held = Counter(str(state) for state in ours[0]["guard_state"])
+            drafted = sum(ours[0]["drafted"]) / sum(ours[0]["rows"])
+            share = speeds[OURS] / speeds[NONE]
+            yield {"load": load, "share": share, "held": dict(held), "drafted_per_row": drafted}
+
+
+def bounded(cells: Sequence[Row]) -> Iterator[Row]:
+    """By load, steps of adaspec without and with a bound, in requests of one order."""
+    plain = {
+        cell["load"]: cell
+        for cell in cells
+        if (cell["method"], cell["stage"], cell["round"]) == (OURS, "round", 1)
+    }
+    for cell in cells:
+        if cell["stage"] == "bounded" and cell["load"] in plain:
+            before = plain[cell["load"]]
+            yield {
+                "load": cell["load"],
+                "bound_ms": cell["bound_ms"],
+                "beyond": [_beyond(each["steps"], cell["bound_ms"]) for each in (before, cell)],
+                "tokens_per_s": [each["tokens_per_s"] for each in (before, cell)],
+            }
+
+
+def _beyond(steps: Row, bound_ms: float) -> float:
+    """The share of steps that take longer, of those that read no prompt."""
+    times = [ms for ms, read in zip(steps["ms"], steps["prompt"], strict=True) if not read]
+    return sum(ms > bound_ms for ms in times) / max(len(times), 1)
+
+
 def rows(cells: Sequence[Row], cost: CostModel) -> list[Row]:
-    """A row per workload, load and method: the median over rounds, and each of them."""
+    """A row per load and method: the median over rounds, and each of them."""
     found = []
-    for (workload, load, method), group in _by(cells, "workload", "load", "method").items():
+    for (load, method), group in by(cells, "load", "method").items():
         speeds = [cell["tokens_per_s"] for cell in group]
         steps = [step for cell in group for step in steps_of(cell)]
         found.append(
             {
-                "workload": workload,
                 "load": load,
                 "method": method,
                 "tokens_per_s": median(speeds),
@@ -145,7 +184,7 @@ def _medians(steps: Sequence[Row], cost: CostModel) -> list[Row]:
             "ms": median(step["ms"] for step in here),
             "priced_ms": median(priced_ms(step, cost) for step in here),
         }
-        for (mode, forwards), here in _by(usual, "mode", "forwards").items()
+        for (mode, forwards), here in by(usual, "mode", "forwards").items()
     ]
 
 

@@ -2,8 +2,8 @@
 
 The target's weights are random, so what it would say is of no use. The token that was recorded at a
 place of the text is made the likeliest there before vLLM verifies; what the recorded head drafted
-at a position takes the place of what this one does, and so do its confidences. All else runs as
-ever: the same forwards, kernels and schedulers. For benchmarks alone, in a process of their own.
+at a position takes the place of what this one does. All else runs as ever: the same forwards,
+kernels and schedulers. For benchmarks alone, in a process of their own.
 
 Requests are named INDEX-ANYTHING, by the index of their recording; others are left alone.
 """
@@ -24,9 +24,7 @@ from torch import Tensor
 from adaspec.trace.schema import Request
 
 COUNTED = 8
-"""So many tokens a head drafts where counts of right ones are all that was recorded."""
-_NEVER_SURE = -1e-4
-"""The highest log-probability that is set: odds of 1 to 0 have no logarithm."""
+"""So many tokens a head drafts: recordings have counts of right ones."""
 
 
 class Recordings:
@@ -35,21 +33,13 @@ class Recordings:
     def __init__(self, requests: Sequence[Request]) -> None:
         longest = max(len(each.prompt_tokens) + len(each.output_tokens) for each in requests)
         outputs = max(len(each.output_tokens) for each in requests)
-        drafted = [drafts_of(each) for each in requests]
-        cap = max(each.shape[1] for each in drafted)
-        count = len(requests)
-        text = np.full((count, longest), -1, np.int64)
-        drafts = np.full((count, outputs, cap), -1, np.int64)
-        confidences = np.zeros((count, outputs, cap, 3), np.float32)
+        text = np.full((len(requests), longest), -1, np.int64)
+        drafts = np.full((len(requests), outputs, COUNTED), -1, np.int64)
         for row, request in enumerate(requests):
             prompt, output = request.prompt_tokens, request.output_tokens
             text[row, len(prompt) : len(prompt) + len(output)] = output
-            drafts[row, : len(output), : drafted[row].shape[1]] = drafted[row]
-            if request.confidences is not None:
-                width = request.confidences.shape[1]
-                confidences[row, : len(output), :width] = np.nan_to_num(request.confidences)
+            drafts[row, : len(output)] = drafts_of(request)
         self.text, self.drafts = torch.from_numpy(text), torch.from_numpy(drafts)
-        self.confidences = torch.from_numpy(confidences)
         self.prompt_tokens = torch.tensor([len(each.prompt_tokens) for each in requests])
 
     def on(self, device: torch.device) -> Self:
@@ -64,27 +54,25 @@ class Recordings:
         known = (which >= 0) & (place < self.text.shape[1])
         return self.text[row, column].where(known, -1)
 
-    def draft_at(self, which: Tensor, known: Tensor, depth: Tensor) -> tuple[Tensor, Tensor]:
+    def draft_at(self, which: Tensor, known: Tensor, depth: Tensor) -> Tensor:
         """What the head drafted as its token number `depth` where so many tokens were known.
 
-        Returns (rows,) tokens, -1 where none was recorded, and their (rows, 3) confidences.
+        Returns (rows,) tokens, -1 where none was recorded.
         """
         row = which.clamp(min=0)
         position = known - self.prompt_tokens[row]
         _, positions, cap = self.drafts.shape
         recorded = (which >= 0) & (position >= 0) & (position < positions) & (depth < cap)
         place = row, position.clamp(0, positions - 1), depth.clamp(max=cap - 1)
-        return self.drafts[place].where(recorded, -1), self.confidences[place]
+        return self.drafts[place].where(recorded, -1)
 
 
 def drafts_of(request: Request) -> NDArray[np.int64]:
-    """(positions, draft cap) what a head drafted; -1 beyond the output.
+    """(positions, COUNTED) what a head drafted; -1 beyond the output.
 
-    Where counts alone were recorded, so many right tokens and then wrong ones: what would have
-    been emitted in their place is not known, and nobody asks.
+    So many right tokens as were counted, and then wrong ones: what would have been emitted in their
+    place is not known, and nobody asks.
     """
-    if request.drafted_tokens is not None:
-        return request.drafted_tokens.astype(np.int64)
     output, accepted = request.output_tokens.astype(np.int64), request.neural_accepted
     assert accepted is not None
     depth = np.arange(COUNTED)
@@ -95,17 +83,11 @@ def drafts_of(request: Request) -> NDArray[np.int64]:
     return np.where(place < len(output), drafts, -1)
 
 
-def make_likeliest(logits: Tensor, tokens: Tensor, logprob: Tensor | None = None) -> None:
-    """Make a token the likeliest of each row of logits, at that log-probability; none where -1."""
+def make_likeliest(logits: Tensor, tokens: Tensor) -> None:
+    """Make a token the likeliest of each row of logits; none where -1."""
     place = tokens.clamp(min=0)[:, None]
-    if logprob is None:
-        value = torch.full_like(place, torch.finfo(logits.dtype).max, dtype=torch.float32)
-    else:
-        sure = logprob.clamp(max=_NEVER_SURE)
-        odds = sure - torch.log1p(-sure.exp())
-        value = (logits.float().logsumexp(1) + odds)[:, None]
-    kept = logits.gather(1, place)
-    logits.scatter_(1, place, value.to(logits.dtype).where(tokens[:, None] >= 0, kept))
+    most = torch.full_like(place, torch.finfo(logits.dtype).max, dtype=logits.dtype)
+    logits.scatter_(1, place, most.where(tokens[:, None] >= 0, logits.gather(1, place)))
 
 
 class Forcing:
@@ -113,8 +95,6 @@ class Forcing:
 
     def __init__(self, recordings: Recordings) -> None:
         self.recordings = recordings
-        self._drafted: tuple[Tensor, Tensor] | None = None
-        """What the head is made to draft in the forward that runs."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -160,7 +140,7 @@ class Forcing:
 
     def _take_over(self, speculator: Any, states: Any) -> None:
         """Make a speculator of V2 draft what was recorded."""
-        base, forcing = type(speculator), self
+        base, recordings = type(speculator), self.recordings
 
         def sample_draft(
             self: Any,
@@ -173,44 +153,16 @@ class Forcing:
             *args: Any,
             **named: Any,
         ) -> Tensor:
+            given = hidden_states, positions, rows, temperature, seeds, draft_step, *args
+            drafted: Tensor = base.sample_draft(self, *given, **named)
             slots = rows[: len(hidden_states)].long().clamp(min=0)
             known = states.total_len.gpu[slots].long()
             depth = draft_step.reshape(1).long().expand(len(slots))
-            which = states.recording[slots]
-            tokens, confidences = forcing.recordings.draft_at(which, known, depth)
-            forcing._drafted = tokens, confidences
-            try:
-                drafted: Tensor = base.sample_draft(
-                    self,
-                    hidden_states,
-                    positions,
-                    rows,
-                    temperature,
-                    seeds,
-                    draft_step,
-                    *args,
-                    **named,
-                )
-            finally:
-                forcing._drafted = None
-            found = tokens >= 0
-            if hasattr(self, "adaspec_reading"):
-                step = draft_step.reshape(1)
-                kept = self.adaspec_reading.confidences[:, : len(slots)]
-                said = kept.index_select(0, step)
-                kept.index_copy_(0, step, confidences.where(found[:, None], said))
-            return tokens.where(found, drafted)
+            tokens = recordings.draft_at(states.recording[slots], known, depth)
+            return tokens.where(tokens >= 0, drafted)
 
-        def compute_draft_logits(self: Any, hidden_states: Tensor, *args: Any) -> Tensor:
-            logits: Tensor = base.compute_draft_logits(self, hidden_states, *args)
-            # What adaptive verification estimates by.
-            if forcing._drafted is not None and self.acceptance_estimator is not None:
-                tokens, confidences = forcing._drafted
-                make_likeliest(logits, tokens, confidences[:, 0])
-            return logits
-
-        members = {"sample_draft": sample_draft, "compute_draft_logits": compute_draft_logits}
         # A class with one base has the layout of the object that it is given to.
+        members = {"sample_draft": sample_draft}
         speculator.__class__ = type(f"Forced{base.__name__}", (base,), members)
 
 

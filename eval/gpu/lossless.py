@@ -10,10 +10,12 @@ with 1 where an output differs, and says what it found in the file.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -42,22 +44,23 @@ when other requests share the step: some twenty units in the last place of a log
 EXACT = "TRITON_ATTN"
 """The attention backend in vLLM's wheel that computes in float32."""
 POLICY = "general"
+LEAST_SEEDS = 2
 LIKELY = 5
 """So many of a step's likeliest tokens are known where an output differs."""
 Output = tuple[list[int], list[Mapping[int, float]]]
 """An output's tokens, and the log-probabilities of the likeliest ones at each place."""
 
 
-def check(settings: dict[str, Any]) -> dict[str, Any]:
-    """Compare the outputs of random policies with those of no speculation."""
+def check(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Compare the outputs of random policies with those of no speculation; what is found so far."""
     no_sync = os.environ.get("VLLM_GPU_SYNC_CHECK") == "error"
     if no_sync and not has_gpu():
         raise Skip("torch tells waits for CUDA devices alone, and this machine has none")
     models = tiny_models(Path(settings["cache"]))
     target, head = str(models / "target"), str(models / "eagle3")
     prompts, tokens = prompts_of(settings), settings["output_tokens"]
-    runner, engine = settings["runner"], settings["engine"]
-    with opened(target, None, runner, engine) as llm:
+    engine = settings["engine"]
+    with opened(target, None, engine) as llm:
         expected = outputs_of(llm, prompts, tokens, logprobs=True)
     config = {
         "method": "adaspec",
@@ -69,24 +72,19 @@ def check(settings: dict[str, Any]) -> dict[str, Any]:
         "num_speculative_tokens": CAP,
     }
     cells = []
-    with graphs(runner) as counted, opened(target, config, runner, engine) as llm:
+    with graphs_counted() as counted, opened(target, config, engine) as llm:
         if no_sync:
             check_that_waiting_is_seen()
-        for seed in settings["seeds"]:
+            cells.append({"faults": faults_of_a_wait(llm, prompts)})
+        began_s = time.monotonic()
+        for seed in itertools.count(1):
+            if seed > LEAST_SEEDS and time.monotonic() - began_s > settings["seconds"]:
+                break
             wanderer = wanderer_of(llm, seed)
             cell = compared(expected, outputs_of(llm, prompts, tokens), NOISE[engine["dtype"]])
             cell |= {"taken": taken(wanderer), "faults": faults(llm)}
             cells.append({"seed": seed, "requests": len(prompts), **cell})
-        if no_sync:
-            cells.append({"faults": faults_of_a_wait(llm, prompts)})
-    return verdict(cells) | {"graphs": counted}
-
-
-def graphs(runner: str) -> Any:
-    """Counts V2's graphs; V1 has none that could be counted in the same way."""
-    from contextlib import nullcontext
-
-    return graphs_counted() if runner == "V2" else nullcontext({})
+            yield verdict(cells) | {"graphs": counted}
 
 
 def prompts_of(settings: dict[str, Any]) -> list[list[int]]:
@@ -149,7 +147,7 @@ def wanderer_of(llm: Any, seed: int) -> Any:
     from functools import partial
     from types import SimpleNamespace
 
-    sys.path.append(str(ENGINE_TESTS))
+    sys.path += [str(ENGINE_TESTS), str(ENGINE_TESTS.parent / "unit" / "vllm")]
     from wandering import Wanderer, serve_by
 
     return Wanderer(SimpleNamespace(put=partial(serve_by, model_runner(llm))), seed)
@@ -207,16 +205,18 @@ def verdict(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**totals, "taken": sources, "faults": dict(found), "problems": problems}
 
 
-def settings_of(runner: str, cache: Path) -> dict[str, Any]:
+def settings_of(cache: Path) -> dict[str, Any]:
     """What is asked of which engine; on a CPU less, since V2 runs in an interpreter there."""
     engine: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "float32", "max_model_len": 384}
     if has_gpu():
-        engine |= {"attention_backend": EXACT, "max_num_seqs": 32, "gpu_memory_utilization": 0.2}
-        few = {"requests": 100, "output_tokens": 48, "seeds": [1, 2]}
+        engine |= {"attention_backend": EXACT, "max_num_seqs": 32}
+        # It runs while others start.
+        engine |= {"kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.02}
+        few = {"requests": 100, "output_tokens": 48, "seconds": 60}
     else:
         engine |= {"enforce_eager": True, "gpu_memory_utilization": 0.4, "max_num_seqs": 8}
-        few = {"requests": 4, "output_tokens": 10, "seeds": [1, 2]}
-    made = {"runner": runner, "cache": str(cache), "policy": POLICY}
+        few = {"requests": 4, "output_tokens": 10, "seconds": 0}
+    made = {"cache": str(cache), "policy": POLICY}
     return {**made, **few, "engine": engine}
 
 
@@ -224,15 +224,15 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="the file for what was found")
-    parser.add_argument("--runner", choices=("V1", "V2"), default="V2")
     parser.add_argument("--cache", type=Path, default=Path("build/gpu-models"))
     arguments = parser.parse_args()
-    prepare_process(arguments.runner)
+    prepare_process()
     try:
-        found = check(settings_of(arguments.runner, arguments.cache))
+        for found in check(settings_of(arguments.cache)):
+            write_json(arguments.out, found)
     except Skip as why:
         found = {"problems": [f"not run: {why}"]}
-    write_json(arguments.out, found)
+        write_json(arguments.out, found)
     print(found["problems"] or "no output differs")
     return 1 if found["problems"] else 0
 

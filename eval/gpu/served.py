@@ -1,4 +1,4 @@
-"""One engine, in a process that lives as long as its group: measures what it is told to.
+"""One engine, in a process that lives as long as all others: measures what it is told to.
 
     python eval/gpu/served.py ENGINE.json
 
@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,58 +24,66 @@ Say = Callable[[dict[str, Any]], None]
 
 def serve(settings: dict[str, Any], say: Say) -> None:
     """Start the engine, and run cells until there are no more commands."""
-    prepare_process("V2")
+    prepare_process()
     # These need torch or vLLM.
-    from forced import Forcing, Recordings
+    from forced import Forcing, Recordings, replace
     from loop import ClosedLoop
     from steps import Steps
     from workload import draw, recorded
 
+    from adaspec.vllm import measuring
     from adaspec.vllm.configuration import hardware
 
-    requests = {name: recorded(each) for name, each in settings["workloads"].items()}
-    everything = [request for each in requests.values() for request in each]
-    steps, forcing = Steps(), Forcing(Recordings(everything))
+    def measure_alone(original: Callable[..., None], *engine: Any) -> None:
+        say({"waits": "to measure its costs alone"})
+        sys.stdin.readline()
+        original(*engine)
+
+    requests = recorded(settings["requests"])
+    steps, forcing = Steps(), Forcing(Recordings(requests))
     target, config, arguments = (settings[name] for name in ("target", "config", "arguments"))
-    with forcing.installed(), steps.watched(), opened(target, config, "V2", arguments) as llm:
+    with ExitStack() as stack:
+        stack.enter_context(forcing.installed())
+        stack.enter_context(steps.watched())
+        replace(stack, measuring, "measure_at_start", measure_alone)
+        llm = stack.enter_context(opened(target, config, arguments))
         steps.put_into(llm)
-        loops, first = {}, 0
-        for name, each in requests.items():
-            loops[name], first = ClosedLoop(llm, each, first, steps), first + len(each)
-        lengths = {
-            name: [len(one.output_tokens) for one in each] for name, each in requests.items()
-        }
-        say({"ready": {"hardware": hardware(), **facts(llm)}, "outputs": lengths})
+        loop = ClosedLoop(llm, requests, steps)
+        lengths = [len(each.output_tokens) for each in requests]
+        say({"ready": {"hardware": hardware(), "requests": len(requests), **facts(llm)}})
         for line in sys.stdin:
             asked = json.loads(line)
-            name, load = asked["workload"], asked["load"]
-            order = draw(lengths[name], load, asked["seed"], asked["least"], asked["passes"])
-            say({"cell": loops[name].run(order, load, asked["length"])})
+            order = draw(lengths, asked["load"], asked["round"], asked["counted"])
+            loop.set(asked["length"], asked["stage"] == "rejected", asked.get("bound_ms"))
+            say({"cell": loop.run(order, asked["load"], asked["stage"] == "profile")})
 
 
 def facts(llm: Any) -> dict[str, Any]:
     """What an engine came to."""
     import torch
 
+    from adaspec.cost.load import cost_document
+
     runner = model_runner(llm)
-    worker, config = getattr(runner, "adaspec_session", None), runner.vllm_config
+    session, config = getattr(runner, "adaspec_session", None), runner.vllm_config
+    groups = [each for groups in runner.attn_groups for each in groups]
     found = {
         "graphs": config.compilation_config.cudagraph_mode.name,
         "largest_graph": max(config.compilation_config.cudagraph_capture_sizes or (0,)),
         "kv_tokens": config.cache_config.num_gpu_blocks * config.cache_config.block_size,
-        "attention": sorted({each.backend.get_name() for each in _groups(runner)}),
+        "attention": sorted({each.backend.get_name() for each in groups}),
     }
-    if worker is not None:
-        found |= {"trims": worker.trims, "policy": worker.serving.name}
+    if session is not None:
+        cost = cost_document(session.serving.setup.cost)
+        found |= {"trims": session.trims, "policy": session.serving.name, "cost": cost}
     if has_gpu():
+        from vllm.v1.attention.backends.fa_utils import get_flash_attn_version
+
+        found["flash_attention"] = get_flash_attn_version()
         free, whole = torch.cuda.mem_get_info()
         found |= {"free_gib": free / 2**30, "gpu_gib": whole / 2**30}
         found["reserved_gib"] = torch.cuda.memory_reserved() / 2**30
     return found
-
-
-def _groups(runner: Any) -> list[Any]:
-    return [each for groups in runner.attn_groups for each in groups]
 
 
 def main() -> int:

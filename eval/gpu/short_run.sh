@@ -5,14 +5,13 @@
 # here:   prepare WHEEL RECORDINGS   make what is carried, in eval/gpu/carry
 #         hold [MINUTES]             take out of the index what need not travel, until restored
 #         restore                    put it back (a `hold` that ends does so itself)
-#         size                       how many bytes travel with the checkout while it is held
-# there:  first                      unpack the first piece
-#         measure [OPTION...]        unpack the second, check, and run rounds.py with these options
+#         size                       how many bytes travel while it is held, with what is carried
+# there:  measure [OPTION...]        unpack, and run rounds.py with these options
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 CARRY=eval/gpu/carry
-LEFT_BEHIND=(eval/reports docs/headline.png training/reference_pair)
+LEFT_BEHIND=(docs eval/reports eval/traces eval/prompts policies/reference-pair-cpu training)
 KIT=${KIT:-/tmp/adaspec-kit}       # on the machine with the GPU; it stays there between calls
 LIMIT_S=${LIMIT_S:-560}            # of a call, with what it takes to end
 # The checkout's own environment, where there is one: `prepare` needs adaspec's packages.
@@ -30,9 +29,12 @@ is_held() { [ -e "$(mark)" ]; }
 
 prepare() {
   [ $# = 2 ] || fail "prepare WHEEL RECORDINGS: vLLM's wheel for CUDA, and the folder of recordings"
-  "$PYTHON" eval/gpu/pack.py make "$1" -o "$CARRY"
+  export PYTHONPATH=$PWD:$PWD/eval/gpu
+  "$PYTHON" eval/gpu/pack.py "$1" "$CARRY/site.tar.xz"
   "$PYTHON" -m adaspec import specdecode-bench "$2" -o "$CARRY/llama" \
     --target meta-llama/Llama-3.1-8B-Instruct --drafter EAGLE --force
+  "$PYTHON" -c "import engines, pathlib; engines.tiny_models(pathlib.Path('$CARRY/models'))"
+  size
 }
 
 hold() {
@@ -63,34 +65,43 @@ restore() {
 }
 
 size() {
-  git ls-files -z --cached --others --exclude-standard -- . "${LEFT_BEHIND[@]/#/:(exclude)}" |
-    { xargs -0 stat -c %s -- 2>/dev/null || true; } | awk '{ bytes += $1 } END { print bytes, "bytes travel" }'
+  { git ls-files -z --cached --others --exclude-standard -- . "${LEFT_BEHIND[@]/#/:(exclude)}"
+    find "$CARRY" -type f -print0 2>/dev/null || true; } |
+    { xargs -0 stat -c %s -- 2>/dev/null || true; } | awk '{ bytes += $1 } END { printf "%.1f MiB travel\n", bytes / 2^20 }'
 }
 
-unpack() {
-  "$PYTHON" eval/gpu/pack.py unpack "$CARRY/$1" -o "$KIT/site" ||
-    fail "the piece '$1' did not come whole: call again with carry=[\"$CARRY/$1\"]"
-}
+# What the host decides by is compiled by one process, on a core of its own, as others import vLLM.
+compile_host_code() {
+  "$PYTHON" - <<END
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.engine import ASYNC
+from adaspec.cost.load import load_cost
+from adaspec.policy.learned import load_policy
+from adaspec.policy.protocol import Setup
+from adaspec.vllm.session.decider import warm_up
 
-first() {
-  nvidia-smi || fail 'there is no GPU'
-  rm -rf "$KIT"
-  unpack first
+warm_up(load_policy("llama-3.1-8b-instruct-h100"), Setup(load_cost(DEFAULT), 16, 16, 128, True, True, ASYNC))
+END
 }
 
 measure() {
   [ -n "${OUT:-}" ] || fail 'OUT names no folder for what is measured: OUT=results bash eval/gpu/short_run.sh measure'
   export PYTHONPATH=$KIT/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
   if [[ " $* " != *' --dry-run '* ]]; then
-    [ -d "$KIT/site" ] || fail "the first piece is not on this machine: begin again with 'first'"
-    [ ! -d "$CARRY/second" ] || unpack second
-    "$PYTHON" eval/gpu/checks.py "$OUT/checks.json" || fail 'see above: no engine would start'
+    nvidia-smi || fail 'there is no GPU'
+    if [ ! -d "$KIT/site" ]; then
+      "$PYTHON" -m tarfile -e "$CARRY/site.tar.xz" "$KIT/part" ||
+        fail "vLLM did not come whole: call again with carry=[\"$CARRY\"]"
+      mv "$KIT/part" "$KIT/site"
+    fi
+    echo "unpacked after $SECONDS s"
+    compile_host_code &
   fi
   "$PYTHON" eval/gpu/rounds.py --out "$OUT" --cache "$KIT/cache" \
     --max-s $((LIMIT_S - SECONDS)) "$@"
 }
 
 case ${1:-} in
-  prepare | hold | restore | size | first | measure) "$@" ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  prepare | hold | restore | size | measure) "$@" ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -131,10 +131,11 @@ class Steps:
 
     def _dispatched(self, part: str, tokens: int, chosen: Any) -> None:
         step, mode = self._current, chosen.cg_mode.name
+        if not step:  # a dummy one, as the engine starts
+            return
         if part == "head":
-            step.setdefault("head_mode", None)
             step["head_mode"] = step["head_mode"] or mode
-        elif step:
+        else:
             # Drafts are trimmed on the device: how many tokens are left is known here.
             step["drafted"] -= step["tokens"] - tokens
             step |= {"tokens": tokens, "padded": chosen.num_tokens, "mode": mode}

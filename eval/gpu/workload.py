@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engines import tiny_models
+from engines import CHECKOUT, tiny_models
 
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.policy.learned import load_policy
@@ -37,33 +37,34 @@ def recorded(settings: dict[str, Any]) -> list[Request]:
     """Recorded requests that a policy never saw, in an order of no meaning."""
     manifest = load_policy(settings["policy"]).manifest
     seen = frozenset(manifest.training_requests if manifest else ())
-    chosen = select([settings["traces"]], Wanted(seen=seen)).requests
+    chosen = select([str(CHECKOUT / settings["traces"])], Wanted(seen=seen)).requests
     most = settings["prompt_tokens"]
     chosen = tuple(each for each in chosen if len(each.prompt_tokens) <= most)
     order = np.random.default_rng(0).permutation(len(chosen))[: settings["requests"]]
-    cut = [shortened(chosen[at], settings["output_tokens"]) for at in order]
-    if settings.get("counts_alone"):
-        cut = [replace(each, drafted_tokens=None, confidences=None) for each in cut]
-    return cut
+    return [shortened(chosen[at], settings["output_tokens"]) for at in order]
 
 
 def shortened(request: Request, tokens: int) -> Request:
-    """A recorded request of which the output ends after so many tokens at the latest."""
-    columns = ("output_tokens", "neural_accepted", "drafted_tokens", "confidences")
-    found = {name: getattr(request, name) for name in columns}
-    cut: dict[str, Any] = {
-        name: None if column is None else column[:tokens] for name, column in found.items()
-    }
-    return replace(request, **cut)
+    """A recorded request of which the output ends after so many tokens at the latest.
+
+    Of what a head drafted there are counts of right tokens alone.
+    """
+    accepted = request.neural_accepted
+    return replace(
+        request,
+        output_tokens=request.output_tokens[:tokens],
+        neural_accepted=None if accepted is None else accepted[:tokens],
+        drafted_tokens=None,
+        confidences=None,
+    )
 
 
-def draw(outputs: Sequence[int], load: int, seed: int, least: int, passes: int) -> Order:
+def draw(outputs: Sequence[int], load: int, seed: int, counted: int) -> Order:
     """Requests of a load, given how many tokens each emits: whole shuffled passes over them."""
-    wanted = max(least, passes * load)
     generator = np.random.default_rng((seed, load))
-    count = -(-(wanted + load) // len(outputs))
+    count = -(-(counted + load) // len(outputs))
     order = np.concatenate([generator.permutation(len(outputs)) for _ in range(count)]).tolist()
     shares = generator.uniform(size=load)
     lengths = [max(1, int(share * outputs[at])) for share, at in zip(shares, order, strict=False)]
     ramp = list(zip(order[:load], lengths, strict=True))
-    return Order(ramp, order[load : load + wanted])
+    return Order(ramp, order[load : load + counted])
