@@ -50,6 +50,8 @@ what is emitted on."""
 _SHARE_TO_PAUSE = 0.04
 """The same share of the only one, from means over `_AVERAGED_ROWS`. Gains leave out that a drafted
 token also tells which copies are right, so the drafter is worth that much more than they say."""
+_LEAST_ROWS_TO_PAUSE = 250.0
+"""Means over so many rows do, too, where they say it as much more clearly as they scatter more."""
 _MOST_ROWS_OF_STEP = 16.0
 """A step counts as so many rows at most: they have the price and the throughput in common."""
 _ENOUGH_HOLD_IT = 0.75
@@ -128,11 +130,12 @@ def weigh_forwards(
     about.one_more += share * (one_more - about.one_more)
     about.emitted += share * (emitted - about.emitted)
     enough, least = about.rows >= _ROWS, _LEAST_SHARE * about.emitted
-    if forwards == 1 and about.rows >= _AVERAGED_ROWS:
-        if about.last < -_SHARE_TO_PAUSE * about.emitted:
+    if forwards == 1 and about.rows >= _LEAST_ROWS_TO_PAUSE:
+        scatter = np.sqrt(_AVERAGED_ROWS / min(about.rows, _AVERAGED_ROWS))
+        if about.last < -_SHARE_TO_PAUSE * scatter * about.emitted:
             about.paused, about.rows, about.wait = about.next, 0.0, _LONGEST_WAIT
             about.next = min(2.0 * about.next, _LONGEST_PAUSE)
-        elif about.last > 0:
+        elif about.last > 0 and about.rows >= _AVERAGED_ROWS:
             about.next = _FIRST_PAUSE
     if enough and forwards > 1 and about.last < -least:
         about.forwards, about.rows = forwards - 1, 0.0
