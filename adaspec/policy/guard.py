@@ -158,6 +158,11 @@ class _Record:
         """The arms that challenge the incumbent."""
         return [name for name in self.arms if name != self.incumbent]
 
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether an arm is tried behind a hold."""
+        return self.incumbent == NONE and self.serving != NONE
+
     def serve(self, name: str, bar: tuple[float, float]) -> None:
         """Begin a block of an arm."""
         self.serving, self.bar, self.steps, self.lost = name, bar, 0, 0.0
@@ -239,8 +244,9 @@ class Guard:
     def interrupt(self) -> None:
         """Something else was served: what comes next is blurred by it."""
         self._alike = -1
-        if self._load in self._records:
-            record = self._records[self._load]
+        record = self._records.get(self._load)
+        # A trial goes on where it was: begun anew, none would end where loads swing.
+        if record is not None and not record.is_on_trial:
             record.block.clear()
             if record.serving != record.incumbent:
                 record.go_back()
@@ -261,7 +267,7 @@ class Guard:
         before, holds = record.incumbent, record.holds
         if record.serving == before:
             self._watch(record, decision.rows)
-        elif record.block and before == NONE:
+        elif record.block and record.is_on_trial:
             self._try(record, decision.rows)
         elif len(record.block) >= max(_PROBE, int(record.wait * _SHARE) - self._lag):
             self._judge(record)

@@ -176,3 +176,13 @@ def test_it_knows_how_much_longer_plain_steps_take_than_the_costs_say():
     assert engine.guard.slowness(engine.guard.decide(8, 8000)) == 1
     engine.run(2000, 8, slower=1.1, accepted=1.0)
     assert engine.guard.slowness(engine.guard.decide(8, 8000)) == pytest.approx(2, rel=0.1)
+
+
+def test_what_is_fast_again_serves_again_where_the_load_swings_sooner_than_a_trial_ends():
+    engine = Engine()
+    engine.run(3000, 2, slower=4.0, accepted=0.8)
+    assert engine.share(HOLD, 200) > 0.9
+    for _ in range(80):
+        engine.run(30, 2, slower=0.2, accepted=0.8)
+        engine.run(5, 1, slower=0.2, accepted=0.8)
+    assert engine.share(PLAN, 200) > 0.9
