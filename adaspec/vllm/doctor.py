@@ -89,7 +89,7 @@ def parts_of(
 
 
 def _adaspec() -> tuple[bool, str, str]:
-    for name in ("choice", "configuration", "tracing"):
+    for name in ("choice", "configuration", "recorder"):
         importlib.import_module(f"adaspec.vllm.{name}")
     return True, "whole, with all that it needs", ""
 
