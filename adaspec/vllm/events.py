@@ -1,4 +1,4 @@
-"""The events that a session sends to its observers, such as recording and metrics."""
+"""The events that a session sends to its observers, and the breaker that counts its faults."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ log = logging.getLogger("vllm.adaspec")
 
 MAX_OBSERVER_FAILURES = 5
 """An observer that has failed this often is removed: observing must not harm serving."""
+MAX_IN_A_ROW = 8
+"""How many steps must fail in a row before the policy is switched off."""
+STEPS_PER_FAULT = 100
+"""How many successful steps make up for one failure."""
+MAX_OUTSTANDING = 100
+"""How many failures that were not made up for switch the policy off. A policy that fails in more
+than one step in a hundred is switched off in the end; one that fails once an hour never is."""
 
 
 @dataclass(eq=False)
@@ -146,15 +153,6 @@ class Observers:
                 if count >= MAX_OBSERVER_FAILURES:
                     log.warning("adaspec: %s failed %d times and is dropped", name, count)
                     self._observers.remove(observer)
-
-
-MAX_IN_A_ROW = 8
-"""How many steps must fail in a row before the policy is switched off."""
-STEPS_PER_FAULT = 100
-"""How many successful steps make up for one failure."""
-MAX_OUTSTANDING = 100
-"""How many failures that were not made up for switch the policy off. A policy that fails in more
-than one step in a hundred is switched off in the end; one that fails once an hour never is."""
 
 
 class CircuitBreaker:

@@ -29,6 +29,9 @@ from adaspec.vllm.recorder import engine_id
 _FORMS = ("text", "messages", "prompt_token_ids")
 """The keys by which a prompt may be given."""
 Token = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Progress = Callable[[str, float, float], None]
+_MAX_WAIT_S = 30.0
+"""How long an engine may take to write what it holds."""
 
 
 class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,12 +94,6 @@ def read_prompts(file: Path) -> list[Prompt]:
     if not prompts:
         raise TraceError(f"{file}: holds no prompts")
     return list(prompts.values())
-
-
-Progress = Callable[[str, float, float], None]
-
-_MAX_WAIT_S = 30.0
-"""How long an engine may take to write what it holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ _CLOSE_S = 30.0
 _SERVED = "served"
 """The workload of requests that their clients did not name."""
 _NAMED = re.compile(r"adaspec:([^:]+):([^:]+):")
+FLUSH_S = 5.0
+"""How many seconds of a server's trace a kill may cost."""
 
 
 def engine_id(workload: str, id: str) -> str:
@@ -285,10 +287,6 @@ def folder_bytes(folder: Path) -> int:
             with suppress(OSError):
                 total += (Path(parent) / name).lstat().st_size
     return total
-
-
-FLUSH_S = 5.0
-"""How many seconds of a server's trace a kill may cost."""
 
 
 def observers_of(serving: Serving) -> list[Any]:

@@ -35,6 +35,17 @@ _LOG_PERIOD_S = 60.0
 _MOST_IN_FLIGHT = 16
 _SLOW = 1.3
 """Where plain steps take so many times as long as the costs say, the operator is told."""
+log = logging.getLogger("vllm.adaspec")
+PATH = "adaspec.vllm.scheduler.scheduler"
+LENGTH = "adaspec_length"
+"""The attribute of a step's output that says for how long drafts the next steps make room."""
+WORDS = ("serve", "off")
+"""The modes that the file may name, of `options.MODES`."""
+MODE_ATTRIBUTE = "adaspec_mode"
+"""The attribute of a scheduled step that says in which mode it is served."""
+PERIOD_S = 0.02
+"""The file is looked at no more often than this, in steps that are scheduled anyway."""
+_MAX_BYTES = 64
 
 
 class GuardReport(NamedTuple):
@@ -136,20 +147,6 @@ class TimedSteps:
         self._failed = True
         log.warning("adaspec: the guard failed and is off until a restart: %r", error)
         return GuardReport(PLAN, 0, {}, problem=in_one_line(error, 300))
-
-
-log = logging.getLogger("vllm.adaspec")
-
-PATH = "adaspec.vllm.scheduler.scheduler"
-LENGTH = "adaspec_length"
-"""The attribute of a step's output that says for how long drafts the next steps make room."""
-WORDS = ("serve", "off")
-"""The modes that the file may name, of `options.MODES`."""
-MODE_ATTRIBUTE = "adaspec_mode"
-"""The attribute of a scheduled step that says in which mode it is served."""
-PERIOD_S = 0.02
-"""The file is looked at no more often than this, in steps that are scheduled anyway."""
-_MAX_BYTES = 64
 
 
 class Told(NamedTuple):

@@ -1,4 +1,4 @@
-"""Puts a session into vLLM's model runner V1 when the runner is created."""
+"""Puts a session into vLLM's model runner V1, and drafters in the place of vLLM's proposers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from adaspec.vllm.session.report import Outcome
 from adaspec.vllm.session.requests import Rows, RunningRequest, shares_ring
 from adaspec.vllm.session.session import Session, session_of
 from adaspec.vllm.session.unread_blocks import unread_blocks
+
+UNLIMITED = 1 << 30
 
 
 class NgramDrafter:
@@ -97,9 +99,6 @@ class HeadMixin:
         assert self.adaspec_evidence is not None
         self.adaspec_evidence.append(evidence)
         return tokens, None
-
-
-UNLIMITED = 1 << 30
 
 
 def attach(runner: Any, options: Options) -> None:

@@ -21,6 +21,9 @@ from adaspec.trace.schema import CONFIDENCES
 
 SINGLE = ("context", "sampled", "rejected", "neural", "offered")
 """The facts that are one whole number per row, in the order of their columns; the gains follow."""
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+NO_LIMITS = np.zeros(0, np.int32)
 
 
 class Outcome(NamedTuple):
@@ -117,11 +120,6 @@ class Copy:
             self._event.synchronize()
         rows: NDArray[np.float32] = self._host_tensor.numpy()
         return rows
-
-
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
-NO_LIMITS = np.zeros(0, np.int32)
 
 
 class Drafts(NamedTuple):
