@@ -23,8 +23,8 @@ from adaspec.evaluate.cell_result import CellResult, measure
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
 from adaspec.evaluate.options import Options, silent
 from adaspec.evaluate.selection import Wanted, select
+from adaspec.evaluate.traffic import draw_orders, pools_of
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.orders import draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
 

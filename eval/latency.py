@@ -26,9 +26,9 @@ from adaspec.cost.engine import ASYNC
 from adaspec.evaluate.cell_result import LATENCIES, measure
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Wanted, select
+from adaspec.evaluate.traffic import draw_orders
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import gap_seconds
-from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 from adaspec.trace.importers.formats import import_trace

@@ -59,7 +59,7 @@ def command(
     check_writable(out, CostError)
     # Imported here because vLLM takes seconds to load, and --help should be quick.
     from adaspec.cost.load import save_cost
-    from adaspec.vllm.profile import profile_machine
+    from adaspec.vllm.commands import profile_machine
 
     with ProgressBar() as bar:
         profile = profile_machine(model, draft, draft_method, engine, minutes, bar)

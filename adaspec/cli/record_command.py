@@ -56,7 +56,7 @@ def command(as_json: bool, **options: Any) -> None:
     """
     check_drafter(options["draft"], options["draft_method"])
     # Imported here because vLLM takes seconds to load, and --help should be quick.
-    from adaspec.vllm.prompt_run import RecordOptions, record
+    from adaspec.vllm.commands import RecordOptions, record
 
     with ProgressBar() as bar:
         report = record(RecordOptions(**options), bar)

@@ -19,17 +19,16 @@ from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.engine import ASYNC
 from adaspec.cost.model import CostModel, check_bound
 from adaspec.draft.ring import RING_TOKENS, ring_of
-from adaspec.evaluate.arrivals import Arrivals, parse_arrivals
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
 from adaspec.evaluate.hindsight import STATIC_BY_LOAD, best_by_load, hindsight
-from adaspec.evaluate.intervals import replicate_speeds, traffic_of, variance_ratio
+from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
 from adaspec.evaluate.options import ALL, MAX_SEED, REPORT_SCHEMA, Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
+from adaspec.evaluate.traffic import Arrivals, parse_arrivals, pools_of, runs_of
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.replay.contender import check_distinct
-from adaspec.replay.orders import Traffic, draw_orders, pools_of
 from adaspec.replay.player import Contender, Player
-from adaspec.replay.recording import Recording, build_recording
+from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import Dialogues
 from adaspec.trace.schema import Request
 from adaspec.version import __version__
@@ -188,17 +187,6 @@ def evaluate_loop(
 def _arrivals(options: Options) -> Arrivals | None:
     spec = options.arrivals
     return None if spec is None else parse_arrivals(spec, options.rate_scale)
-
-
-def runs_of(
-    recording: Recording, cell: Cell, options: Options, arrivals: Arrivals | None = None
-) -> list[Traffic]:
-    """The runs of a cell: each has an order, and arrivals, of its own."""
-    orders = draw_orders(recording, *cell, options.seed, options.orders)
-    return [
-        traffic_of(order, cell[1], arrivals, np.random.default_rng([options.seed, at, cell[1], 1]))
-        for at, order in enumerate(orders)
-    ]
 
 
 def _add_replicates(

@@ -18,11 +18,11 @@ import numpy as np
 
 from adaspec.draft.chains import LONGEST_MATCH
 from adaspec.evaluate.options import Cell, Options, Progress
+from adaspec.evaluate.traffic import draw_orders
 from adaspec.policy.spec import Baseline, parse_policy, rule_spec
 from adaspec.policy.static import LONGEST_BUDGET, StaticPolicy
 from adaspec.replay.loop import Result
-from adaspec.replay.orders import Traffic, draw_orders
-from adaspec.replay.player import Contender, Player
+from adaspec.replay.player import Contender, Player, Traffic
 from adaspec.replay.rules import ByLoad
 
 VLLM_BEST, TRTLLM, ONLINE, STATIC_BEST = "vllm:best", "trtllm:K", "online:K", "static:best"

@@ -24,10 +24,8 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from adaspec.draft.chains import Ints
-from adaspec.evaluate.arrivals import Arrivals
 from adaspec.evaluate.options import Cell, Options, Progress
-from adaspec.replay.orders import Traffic, draw_order, entries
+from adaspec.evaluate.traffic import Arrivals, draw_order, entries, traffic_of
 from adaspec.replay.player import Compiled, Contender, Player
 from adaspec.replay.suffix import SuffixDecoding
 
@@ -99,16 +97,6 @@ def _replicate(
             ]
         )
     return speeds
-
-
-def traffic_of(
-    order: Ints, concurrency: int, arrivals: Arrivals | None, rng: np.random.Generator
-) -> Traffic:
-    """A run of requests in this order, which come by themselves where it is said how."""
-    if arrivals is None:
-        return Traffic(order, concurrency)
-    comes_s = arrivals.draw(len(order), rng)
-    return Traffic(order[: len(comes_s)], concurrency, comes_s)
 
 
 def seconds_alone(

@@ -60,7 +60,7 @@ class Options:
     free_decisions: bool = False
     engine: Engine = ASYNC
     arrivals: str | None = None
-    """When requests come: see `arrivals.parse_arrivals`. None: as others end, in a closed loop."""
+    """When requests come: see `traffic.parse_arrivals`. None: as others end, in a closed loop."""
     rate_scale: Positive = 1.0
     """Requests come so many times as fast as the arrivals say."""
     max_num_seqs: Annotated[int, Meta(ge=1, le=4096)] = 256

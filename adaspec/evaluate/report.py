@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from rich.console import Console
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate import tables
-from adaspec.evaluate.figure import figures
 from adaspec.evaluate.options import ALL
 from adaspec.evaluate.plain_table import Section
 from adaspec.files import AnyPath, Kind, new_folder
@@ -65,13 +64,13 @@ class EvaluationReport:
     def page(self) -> str:
         """The report as one HTML page that opens without a network."""
         # Imported here because jinja2 and plotly's bundle take a moment to load.
-        from adaspec.evaluate.page import page
+        from adaspec.evaluate.page import figures, page
 
         report = tables.Figures(self.document)
         judged = ", ".join(report.judged or ("the baselines and the oracles",))
         return page(
             f"Evaluation of {judged}",
-            _sections(report, report.workloads, latency=True),
+            _sections(report, report.workloads, True, lambda workload: figures(report, workload)),
             tables.settings(report),
             [tables.how_to_read(self.document)],
             self.document.get("command", ""),
@@ -98,7 +97,12 @@ class EvaluationReport:
         return page.getvalue()
 
 
-def _sections(report: tables.Figures, workloads: Sequence[str], latency: bool) -> list[Section]:
+def _sections(
+    report: tables.Figures,
+    workloads: Sequence[str],
+    latency: bool,
+    figures: Callable[[str], dict[str, Any]] = lambda workload: {},
+) -> list[Section]:
     """The tables, of these workloads and of all together, under their headings."""
     sections = []
     for workload in workloads:
@@ -107,7 +111,7 @@ def _sections(report: tables.Figures, workloads: Sequence[str], latency: bool) -
         if latency:
             some[-1:-1] = tables.latencies(report, workload)
         shown = [table for table in some if table.rows]
-        sections.append(Section(report.place(workload), shown, figures(report, workload)))
+        sections.append(Section(report.place(workload), shown, figures(workload)))
     if report.judged and len(report.workloads) > 2:
         alone = [tables.lifts_alone(report, policy) for policy in report.judged]
         sections.insert(1, Section("Each workload alone", alone))

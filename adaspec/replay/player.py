@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.loop import Result, result_of
 from adaspec.replay.oracles import Oracle, run_oracle
-from adaspec.replay.orders import Traffic
 from adaspec.replay.own import OwnPolicy, run_own
 from adaspec.replay.recording import Recording
 from adaspec.replay.rules import ByLoad, Drafted, RuleReplay
@@ -30,6 +29,15 @@ Doubles = NDArray[np.float64]
 Compiled: TypeAlias = StaticPolicy | ByLoad | LearnedPolicy | Budgeted | Online | Oracle
 """What is replayed without calling Python at every step."""
 Contender: TypeAlias = Compiled | SuffixDecoding | OwnPolicy
+
+
+class Traffic(NamedTuple):
+    """Who comes in a run: requests in this order, of which so many run at once."""
+
+    order: Ints
+    concurrency: int
+    comes_s: Doubles | None = None
+    """When each comes, in an open loop."""
 
 
 class Player:
@@ -91,7 +99,7 @@ class Player:
         concurrency: int,
         comes_s: Doubles | None = None,
     ) -> Result:
-        """One run of the loop: see `orders.Traffic`."""
+        """One run of the loop: see `Traffic`."""
         if comes_s is None and len(order) < concurrency:
             raise EvaluationError(
                 f"{len(order)} requests cannot fill a batch of {concurrency}: name more"

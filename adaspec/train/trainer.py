@@ -20,13 +20,13 @@ from adaspec.cost.model import CostModel
 from adaspec.errors import TrainingError
 from adaspec.evaluate.options import Options, Progress, silent
 from adaspec.evaluate.selection import Selection
+from adaspec.evaluate.traffic import draw_passes
 from adaspec.policy.learned import LearnedPolicy
 from adaspec.predict.model import CURVES, HEADS, LONGEST_NEURAL, Model
 from adaspec.predict.network import Network, constant_network
 from adaspec.predict.survival import BinnedCurves, no_curves
 from adaspec.predict.tables import no_tables
 from adaspec.replay.learned import LearnedReplay
-from adaspec.replay.orders import draw_passes
 from adaspec.replay.recording import build_recording
 from adaspec.trace.dialogues import dialogue_hashes
 from adaspec.train import rows

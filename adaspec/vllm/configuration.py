@@ -38,10 +38,11 @@ from adaspec.vllm.patching import (
     METHOD,
     OPTIONS_ATTRIBUTE,
     V2_VARIABLE,
+    let_engines_write,
     release_runner,
+    shield_llvmlite,
 )
 from adaspec.vllm.v2.graphs import add_coarse_sizes
-from adaspec.vllm.workarounds import let_engines_write, shield_llvmlite
 from adaspec.vllm.worker import served_by
 
 log = logging.getLogger("vllm.adaspec")

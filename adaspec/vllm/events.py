@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,14 +14,10 @@ from numpy.typing import NDArray
 
 from adaspec.policy.choice import no_settings
 from adaspec.policy.protocol import Bools, Ints
+from adaspec.vllm.patching import in_one_line
 
 if TYPE_CHECKING:  # they are made of PyTorch's tensors, without which figures can be read
     from adaspec.vllm.session.report import Outcome, StepReport
-
-
-import traceback
-
-from adaspec.vllm.patching import in_one_line
 
 Floats = NDArray[np.float64]
 log = logging.getLogger("vllm.adaspec")

@@ -1,10 +1,15 @@
-"""How adaspec patches vLLM, and the names it needs for that; imports the standard library alone."""
+"""How adaspec patches vLLM, the names that takes, and two workarounds for 0.32 and 0.33.
+
+Only the standard library is imported.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +29,8 @@ FORCED_VARIABLE = "ADASPEC_FORCED_V1"
 """Set while `V2_VARIABLE` was set by adaspec and not by the user."""
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """The cores that this process starts with; on a CPU, vLLM's workers bind themselves to fewer."""
+STOP_S = 15.0
+"""How long an engine may take to end once it was told to."""
 _MARK = "__adaspec__"
 """An attribute of functions that adaspec has wrapped."""
 
@@ -52,3 +59,33 @@ def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     setattr(patched, _MARK, True)
     is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
     setattr(owner, name, staticmethod(patched) if is_static else patched)
+
+
+def shield_llvmlite() -> None:
+    """Let vLLM inspect the globals of every module although numba is imported.
+
+    On CPU, vLLM calls `vars(x).get("kernel")` on everything with a `__dict__`. llvmlite's
+    handle returns a function for any name, `__dict__` included, and vLLM does not start.
+    """
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    functions = getattr(getattr(ffi, "lib", None), "_fntab", None)
+    if isinstance(functions, dict):
+        functions["__dict__"] = {}
+
+
+def let_engines_write() -> None:
+    """Give engines that this process stops the time to write what they hold.
+
+    Without a `--shutdown-timeout`, vLLM tells them to abort their requests and kills them at once,
+    but on ROCm, where it waits as long as here. Who ends earlier is not waited for.
+    """
+
+    def shutdown(original: Any, manager: Any, timeout: float | None = None) -> None:
+        if timeout == 0 and getattr(manager, "_request_shutdown_timeout", 0) == 0:
+            timeout = STOP_S
+        original(manager, timeout)
+
+    manager = getattr(
+        importlib.import_module("vllm.v1.engine.utils"), "CoreEngineProcManager", None
+    )
+    wrap(manager, "shutdown", shutdown)

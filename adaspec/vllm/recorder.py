@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,30 +19,25 @@ from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import numpy as np
 
 from adaspec.errors import TraceError
 from adaspec.policy.protocol import Floats, Ints
+from adaspec.trace.identity import model_name
 from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import MANIFEST
 from adaspec.trace.schema import CONFIDENCES, Request
 from adaspec.trace.writer import TraceWriter
+from adaspec.vllm.choice import Serving
+from adaspec.vllm.compatibility import installed_version
 from adaspec.vllm.events import DraftedStep
+from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters
 
 if TYPE_CHECKING:  # it needs PyTorch, and names of requests do not
     from adaspec.vllm.session.requests import RunningRequest
-
-
-import secrets
-from typing import Any
-
-from adaspec.trace.identity import model_name
-from adaspec.vllm.choice import Serving
-from adaspec.vllm.compatibility import installed_version
-from adaspec.vllm.metrics import FOLDER_VARIABLE, Counters
 
 log = logging.getLogger("vllm.adaspec")
 

@@ -115,7 +115,7 @@ def prepare_process() -> None:
     if not has_gpu():
         sys.path.append(str(ENGINE_TESTS / "v2"))
         import interpreter  # noqa: F401
-    from adaspec.vllm.engine import prepare_vllm
+    from adaspec.vllm.commands import prepare_vllm
 
     prepare_vllm("this stage")
 
@@ -130,8 +130,8 @@ def has_gpu() -> bool:
 @contextmanager
 def opened(target: str, config: dict[str, Any] | None, arguments: dict[str, Any]) -> Iterator[Any]:
     """An `LLM` in this process that runs on V2; raises `Skip` if it cannot."""
-    from adaspec.vllm.engine import open_engine
-    from adaspec.vllm.workarounds import shield_llvmlite
+    from adaspec.vllm.commands import open_engine
+    from adaspec.vllm.patching import shield_llvmlite
 
     shield_llvmlite()  # engines without adaspec start in this process, too
     if not has_gpu() and (config or {}).get("method") != "ngram":

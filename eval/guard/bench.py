@@ -35,11 +35,11 @@ from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import CostModel, plain_seconds
 from adaspec.evaluate.selection import Wanted, select
+from adaspec.evaluate.traffic import draw_orders
 from adaspec.policy.guard import HOLD, KEEP, PROBE, STATES, Guard, GuardDecision
 from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.spec import FIRST_WORDS, parse_policy
 from adaspec.policy.static import StaticPolicy
-from adaspec.replay.orders import draw_orders
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
 from adaspec.trace.importers.formats import import_trace

@@ -25,12 +25,12 @@ from guarded_run import GuardedRun
 
 from adaspec.cost.load import load_cost
 from adaspec.cost.model import plain_seconds
+from adaspec.evaluate.traffic import draw_orders
 from adaspec.policy.budget import LONGEST_DRAFT
 from adaspec.policy.guard import Guard
 from adaspec.policy.learned import ServedPolicy, load_policy
 from adaspec.policy.spec import parse_policy
 from adaspec.replay.loop import goes_on
-from adaspec.replay.orders import draw_orders
 from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request

@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from vllm_server import SERVED_NAME, VLLM, Server, ServerError, ended_by_signals, main_line
 
 from adaspec.errors import AdaspecError
+from adaspec.vllm.commands import read_prompts
 from adaspec.vllm.configuration import hardware
-from adaspec.vllm.prompt_run import read_prompts
 
 NONE = "none"
 WARM_UP = "warm-up"

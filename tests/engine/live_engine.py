@@ -67,8 +67,8 @@ class Engine:
     def __init__(self, models, speculative_config, target="target", **arguments):
         from vllm import LLM
 
+        from adaspec.vllm.patching import shield_llvmlite
         from adaspec.vllm.plugin import register
-        from adaspec.vllm.workarounds import shield_llvmlite
 
         register()
         if speculative_config and speculative_config.get("method") == "adaspec":

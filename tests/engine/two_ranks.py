@@ -23,7 +23,7 @@ from live_engine import ENGINE  # noqa: E402
 from tiny_models import document, ids_of  # noqa: E402
 from wandering import CAP, written_policy  # noqa: E402
 
-from adaspec.vllm.workarounds import shield_llvmlite  # noqa: E402
+from adaspec.vllm.patching import shield_llvmlite  # noqa: E402
 
 shield_llvmlite()  # which ranks without adaspec have imported, too
 
@@ -36,26 +36,26 @@ def watch_rank():
     """Have this rank note what it decides, and measure other times if it is the second."""
     import torch
 
-    from adaspec.vllm import dummy_steps
+    from adaspec.vllm import measuring
     from adaspec.vllm.session.decider import BatchDecider
 
-    own = dummy_steps.Marks.seconds
-    dummy_steps.noted = {"times": [], "decided": []}
+    own = measuring.Marks.seconds
+    measuring.noted = {"times": [], "decided": []}
 
     def differing(marks):
         times = [each * (1 + 4 * torch.distributed.get_rank()) for each in own(marks)]
-        dummy_steps.noted["times"] += times
+        measuring.noted["times"] += times
         return times
 
     def noting(decide, of):
         def decide_and_note(*args):
             decided = decide(*args)
-            dummy_steps.noted["decided"].append(of(decided))
+            measuring.noted["decided"].append(of(decided))
             return decided
 
         return decide_and_note
 
-    dummy_steps.Marks.seconds = differing
+    measuring.Marks.seconds = differing
     BatchDecider.budget = noting(BatchDecider.budget, int)
     BatchDecider.decide = noting(
         BatchDecider.decide, lambda decided: (decided.forwards, decided.settings.tolist())
@@ -65,13 +65,13 @@ def watch_rank():
 def noted(worker):
     """What a rank has noted, and the costs that it decides by."""
     from adaspec.cost.load import cost_document
-    from adaspec.vllm import dummy_steps
+    from adaspec.vllm import measuring
 
     runner = worker.model_runner
     serves = vars(runner).get("adaspec_session")
     if serves is None:
         return None
-    return {"costs": cost_document(serves.serving.setup.cost), **dummy_steps.noted}
+    return {"costs": cost_document(serves.serving.setup.cost), **measuring.noted}
 
 
 def outputs(models, config, path):

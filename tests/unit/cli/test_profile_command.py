@@ -8,9 +8,9 @@ import pytest
 from adaspec.cli.main import run
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
 from adaspec.cost.load import FitQuality, load_cost
-from adaspec.vllm import profile as profiling
+from adaspec.vllm import commands
+from adaspec.vllm.commands import Profile
 from adaspec.vllm.measuring import Measured
-from adaspec.vllm.profile import Profile
 
 COST = H100_LLAMA_3_1_8B
 
@@ -24,7 +24,7 @@ def tasks(monkeypatch):
         tasks.append(task[:-1])
         return Profile(Measured(COST, fit, [], 9.0), "V2", {})
 
-    monkeypatch.setattr(profiling, "profile_machine", profile_machine)
+    monkeypatch.setattr(commands, "profile_machine", profile_machine)
     return tasks
 
 

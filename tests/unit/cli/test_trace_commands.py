@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.trace.reader import TraceReader
-from adaspec.vllm import prompt_run
+from adaspec.vllm import commands
 
 LINE = {"prompt_token_ids": [1], "output_token_ids": [2, 3]}
 
@@ -44,6 +44,6 @@ def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engin
     tmp_path, mistake, monkeypatch, place
 ):
     (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
-    monkeypatch.setattr(prompt_run, "prepare_vllm", lambda _: pytest.fail("it went on"))
+    monkeypatch.setattr(commands, "prepare_vllm", lambda _: pytest.fail("it went on"))
     words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
     assert "choose a" in mistake(*words, "-o", tmp_path / place)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from adaspec.errors import EvaluationError
-from adaspec.evaluate.arrivals import parse_arrivals
+from adaspec.evaluate.traffic import parse_arrivals
 
 
 def drawn(spec, count=20_000, scale=1.0):

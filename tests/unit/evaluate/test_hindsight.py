@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.evaluate.evaluation import runs_of
 from adaspec.evaluate.hindsight import Family, families, fastest, hindsight
 from adaspec.evaluate.options import Options, silent
+from adaspec.evaluate.traffic import runs_of
 from adaspec.policy.spec import parse_policy, rule_spec
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording

@@ -25,7 +25,7 @@ from adaspec.predict.survival import BinnedCurves
 from adaspec.predict.tables import make_tables, no_tables
 from adaspec.trace.reader import TraceReader
 from adaspec.train.token_tables import TableMaker
-from adaspec.vllm.session.predictor import HostPredictor
+from adaspec.vllm.session.drafting import HostPredictor
 
 pytestmark = pytest.mark.slow
 CLOSE = 1e-5

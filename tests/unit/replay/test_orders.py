@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_recordings import random_requests, recorded
 
-from adaspec.replay.orders import draw_orders
+from adaspec.evaluate.traffic import draw_orders
 from adaspec.replay.recording import build_recording
 
 

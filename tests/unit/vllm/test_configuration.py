@@ -11,8 +11,7 @@ from adaspec.cost.load import cost_document, load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options
-from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
-from adaspec.vllm.workarounds import STOP_S, let_engines_write
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, STOP_S, let_engines_write
 
 CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
 

@@ -12,8 +12,7 @@ from adaspec.cost.load import cost_document, cost_from_document, load_cost, save
 from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
 from adaspec.vllm import measuring, plugin
-from adaspec.vllm.dummy_steps import Steps, steps_of, time_steps
-from adaspec.vllm.measuring import kinds_of, measure
+from adaspec.vllm.measuring import Steps, kinds_of, measure, steps_of, time_steps
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 

@@ -5,7 +5,7 @@ import pytest
 from refusals import refusal
 
 from adaspec.errors import TraceError
-from adaspec.vllm.prompt_run import read_prompts
+from adaspec.vllm.commands import read_prompts
 
 
 def written(tmp_path, *records):

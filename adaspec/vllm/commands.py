@@ -1,6 +1,6 @@
-"""Implements `adaspec record`, which runs prompts in vLLM and writes a trace.
+"""Engines that commands of adaspec start: `record` runs prompts, `profile` times steps.
 
-After a killed run, the same call records the missing prompts.
+After a killed run of `record`, the same call records the missing prompts.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from adaspec.errors import ServingError, TraceError
+from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import cost_document, load_cost
+from adaspec.errors import AdaspecError, ServingError, TraceError
 from adaspec.files import check_writable
 from adaspec.records import convert
 from adaspec.trace.identity import model_name
@@ -23,13 +25,19 @@ from adaspec.trace.importers.texts import chat_tokens
 from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import TraceWriter
-from adaspec.vllm.engine import open_engine, prepare_vllm
+from adaspec.vllm.compatibility import installed_version
+from adaspec.vllm.measuring import Measured, Report, measure
+from adaspec.vllm.options import Options
+from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, in_one_line
+from adaspec.vllm.plugin import register
 from adaspec.vllm.recorder import engine_id
 
 _FORMS = ("text", "messages", "prompt_token_ids")
 """The keys by which a prompt may be given."""
 Token = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Progress = Callable[[str, float, float], None]
+GOAL = 0.10
+"""Mean error on held-out kinds of step that a profile should stay within."""
 _MAX_WAIT_S = 30.0
 """How long an engine may take to write what it holds."""
 
@@ -244,3 +252,114 @@ def finished(options: RecordOptions) -> TraceReader:
         TraceWriter(options.out, reader.manifest).close()
         reader = TraceReader(options.out)
     return reader
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The costs of this machine, and of what engine they are."""
+
+    measured: Measured
+    runner: str
+    """The model runner that ran the steps, V1 or V2."""
+    engine: dict[str, Any]
+    """Version, arithmetic and drafter of the engine that was measured."""
+
+    @property
+    def complaints(self) -> list[str]:
+        """What speaks against using it."""
+        off = self.measured.fit.mean_error
+        said = (
+            f"the fit is off by {off:.1%} on held-out steps, the goal is {GOAL:.0%}: stop what "
+            "else runs here, or give more --minutes"
+        )
+        return [said] if off > GOAL else []
+
+    def document(self) -> dict[str, Any]:
+        """The profile as `adaspec profile --json` prints it."""
+        return {
+            "schema": 2,
+            "runner": self.runner,
+            "cost": cost_document(self.measured.cost),
+            "fit": structs.asdict(self.measured.fit),
+            "complaints": self.complaints,
+            "steps": [asdict(step) for step in self.measured.steps],
+            "seconds": self.measured.took_s,
+            "engine": self.engine,
+        }
+
+
+def profile_machine(
+    model: str,
+    draft: str | None,
+    draft_method: str | None,
+    arguments: dict[str, Any],
+    minutes: float,
+    report: Report,
+) -> Profile:
+    """Start vLLM's `LLM(arguments)` with a drafter, measure and fit, or raise an `AdaspecError`."""
+    report("starting vLLM", 0, 1)
+    # What is asked of the engine's workers are functions, which only this process can hand them.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    prepare_vllm("profiling")
+    config = {"method": "adaspec", "guard": False, "model": draft, "draft_method": draft_method}
+    config |= {"cost": DEFAULT}  # so nothing is measured at the start
+    llm = open_engine(model, config, {"disable_log_stats": True, **arguments})
+    report("starting vLLM", 1, 1)
+    settings = llm.llm_engine.vllm_config
+    options: Options = getattr(settings.speculative_config, OPTIONS_ATTRIBUTE)
+    try:
+        measured = measure(
+            llm.collective_rpc,
+            load_cost(DEFAULT),
+            enough_s=60 * minutes,
+            most_s=max(60 * minutes, 60.0),
+            rounds=None,
+            report=report,
+        )
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+    name = f"{Path(model).name or model} on {options.hardware}"
+    cost = structs.replace(measured.cost, name=name, target=model, hardware=options.hardware)
+    facts = {
+        "vllm": installed_version(),
+        "dtype": str(settings.model_config.dtype).removeprefix("torch."),
+        "drafter": draft,
+        "arguments": arguments,
+    }
+    return Profile(measured._replace(cost=cost), options.runner, facts)
+
+
+def prepare_vllm(purpose: str) -> None:
+    """Import vLLM and register adaspec with it; raises a `ServingError` if vLLM is missing."""
+    # By default vLLM logs to standard output, which is for the command's result.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    try:
+        import vllm  # noqa: F401
+    except ImportError as error:
+        raise ServingError(
+            f"{purpose} needs vLLM, which cannot be imported here ({error}): install it beside "
+            "adaspec, then see 'adaspec doctor'"
+        ) from error
+    from adaspec.vllm.patching import shield_llvmlite
+
+    register()
+    shield_llvmlite()
+
+
+def open_engine(
+    model: str, speculative_config: dict[str, Any] | None, arguments: dict[str, Any]
+) -> Any:
+    """Start vLLM's `LLM` of a model; raises an `AdaspecError` with the reason if it fails."""
+    from vllm import LLM
+
+    from adaspec.vllm.head_kind import check_there
+
+    check_there("model", model)
+    try:
+        return LLM(model, speculative_config=speculative_config, **arguments)
+    except AdaspecError:
+        raise
+    except Exception as error:
+        why = in_one_line(error, 600)
+        raise ServingError(f"vLLM does not start with '{model}': {why}") from error
