@@ -60,8 +60,14 @@ def headline_table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def _gap(row: dict[str, Any]) -> str:
-    """How much of the gap to foresight is closed; foresight that knows no graphs can be passed."""
-    return "beyond" if row["gap_closed"] > 1 else share(row["gap_closed"])
+    """How much of the gap to foresight is closed.
+
+    Foresight that knows no graphs can be passed by adaspec, and by the best opponent.
+    """
+    closed = row["gap_closed"]
+    if closed is None:
+        return "no gap"
+    return "beyond" if closed > 1 else share(closed)
 
 
 def replays_table(found: dict[str, Any]) -> list[list[str]]:
