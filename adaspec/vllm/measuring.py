@@ -10,7 +10,6 @@ vLLM's own dummy steps leave out is left out: sampling, the scheduler's work, an
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -34,24 +33,26 @@ BEYOND = (1.25, 2.0)
 """Those that are timed outside the graphs, as multiples of the largest graph."""
 SHORT_CONTEXT, LONG_CONTEXT = 0, 1024
 """Known tokens of each request in the steps that are timed."""
+LONG_EVERY = 3
+"""One in so many sizes is timed with a long context, too."""
 ROUNDS = 3
-"""Every kind of step is visited so often, all kinds in turn, if there is time."""
+"""Every size and context is visited so often, if there is time."""
 REPEATS = 3
-"""Steps that are timed at each visit."""
-SLOW_S = 0.1
-"""Behind a visit whose steps took so long, one step is timed: there is little noise in it, and less
-time."""
-ENOUGH_S, MOST_S = 10.0, 60.0
-"""No further visit begins after so long: where enough kinds of step were timed, and in any case."""
+"""Steps of each kind that are timed at a visit."""
+SLOW_S = 0.05
+"""Behind a visit whose steps took so long, a step of each kind is timed: time is better spent on
+another visit, when the machine does something else."""
+ENOUGH_S, MOST_S = 15.0, 60.0
+"""No further visit begins after so long: where each was visited once, and in any case."""
 LEAST_KINDS = 24
 """Fewer kinds of step than these say too little."""
 MANY_FORWARDS = 4
 """Where nothing says how often the drafter runs at most: a forward takes what a forward takes."""
 MOST_LOGITS = 1024
 """Tokens whose logits a dummy step computes at most: what is beyond is of prompts."""
-MOST_WITHOUT_GRAPHS = 512
+MOST_WITHOUT_GRAPHS = 128
 """Tokens of a dummy step at most where there are no CUDA graphs: tokens beyond take what those
-before take, and steps of thousands may take a processor a minute."""
+before take, and a processor takes a second for hundreds of them."""
 
 Ask = Callable[..., Any]
 """vLLM's `collective_rpc`: what a function returns of every rank's worker and these arguments."""
@@ -79,7 +80,7 @@ def measure_at_start(executor: Any, options: Options) -> None:
     try:
         if executor.parallel_config.distributed_executor_backend == "external_launcher":
             raise ServingError("every rank has a scheduler of its own, and none may stand apart")
-        measured = measure(executor.collective_rpc, base, most_s=MOST_S)
+        measured = measure(executor.collective_rpc, base, most_s=MOST_S, rounds=ROUNDS)
     except Exception as error:
         log.warning(
             "adaspec: what steps cost here could not be measured (%s): decisions weigh the costs "
@@ -107,30 +108,38 @@ def measure(
 ) -> Measured:
     """Time dummy steps of an engine, and fit its costs to the medians of each kind.
 
-    Every kind is visited in each of the `rounds`; None: as often as there is time for. What dummy
-    steps do not tell is as in `base`: what deciding takes.
+    Steps that differ by their forwards alone are timed in turns, so that a machine that is slow for
+    a while does not seem to draft slowly or for nothing. The next visit is to the size and context
+    that took the least time so far: all are visited once, and then the small ones, which serving is
+    mostly made of, more often than the large ones. Measuring ends when each was visited in so many
+    `rounds`; None: when the time is over. What deciding takes is as in `base`: dummy steps do not
+    tell.
     """
     began_s = clock()
     steps: Steps = ask(steps_of)[0]
-    kinds = kinds_of(steps)
-    times: dict[StepKind, list[float]] = {}
-    least = min(LEAST_KINDS, len(kinds))
-    # In random order, whatever is left out for want of time is of all sorts.
     draw = np.random.default_rng(0)
-    turns = itertools.count() if rounds is None else range(rounds)
-    order = (kinds[at] for _ in turns for at in draw.permutation(len(kinds)))
-    repeats = REPEATS
-    for kind in order:
-        passed_s = clock() - began_s
-        report("measuring steps", int(passed_s), int(enough_s))
-        if passed_s > (most_s if len(times) < least else enough_s):
+    # In random order, whatever is left out for want of time is of all sorts.
+    cells = cells_of(steps)
+    draw.shuffle(cells)
+    spent_s, visits = np.zeros(len(cells)), np.zeros(len(cells), np.int64)
+    kinds = len(cells) * len(steps.forwards)
+    times: dict[StepKind, list[float]] = {}
+    repeats = 1
+    while rounds is None or visits.min() < rounds:
+        visit_s = clock()
+        report("measuring steps", int(visit_s - began_s), int(enough_s))
+        if visit_s - began_s > (enough_s if visits.all() else most_s):
             break
-        taken: list[float] = ask(time_steps, args=(kind, repeats))[0]
-        times.setdefault(kind, []).extend(taken)
-        repeats = 1 if min(taken) > SLOW_S else REPEATS
-    if len(times) < least:
+        at = int(spent_s.argmin())
+        taken: list[list[float]] = ask(time_steps, args=(cells[at], repeats))[0]
+        for kind, each in zip(cells[at], taken, strict=True):
+            times.setdefault(kind, []).extend(each)
+        visits[at] += 1
+        spent_s[at] += clock() - visit_s
+        repeats = 1 if min(map(min, taken)) > SLOW_S else REPEATS
+    if len(times) < min(LEAST_KINDS, kinds):
         raise CostError(
-            f"{len(times)} of {len(kinds)} kinds of step were timed in {most_s:.0f} s, too few"
+            f"{len(times)} of {kinds} kinds of step were timed in {most_s:.0f} s, too few"
         )
     medians = [
         MeasuredStep(
@@ -168,17 +177,22 @@ def _draft_prompt_s(medians: Sequence[MeasuredStep], cost: CostModel) -> float:
     return max(float(np.median(each_s)), 0.0) if each_s else 0.0
 
 
-def kinds_of(steps: Steps) -> list[StepKind]:
-    """The kinds of step to time: sizes in graphs and beyond, short and long contexts, forwards."""
+def cells_of(steps: Steps) -> list[list[StepKind]]:
+    """The kinds of step to time, those together that differ by their forwards alone.
+
+    Sizes in graphs and beyond; all of them with a short context, some with a long one.
+    """
     captured = [size for size in steps.captured if size <= steps.most_tokens]
     sizes = thinned(captured or range(1, steps.most_tokens + 1), MOST_SIZES)
     if captured:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))
-    contexts = sorted({SHORT_CONTEXT, min(LONG_CONTEXT, steps.most_context)})
+    long = min(LONG_CONTEXT, steps.most_context)
+    cells = [(size, SHORT_CONTEXT) for size in sizes]
+    cells += [(size, long) for size in sizes[::LONG_EVERY] if long > SHORT_CONTEXT]
     return [
-        StepKind(tokens, context, forwards)
-        for tokens, context, forwards in itertools.product(sizes, contexts, steps.forwards)
+        [StepKind(tokens, context, forwards) for forwards in steps.forwards]
+        for tokens, context in cells
     ]
 
 
@@ -260,14 +274,15 @@ def steps_of(worker: Any) -> Steps:
 
 
 @torch.inference_mode()
-def time_steps(worker: Any, kind: StepKind, repeats: int) -> list[float]:
-    """Seconds of so many steps of a kind, directly behind each other and another one."""
+def time_steps(worker: Any, kinds: Sequence[StepKind], repeats: int) -> list[list[float]]:
+    """Seconds of so many steps of each of these kinds, in turns, directly behind another step."""
     runner = worker.model_runner
     run = _run_v2 if is_v2(runner) else _run_v1
     marks = Marks(runner.device)
-    for _ in range(1 + repeats):
+    for kind in [kinds[0], *repeats * list(kinds)]:
         run(runner, kind, marks)
-    return marks.seconds()[1:]
+    seconds = marks.seconds()[1:]
+    return [seconds[at :: len(kinds)] for at in range(len(kinds))]
 
 
 def take_costs(worker: Any, document: dict[str, Any]) -> None:
