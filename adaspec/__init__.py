@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from adaspec.errors import AdaspecError as AdaspecError
     from adaspec.evaluate.report import EvaluationReport as EvaluationReport
     from adaspec.policy.protocol import Proposal as Proposal
-    from adaspec.trace.importers.formats import import_trace as import_trace
-    from adaspec.trace.manifest import Manifest as Manifest
+    from adaspec.trace.importers import import_trace as import_trace
     from adaspec.trace.reader import read_trace as read_trace
+    from adaspec.trace.schema import Manifest as Manifest
     from adaspec.trace.schema import Request as Request
     from adaspec.trace.writer import write_trace as write_trace
 
 _MODULES = {
     "AdaspecError": "errors",
     "EvaluationReport": "evaluate.report",
-    "Manifest": "trace.manifest",
+    "Manifest": "trace.schema",
     "Proposal": "policy.protocol",
     "Request": "trace.schema",
     "evaluate_policies": "api",
-    "import_trace": "trace.importers.formats",
+    "import_trace": "trace.importers",
     "load_cost": "cost.load",
     "load_policy": "api",
     "read_trace": "trace.reader",

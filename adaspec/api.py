@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import DEFAULT, load_cost
 from adaspec.cost.model import CostModel
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Options, Progress, silent

@@ -24,12 +24,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import DEFAULT, load_cost
 from adaspec.kernels.batch import Batch
 from adaspec.policy.artifact import shipped_policies
-from adaspec.policy.learned import LearnedPolicy, load_policy
-from adaspec.policy.protocol import Setup
+from adaspec.policy.protocol import LearnedPolicy, Setup, load_policy
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.decider import BatchDecider

@@ -8,7 +8,7 @@ from typing import Any
 from figures import report
 from table_cells import AT_ONCE, joined, times
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
+from adaspec.cost.load import H100_LLAMA_3_1_8B, H100_LLAMA_3_1_8B_PAPER
 from adaspec.cost.model import CostModel, StepShape
 
 GPU = "gpu-h100"

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import DEFAULT, load_cost
 from adaspec.evaluate.cell_result import CellResult, measure
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
 from adaspec.evaluate.options import Options, silent

@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 
 from adaspec.api import evaluate_policies, load_policy
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
-from adaspec.cost.engine import ASYNC
+from adaspec.cost import ASYNC
+from adaspec.cost.load import H100_LLAMA_3_1_8B as COST
 from adaspec.evaluate.cell_result import LATENCIES, measure
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.evaluate.traffic import draw_orders
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import parse_policy
 from adaspec.replay.loop import gap_seconds
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
-from adaspec.trace.importers.formats import import_trace
+from adaspec.trace.importers import import_trace
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAIR = CHECKOUT / "eval" / "traces" / "reference-pair"

@@ -16,7 +16,7 @@ from typing import Any
 
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.selection import content_hash
-from adaspec.policy.learned import load_policy
+from adaspec.policy.protocol import load_policy
 from adaspec.trace.reader import open_traces
 
 

@@ -9,7 +9,7 @@ import click
 
 from adaspec.cli.options import force_option, json_option, out_option
 from adaspec.cli.output import ProgressBar, print_json, remark
-from adaspec.trace.importers.formats import FORMATS, TEXTS, import_trace
+from adaspec.trace.importers import FORMATS, TEXTS, import_trace
 
 
 @click.command("import")

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.engine import ASYNC, ENGINES
+from adaspec.cost import ASYNC, ENGINES
+from adaspec.cost.load import DEFAULT
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.options import LOADS, MAX_SEED, ORDERS, RESAMPLES
 from adaspec.records import parse_json

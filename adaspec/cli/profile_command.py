@@ -16,7 +16,7 @@ from adaspec.cli.options import (
     out_option,
 )
 from adaspec.cli.output import ProgressBar, print_cost, print_json, remark, say
-from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import DEFAULT
 from adaspec.errors import CostError
 from adaspec.files import check_writable
 

@@ -10,8 +10,7 @@ import click
 
 from adaspec.cli.options import out_option, replay_options
 from adaspec.cli.output import ProgressBar, print_json, publish, remark
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import DEFAULT, load_cost
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Wanted
 from adaspec.files import check_folder
@@ -67,9 +66,8 @@ def command(
     # Imported here because LightGBM and numba take seconds to load, and --help should be quick.
     from adaspec.api import train_policy
     from adaspec.evaluate.report import KIND, EvaluationReport
-    from adaspec.train.cluster import Cluster
-    from adaspec.train.crossfit import cross_fit
-    from adaspec.train.metrics import verdict
+    from adaspec.train.recipe import cross_fit, verdict
+    from adaspec.train.trainer import Cluster
 
     if folds is not None:
         if dask is not None:

@@ -1,6 +1,6 @@
 """The n-gram index of all running requests, and matches at every position of recorded ones.
 
-The facts of matches (see `chains.py`) have a row per fact and a column per request.
+The facts of matches (see `matches.py`) have a row per fact and a column per request.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.chains import (
+from adaspec.draft.matches import (
     IN_RING,
     MATCH_FIELDS,
+    NO_RING,
     START,
     TEXT,
     Ints,
     Record,
+    Ring,
     append,
+    append_all,
+    copy_tokens,
     new_text,
     search,
+    search_ring,
     take_back,
     text_of,
 )
-from adaspec.draft.ring import NO_RING, Ring, append_all, copy_tokens, search_ring
 from adaspec.jit import compiled
 
 Longs = NDArray[np.int64]

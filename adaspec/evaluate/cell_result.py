@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adaspec.evaluate.hindsight import STATIC_BEST, VLLM_BEST
 from adaspec.evaluate.intervals import Speeds, interval
 from adaspec.evaluate.options import ALL, MIN_GAP, NONE, Cell, Options
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import parse_policy
 from adaspec.replay.loop import Result, gap_seconds
 from adaspec.replay.oracles import Oracle
 from adaspec.replay.player import Contender, Player

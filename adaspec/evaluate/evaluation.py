@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from adaspec.cost.builtin import BUILTIN
-from adaspec.cost.engine import ASYNC
+from adaspec.cost import ASYNC
+from adaspec.cost.load import BUILTIN
 from adaspec.cost.model import CostModel, check_bound
-from adaspec.draft.ring import RING_TOKENS, ring_of
+from adaspec.draft.matches import RING_TOKENS, ring_of
 from adaspec.evaluate.cell_result import CellResult, average, measure, new_results
 from adaspec.evaluate.hindsight import STATIC_BY_LOAD, best_by_load, hindsight
 from adaspec.evaluate.intervals import replicate_speeds, variance_ratio
 from adaspec.evaluate.options import ALL, MAX_SEED, REPORT_SCHEMA, Cell, Options, Progress, silent
 from adaspec.evaluate.selection import Selection, content_hash
 from adaspec.evaluate.traffic import Arrivals, parse_arrivals, pools_of, runs_of
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import LearnedPolicy
 from adaspec.replay.contender import check_distinct
 from adaspec.replay.player import Contender, Player
 from adaspec.replay.recording import build_recording
-from adaspec.trace.dialogues import Dialogues
+from adaspec.trace.identity import Dialogues
 from adaspec.trace.schema import Request
 from adaspec.version import __version__
 

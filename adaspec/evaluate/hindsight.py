@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaspec.draft.chains import LONGEST_MATCH
+from adaspec.draft.matches import LONGEST_MATCH
 from adaspec.evaluate.options import Cell, Options, Progress
 from adaspec.evaluate.traffic import draw_orders
-from adaspec.policy.spec import Baseline, parse_policy, rule_spec
-from adaspec.policy.static import LONGEST_BUDGET, StaticPolicy
+from adaspec.policy.static import LONGEST_BUDGET, Baseline, StaticPolicy, parse_policy, rule_spec
 from adaspec.replay.loop import Result
 from adaspec.replay.player import Contender, Player, Traffic
 from adaspec.replay.rules import ByLoad

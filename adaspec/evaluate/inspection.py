@@ -12,15 +12,14 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from adaspec.cost.builtin import BUILTIN
-from adaspec.cost.load import cost_document, read_cost
-from adaspec.draft.chains import START
+from adaspec.cost.load import BUILTIN, cost_document, read_cost
 from adaspec.draft.index import accepted_runs, look_ups
+from adaspec.draft.matches import START
 from adaspec.errors import AdaspecError, nearest
 from adaspec.evaluate.options import Progress, silent
 from adaspec.files import AnyPath
 from adaspec.policy.artifact import CHECKSUMS, NETWORK, load_artifact, shipped_policies
-from adaspec.policy.learned import policy_from
+from adaspec.policy.protocol import policy_from
 from adaspec.replay.recording import text_of
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from msgspec import Meta
 
-from adaspec.cost.engine import ASYNC, Engine
+from adaspec.cost import ASYNC, Engine
 from adaspec.errors import EvaluationError
 from adaspec.records import check
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.chains import Ints
+from adaspec.draft.matches import Ints
 from adaspec.errors import EvaluationError, nearest, shown
 from adaspec.evaluate.options import Cell, Options
 from adaspec.replay.player import Traffic

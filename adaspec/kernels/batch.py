@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 class RingOnDevice(NamedTuple):
-    """A `draft.ring.Ring` on a device, and who reads it."""
+    """A `draft.matches.Ring` on a device, and who reads it."""
 
     tokens: Tensor
     """(twice the capacity,) int32 those of the ring by place."""
@@ -105,7 +105,7 @@ class Choice(NamedTuple):
     lengths: Lengths
     """Of the source that is worth most at the step's price, as far as it goes."""
     gain: Tensor
-    """(rows, GAINS) float64 what forwards bring (see `policy.forwards`)."""
+    """(rows, GAINS) float64 what forwards bring (see `policy.budget`)."""
     tokens: Tensor
     """(rows, cap) int64 the drafted and the copied tokens, -1 behind them."""
     survival: Tensor

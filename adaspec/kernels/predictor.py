@@ -15,9 +15,8 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.kernels import begin, propose, revise, scan
+from adaspec.kernels import prediction, propose, scan
 from adaspec.kernels.batch import Batch, Choice, Lengths, Matched, RingOnDevice, Step, to_device
-from adaspec.kernels.curves import CurveBuffers
 from adaspec.kernels.layout import (
     AVAILABLE,
     CONTEXT,
@@ -30,9 +29,8 @@ from adaspec.kernels.layout import (
     SPLICE_MATCHES,
     RowBuffers,
 )
-from adaspec.kernels.network import NetworkBuffers
-from adaspec.kernels.tables import TableBuffers
-from adaspec.policy.forwards import GAINS
+from adaspec.kernels.model import CurveBuffers, NetworkBuffers, TableBuffers
+from adaspec.policy.budget import GAINS
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Model
 
 SPLITS = 16
@@ -115,7 +113,7 @@ class FusedPredictor:
         """Look at the text as it is now, and fill in what is expected before drafting."""
         count, rows = len(batch.slots), self.rows
         self._scan(batch, batch.slots, 0)
-        begin.begin[(count,)](
+        prediction.begin[(count,)](
             batch,
             batch.tokens.stride(0),
             self._before,
@@ -194,7 +192,7 @@ class FusedPredictor:
             step.forwards += 1
             token, confidence = tokens[:, depth].where(step.holds, -1), confidences[depth]
             self._scan(batch, token, step.forwards)
-            revise.revise[(len(step.holds),)](
+            prediction.revise[(len(step.holds),)](
                 batch.slots,
                 batch.tokens,
                 batch.tokens.stride(0),

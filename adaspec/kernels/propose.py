@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from adaspec.kernels.curves import correct, correct_splices, predict_splice, weigh_splices
 from adaspec.kernels.layout import (
     ALL,
     AVAILABLE,
@@ -34,10 +33,12 @@ from adaspec.kernels.layout import (
     SPLICE_TOKENS,
     SPLICE_WEIGHT,
     START,
+    device,
+    lane,
+    match_at,
 )
+from adaspec.kernels.model import correct, correct_splices, predict_splice, weigh_splices
 from adaspec.kernels.scan import token_at, token_in_either
-from adaspec.kernels.twins import device
-from adaspec.kernels.vectors import lane, match_at
 
 
 @device("policy.choice.best_copy")

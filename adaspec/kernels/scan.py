@@ -23,8 +23,8 @@ from adaspec.kernels.layout import (
     PLACE_BITS,
     PLACE_MASK,
     TIMES,
+    device,
 )
-from adaspec.kernels.twins import device
 
 STRIDE = tl.constexpr(4)
 """The tokens that are compared before it is asked whether any place still goes on."""
@@ -53,7 +53,7 @@ def token_at(
 
 
 @device(
-    "draft.chains.common_end",
+    "draft.matches.common_end",
     do_not_specialize=["depth"],
     do_not_specialize_on_alignment=["slots", "context_tokens", "newest", "newest_stride"],
 )
@@ -148,7 +148,7 @@ def _latest(keys: tl.tensor, row: tl.tensor, splits: tl.constexpr) -> tl.tuple:
     return longest, tl.where(occurs, best & PLACE_MASK, -1)
 
 
-@device("draft.chains.search")
+@device("draft.matches.search")
 def joined_match(
     keys: tl.tensor,
     row: tl.tensor,
@@ -172,7 +172,7 @@ def joined_match(
     return longest, start, votes, occurrences, available, follower
 
 
-@device("draft.ring.search_ring")
+@device("draft.matches.search_ring")
 def better_match(
     own: tl.tuple, ring: tl.tuple, keys: tl.tensor, row: tl.tensor, splits: tl.constexpr
 ) -> tl.tuple:
@@ -200,7 +200,7 @@ def better_match(
     return length, start, votes, occurrences, available, follower
 
 
-@device("draft.ring.copy_tokens")
+@device("draft.matches.copy_tokens")
 def token_in_either(ring: tl.tuple, token: tl.tensor, place: tl.tensor) -> tl.tensor:
     """The token at each place: the ring's from `IN_RING` on, else the given one."""
     there = place >= IN_RING

@@ -1,6 +1,6 @@
 """What is drafted: per row a source and a length, by its survival curves.
 
-The curves follow from what is predicted of the row (`predict.prediction`), by how many drafted
+The curves follow from what is predicted of the row (`predict.model`), by how many drafted
 tokens were seen, and are corrected by what came of drafts before. The row takes the source whose
 tokens are worth most at the price that the last budget set, as far as that source goes.
 """
@@ -13,13 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.jit import compiled
-from adaspec.policy.forwards import ALL, GAINS, LAST, ONE_MORE
+from adaspec.policy.budget import (
+    ALL,
+    GAINS,
+    LAST,
+    NEURAL,
+    NGRAM,
+    ONE_MORE,
+    PRICE,
+    SPLICE,
+    Record,
+)
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, Model
 
 Array = NDArray[np.float64]
 Longs = NDArray[np.int64]
-Record = NDArray[Any]
-"""An array of records; compiled code reads and writes their fields by name."""
 
 ROW = np.dtype(
     [
@@ -30,25 +38,13 @@ ROW = np.dtype(
         # What is drafted, and then what is verified of it:
         ("neural", "i8"),  # tokens of the neural drafter
         ("copied", "i8"),  # tokens copied behind those
-        ("gain", "f8", GAINS),  # what forwards bring: see `forwards`
+        ("gain", "f8", GAINS),  # what forwards bring: see `budget.LAST`
         ("accepted", "i8"),
         ("emitted", "i8"),
     ],
     align=True,
 )
 """A running request in a step."""
-
-PRICE, NGRAM, NEURAL, SPLICE, SETTINGS = range(5)
-"""What is decided of a batch before its rows choose, as places of an array: the price of a token,
-by what the curves of each source are corrected, and how many numbers these are."""
-
-
-def no_settings() -> Array:
-    """Tokens are free, and nothing is corrected."""
-    settings = np.ones(SETTINGS)
-    settings[PRICE] = 0.0
-    return settings
-
 
 SPLICE_WEIGHT = 1.4
 """The factor of what a splice is predicted to bring, before its match is known: predicted is the

@@ -18,22 +18,25 @@ from numpy.typing import NDArray
 from adaspec.cost.model import Costs, forward_s, plain_step_s
 from adaspec.jit import compiled
 from adaspec.policy.budget import (
+    GAINS,
+    LAST,
+    NEURAL,
+    NGRAM,
+    ONE_MORE,
+    PRICE,
     RATE_STEPS,
+    SETTINGS,
+    SPLICE,
     BatchState,
+    Record,
     best_budget,
+    count_pause,
+    forwards_to_run,
     keep_likeliest,
+    most_forwards,
     most_in_time,
     note_offered,
     ranked,
-)
-from adaspec.policy.choice import NEURAL, NGRAM, PRICE, SETTINGS, SPLICE, Record
-from adaspec.policy.forwards import (
-    GAINS,
-    LAST,
-    ONE_MORE,
-    count_pause,
-    forwards_to_run,
-    most_forwards,
     weigh_forwards,
 )
 

@@ -1,21 +1,28 @@
-"""What a policy of one's own is: a class with `decide(batch)`, which a replay asks in every step.
+"""What a policy is: one of one's own, which a replay asks in every step, or the learned one.
 
-Arrays have an entry per running request. A row keeps its request until that ends; then another
-takes the row, at position 1.
+A policy of one's own is a class with `decide(batch)`. Arrays have an entry per running request. A
+row keeps its request until that ends; then another takes the row, at position 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import SYNC
+from adaspec.cost import SYNC
 from adaspec.cost.model import CostModel
-from adaspec.draft.chains import Matches
+from adaspec.draft.matches import Matches
+from adaspec.errors import PolicyError
+from adaspec.policy.artifact import Artifact, PolicyManifest, find_policy, load_artifact
+from adaspec.policy.budget import forwards_table
+from adaspec.policy.static import Needs, StaticPolicy
+from adaspec.predict.features import FEATURES_VERSION
+from adaspec.predict.model import LONGEST_NEURAL, Model, model_from
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -38,7 +45,7 @@ class Setup:
     match behind as many true tokens would copy."""
     shows_confidences: bool
     engine: str = SYNC
-    """One of `cost.engine.ENGINES`."""
+    """One of `cost.ENGINES`."""
     in_one_pass: bool = False
     """Whether one forward of the neural drafter drafts all its tokens, however many are used."""
     longest_s: float | None = None
@@ -119,3 +126,62 @@ class Policy(Protocol):
 
     def decide(self, batch: PolicyBatch) -> Proposal:
         """What is verified."""
+
+
+class LearnedPolicy:
+    """Chooses by what a trained model predicts; `decision` has the stages of a step."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        cap: int,
+        neural_cap: int,
+        manifest: PolicyManifest | None = None,
+        forwards: Mapping[int, int] | None = None,
+    ) -> None:
+        """`manifest` is that of the folder it was loaded from; None while it is trained.
+
+        `forwards` are those of the drafter at first, by load.
+        """
+        self.name = name
+        self.manifest = manifest
+        self.model = model
+        self.forwards_by_load = forwards_table(forwards or {})
+        # Curves reach no further, and compiled code does not check where it writes.
+        self.cap, self.neural_cap = cap, min(neural_cap, LONGEST_NEURAL)
+
+    @property
+    def needs(self) -> Needs:
+        """A draft may be as long as its cap; it does without a drafter."""
+        return Needs(draft_len=self.cap)
+
+
+ServedPolicy: TypeAlias = LearnedPolicy | StaticPolicy
+
+
+def load_policy(name_or_path: str | Path) -> LearnedPolicy:
+    """The policy in a folder, or the shipped one of that name; a `PolicyError` if it is unsound."""
+    return policy_from(load_artifact(find_policy(name_or_path)))
+
+
+def policy_from(artifact: Artifact) -> LearnedPolicy:
+    """The policy that a folder's files describe; a `PolicyError` where they do not fit together."""
+    manifest = artifact.manifest
+    try:
+        if manifest.features != FEATURES_VERSION:
+            raise PolicyError(
+                f"it was made for features {manifest.features}, and this adaspec computes features "
+                f"{FEATURES_VERSION}"
+            )
+        model = model_from(artifact.networks, artifact.tables)
+        if model.reads_evidence != bool(manifest.evidence):
+            evidence = ", ".join(manifest.evidence)
+            said = f"evidence of {evidence}" if evidence else "no evidence"
+            raise PolicyError(f"its manifest names {said}, which its networks do not fit")
+    except PolicyError as error:
+        raise PolicyError(
+            f"policy '{artifact.name}' cannot be used: {error}: retrain it with 'adaspec train'"
+        ) from error
+    caps = manifest.cap, manifest.neural_cap or 0
+    return LearnedPolicy(artifact.name, model, *caps, manifest, manifest.forwards)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.chains import IN_RING, Matches
+from adaspec.draft.matches import IN_RING, Matches
 from adaspec.predict.tables import (
     AFTER_LAST,
     FIRST,
@@ -33,7 +33,7 @@ FEATURES_VERSION = 2
 
 TAIL = 3
 """The number of last tokens that features and token tables read; a text that is shorter begins
-with -1. `kernels.begin` names each of them."""
+with -1. `kernels.prediction` names each of them."""
 CANDIDATE = 8
 """The number of the n-gram candidate's tokens that features and agreement read."""
 

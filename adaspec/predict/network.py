@@ -1,4 +1,6 @@
-"""A network with two hidden layers: what it is, and its predictions for a batch of rows.
+"""What turns features into probabilities: networks, and the survival curves by their scores.
+
+A network has two hidden layers:
 
     x_c     = the feature of column c
     rise_c  = sum over k of (x_c - low_kc) * slope_kc, each part at least 0 and at most 1
@@ -13,6 +15,9 @@ several columns, one behind the other.
 
 Predictions are computed in double precision and rounded to single, so that processors which take
 sums in another order predict the same bits, but for one number in a hundred million.
+
+A source's curve is P(accepted >= 1), which a network predicts, times the shape beyond the first
+token, which is an empirical curve of the positions with a second score in the same bin.
 """
 
 from __future__ import annotations
@@ -20,13 +25,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.errors import PolicyError
-from adaspec.predict.arrays import Kinds, sound_arrays
+from adaspec.errors import PolicyError, nearest
+
+Kinds = Mapping[str, tuple[type[np.number[Any]], tuple[str, ...]]]
+"""The type and axes of each array."""
+
+
+def sound_arrays(
+    what: str, arrays: Mapping[str, NDArray[Any]], kinds: Kinds, **sizes: int
+) -> dict[str, NDArray[Any]]:
+    """The arrays, contiguous; a `PolicyError` unless they are finite and of these kinds.
+
+    An axis is as long as `sizes` says, or else as in the first array that has it.
+    """
+    for name in [*arrays, *kinds]:
+        if name not in kinds:
+            raise PolicyError(f"{what}: unknown array '{name}'{nearest(name, kinds)}")
+        if name not in arrays:
+            raise PolicyError(f"{what}: array '{name}' is missing")
+    for name, (kind, axes) in kinds.items():
+        found = arrays[name]
+        for axis, size in zip(axes, found.shape, strict=False):
+            sizes.setdefault(axis, size)
+        shape = tuple(sizes.get(axis, 0) for axis in axes)
+        if found.dtype != kind or found.shape != shape:
+            raise PolicyError(
+                f"{what}: {name} is {found.dtype} of shape {found.shape}: it must be "
+                f"{np.dtype(kind)} of shape {shape}"
+            )
+        if not np.isfinite(found).all():
+            raise PolicyError(f"{what}: {name} holds a number that is not finite")
+    return {name: np.ascontiguousarray(arrays[name]) for name in kinds}
+
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
@@ -177,3 +212,52 @@ def network_from(
         if ((numbers < 0) | (numbers >= limit)).any():
             raise PolicyError(f"{what}: {key} holds a number outside 0 .. {limit - 1}")
     return network
+
+
+class BinnedCurves(NamedTuple):
+    """Shapes by score bin; column j of `shapes` is P(accepted >= j given accepted >= 1)."""
+
+    edges: Array
+    """The bins' edges, ascending; bin b has scores from edges[b - 1] on."""
+    shapes: Array
+    """The shapes as (bins, longest + 1); columns 0 and 1 are 1."""
+
+    def bins(self, scores: NDArray[Any]) -> NDArray[np.int64]:
+        """The bin of each score."""
+        return np.searchsorted(self.edges, scores, side="right")
+
+    def up_to(self, longest: int) -> Array:
+        """The shapes as (bins, longest + 1), 0 beyond what is known."""
+        shapes = np.zeros((len(self.shapes), longest + 1))
+        known = min(self.shapes.shape[1], longest + 1)
+        shapes[:, :known] = self.shapes[:, :known]
+        return shapes
+
+
+def survivals(
+    curves: BinnedCurves, first: NDArray[Any], scores: NDArray[Any], longest: int
+) -> Array:
+    """(rows, longest) P(accepted >= j) for j = 1, 2, .."""
+    shapes = curves.up_to(longest)[curves.bins(scores), 1:]
+    return np.asarray(first)[:, None] * shapes
+
+
+def curves_from(name: str, arrays: Mapping[str, NDArray[Any]]) -> BinnedCurves:
+    """The curves in the arrays of these fields; unsound arrays raise a `PolicyError`."""
+    what = f"survival curves '{name}'"
+    kinds: Kinds = {"edges": (np.float64, ("edges",)), "shapes": (np.float64, ("bins", "lengths"))}
+    curves = BinnedCurves(**sound_arrays(what, arrays, kinds))
+    edges, shapes = curves
+    if len(shapes) != len(edges) + 1 or shapes.shape[1] < 2:
+        raise PolicyError(f"{what} have {len(edges)} edges and shapes of {shapes.shape}")
+    rising = np.diff(shapes, axis=1) > 1e-12
+    if (np.diff(edges) <= 0).any() or (shapes < 0).any() or rising.any():
+        raise PolicyError(f"{what} are negative, not ascending or not non-increasing")
+    if (shapes[:, :2] != 1).any():
+        raise PolicyError(f"{what} do not begin at 1")
+    return curves
+
+
+def no_curves() -> BinnedCurves:
+    """The curves of a source that never drafted, so that no token is accepted."""
+    return BinnedCurves(np.empty(0), np.ones((1, 2)))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.errors import PolicyError
-from adaspec.predict.arrays import Kinds, sound_arrays
+from adaspec.predict.network import Kinds, sound_arrays
 
 AFTER_1, AFTER_2, AFTER_3, FIRST, AFTER_LAST, FIRST_TWO, AT_CANDIDATE, LEVELS = range(8)
 """The levels, in the order of the features, and how many there are."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC
+from adaspec.cost import ASYNC
 from adaspec.cost.model import CostModel, Costs, StepShape, padded, step_s, step_shape
-from adaspec.draft.chains import IN_RING, START, Ints
+from adaspec.draft.matches import IN_RING, START, Ints
 from adaspec.jit import compiled
 from adaspec.policy.budget import (
     BatchState,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from adaspec.errors import GONE, EvaluationError, SpecError, nearest
 from adaspec.policy.artifact import CHECKSUMS, NETWORK, shipped_policies
-from adaspec.policy.learned import LearnedPolicy, load_policy
-from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
+from adaspec.policy.protocol import LearnedPolicy, load_policy
+from adaspec.policy.static import FIRST_WORDS, check_legible, parse_policy
 from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.own import named_policy, own_policy
 from adaspec.replay.player import Contender

@@ -8,24 +8,33 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost import ASYNC, SYNC
 from adaspec.cost.model import CostModel, Costs, StepShape, step_s, step_shape
-from adaspec.draft.chains import IN_RING, Matches
+from adaspec.draft.matches import IN_RING, Matches
 from adaspec.jit import compiled
 from adaspec.policy.budget import (
     LONGEST_DRAFT,
+    SETTINGS,
     BatchState,
+    Record,
     decide_budget,
+    forwards_table,
+    most_forwards,
     new_state,
     room_of_row,
 )
-from adaspec.policy.choice import ROW, SETTINGS, Record, Shapes, draft_rows, shapes_of
+from adaspec.policy.choice import ROW, Shapes, draft_rows, shapes_of
 from adaspec.policy.decision import OF_DRAFTS, decide, decide_forwards, learn, verify
-from adaspec.policy.forwards import forwards_table, most_forwards
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import LearnedPolicy
 from adaspec.predict.features import CANDIDATE, TAIL, Floats, Known, Shown
-from adaspec.predict.model import LONGEST_NGRAM, Model
-from adaspec.predict.prediction import PREDICTION, Predictions, predict_before, predict_behind
+from adaspec.predict.model import (
+    LONGEST_NGRAM,
+    PREDICTION,
+    Model,
+    Predictions,
+    predict_before,
+    predict_behind,
+)
 from adaspec.replay.loop import (
     Loop,
     Result,

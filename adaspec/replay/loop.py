@@ -23,9 +23,9 @@ from adaspec.cost.model import (
     step_shape,
     without_drafting_s,
 )
-from adaspec.draft.chains import Ints
+from adaspec.draft.matches import Ints
 from adaspec.jit import compiled
-from adaspec.policy.choice import Record
+from adaspec.policy.budget import Record
 from adaspec.replay.recording import Columns
 
 Doubles = NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, Costs, plain_step_s, step_s, step_shape
-from adaspec.draft.chains import Ints
+from adaspec.draft.matches import Ints
 from adaspec.jit import compiled
 from adaspec.policy.budget import worth
 from adaspec.policy.static import Needs

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, step_s, step_shape
-from adaspec.draft.chains import AVAILABLE, START, Matches
+from adaspec.draft.matches import AVAILABLE, START, Matches
 from adaspec.errors import GONE, AdaspecError, PolicyFault, SpecError, nearest, shown
-from adaspec.policy.choice import Record
+from adaspec.policy.budget import Record
 from adaspec.policy.protocol import (
     Drafts,
     Ints,

@@ -8,13 +8,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost import ASYNC, SYNC
 from adaspec.cost.model import CostModel
-from adaspec.draft.chains import Ints
+from adaspec.draft.matches import Ints
 from adaspec.errors import EvaluationError
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.spec import Baseline
-from adaspec.policy.static import Budgeted, Needs, Online, StaticPolicy, StaticRule
+from adaspec.policy.protocol import LearnedPolicy
+from adaspec.policy.static import Baseline, Budgeted, Needs, Online, StaticPolicy, StaticRule
 from adaspec.replay.adaptive import run_adaptive
 from adaspec.replay.learned import LearnedReplay
 from adaspec.replay.loop import Result, result_of

@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.draft.chains import AVAILABLE, IN_RING, LENGTH, START, Ints
 from adaspec.draft.index import accepted_runs, look_ups
-from adaspec.draft.ring import Ring
+from adaspec.draft.matches import AVAILABLE, IN_RING, LENGTH, START, Ints, Ring
 from adaspec.errors import EvaluationError
 from adaspec.jit import inlined
 from adaspec.policy.static import ranking

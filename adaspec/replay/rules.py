@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import Costs, step_s, step_shape
-from adaspec.draft.chains import Ints
+from adaspec.draft.matches import Ints
 from adaspec.jit import compiled
-from adaspec.policy.choice import Record
+from adaspec.policy.budget import Record
 from adaspec.policy.static import Needs, StaticPolicy, StaticRule
 from adaspec.replay.loop import (
     Doubles,

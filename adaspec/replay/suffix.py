@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, step_shape
-from adaspec.draft.chains import Ints
+from adaspec.draft.matches import Ints
 from adaspec.errors import SpecError
 from adaspec.replay.loop import Loop, context_tokens, finish_step, goes_on, new_loop, running
 from adaspec.replay.recording import Recording

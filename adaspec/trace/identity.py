@@ -1,16 +1,20 @@
-"""What identifies a request, a vocabulary or a model, from wherever it was recorded."""
+"""What identifies a request, its dialogue, a vocabulary or a model, from wherever it was recorded.
+
+A later turn of a dialogue has a prompt that begins with an earlier one's.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
 from numpy.typing import ArrayLike
+
+from adaspec.trace.schema import Request
 
 HASH_DIGITS = 16
 
@@ -21,16 +25,6 @@ def request_hash(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> str:
     # The length of the prompt comes first, so that it is clear where the output begins.
     content = len(prompt).to_bytes(8, "little") + prompt.tobytes() + output.tobytes()
     return hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
-
-
-VocabularyHash = Annotated[
-    str,
-    Meta(
-        pattern=r"^[1-9][0-9]{0,8}(-[0-9a-f]{16})?\Z",
-        description="a count, alone or with '-' and 16 hex digits",
-    ),
-]
-"""What `vocabulary_hash` returns; the count alone where no tokenizer was at hand."""
 
 
 def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
@@ -44,3 +38,43 @@ def vocabulary_hash(vocabulary: Mapping[str, int]) -> str:
 def model_name(model: str) -> str:
     """What traces call a model: its hub id, or its folder's whole path, so that it has one name."""
     return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+class Dialogues:
+    """Finds which requests begin with the whole prompt of another, as later turns do."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._numbers: dict[bytes, list[int]] = {}
+        for number, each in enumerate(requests):
+            self._numbers.setdefault(each.prompt_tokens.tobytes(), []).append(number)
+        self._lengths = sorted({len(each.prompt_tokens) for each in requests})
+
+    def earlier_turns(self, request: Request) -> Iterator[int]:
+        """The requests that it is a later turn of, the first turn first."""
+        prompt = request.prompt_tokens
+        for length in self._lengths:
+            if 0 < length < len(prompt):
+                yield from self._numbers.get(prompt[:length].tobytes(), ())
+
+
+def dialogue_hashes(requests: Sequence[Request]) -> list[str]:
+    """A hash for each request: the least content hash of its dialogue's first turns, or its own."""
+    dialogues = Dialogues(requests)
+    prompts = [each.prompt_tokens.tobytes() for each in requests]
+    own = [request_hash(each.prompt_tokens, each.output_tokens) for each in requests]
+    turns = [next(dialogues.earlier_turns(each), None) for each in requests]
+    begun = {prompts[turn] for turn in turns if turn is not None}
+    least: dict[bytes, str] = {}
+    for prompt, content in zip(prompts, own, strict=True):
+        least[prompt] = min(content, least.get(prompt, content))
+    first = [at if turn is None else turn for at, turn in enumerate(turns)]
+    return [
+        least[prompts[at]] if prompts[at] in begun else content
+        for at, content in zip(first, own, strict=True)
+    ]
+
+
+def prompt_hashes(requests: Sequence[Request]) -> list[str]:
+    """The same without regard to answers: also the same for all answers to one prompt."""
+    bare = [replace(each, output_tokens=each.output_tokens[:0]) for each in requests]
+    return dialogue_hashes(bare)

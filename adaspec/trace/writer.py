@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 
 from adaspec.errors import TraceError
 from adaspec.files import AnyPath, Kind, new_file, new_folder, refusing
-from adaspec.trace.columns import row_batch
-from adaspec.trace.manifest import Manifest, manifest_for
 from adaspec.trace.reader import (
     COMPLETE,
     MANIFEST,
@@ -25,10 +23,10 @@ from adaspec.trace.reader import (
     is_blank,
     is_leftover,
     is_shard,
+    row_batch,
     shard_name,
 )
-from adaspec.trace.schema import ARRAYS, Request, as_array
-from adaspec.trace.soundness import check_request
+from adaspec.trace.schema import ARRAYS, Manifest, Request, as_array, check_request, manifest_for
 
 TRACE = Kind(
     "a trace",

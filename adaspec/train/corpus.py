@@ -12,7 +12,7 @@ import numpy as np
 
 from adaspec.errors import TrainingError
 from adaspec.evaluate.selection import Selection, Wanted, distinct_names, select
-from adaspec.trace.dialogues import dialogue_hashes, prompt_hashes
+from adaspec.trace.identity import dialogue_hashes, prompt_hashes
 from adaspec.trace.reader import Paths, TraceReader, open_traces
 from adaspec.trace.schema import Request
 from adaspec.train.rows import Members

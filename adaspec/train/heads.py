@@ -10,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaspec.predict.model import FEATURE_NAMES, HEADS, LONGEST
-from adaspec.predict.survival import BinnedCurves
-from adaspec.train.outcomes import MIN_EXAMPLES, Outcomes, Recorded, expected_log, fit_curves
-from adaspec.train.rows import Array, FeatureRows, Floats, Ints
+from adaspec.predict.network import BinnedCurves
+from adaspec.train.rows import (
+    MIN_EXAMPLES,
+    Array,
+    FeatureRows,
+    Floats,
+    Ints,
+    Outcomes,
+    Recorded,
+    expected_log,
+    fit_curves,
+)
 
 Boosters = dict[str, lightgbm.Booster]
 """The trees of one group, by head."""

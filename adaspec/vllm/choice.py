@@ -12,16 +12,18 @@ from typing import Any
 
 from msgspec import structs
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import cost_document, load_cost
+from adaspec.cost.load import DEFAULT, cost_document, load_cost
 from adaspec.cost.model import CostModel, check_bound
 from adaspec.errors import AdaspecError, ServingError
-from adaspec.policy.artifact import CHECKSUMS, GENERAL, find_policy, shipped_policies
-from adaspec.policy.learned import LearnedPolicy, ServedPolicy, load_policy
-from adaspec.policy.manifest import PolicyManifest
-from adaspec.policy.protocol import Setup
-from adaspec.policy.spec import FIRST_WORDS, check_legible, parse_policy
-from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.policy.artifact import (
+    CHECKSUMS,
+    GENERAL,
+    PolicyManifest,
+    find_policy,
+    shipped_policies,
+)
+from adaspec.policy.protocol import LearnedPolicy, ServedPolicy, Setup, load_policy
+from adaspec.policy.static import FIRST_WORDS, StaticPolicy, StaticRule, check_legible, parse_policy
 from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
 from adaspec.vllm.options import DRAFT_METHODS, MAX_VERIFIED, Options
 from adaspec.vllm.patching import METHOD, V2_VARIABLE

@@ -14,14 +14,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import cost_document, load_cost
+from adaspec.cost.load import DEFAULT, cost_document, load_cost
 from adaspec.errors import AdaspecError, ServingError, TraceError
 from adaspec.files import check_writable
 from adaspec.records import convert
 from adaspec.trace.identity import model_name
-from adaspec.trace.importers.lines import find_files, lines_of, name_of, workload_of
-from adaspec.trace.importers.texts import chat_tokens
+from adaspec.trace.importers import chat_tokens, find_files, lines_of, name_of, workload_of
 from adaspec.trace.reader import TraceReader, is_blank
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.trace.writer import TraceWriter

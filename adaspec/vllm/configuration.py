@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost import ASYNC, SYNC
 from adaspec.errors import ServingError
 from adaspec.files import check_writable
 from adaspec.policy.budget import LONGEST_DRAFT

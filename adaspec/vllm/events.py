@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.choice import no_settings
+from adaspec.policy.budget import no_settings
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.vllm.patching import in_one_line
 

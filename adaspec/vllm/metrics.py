@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.policy.choice import NEURAL, NGRAM, SPLICE
+from adaspec.policy.budget import NEURAL, NGRAM, SPLICE
 from adaspec.policy.guard import ARMS, STATES
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.options import MODES

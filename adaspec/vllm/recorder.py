@@ -27,9 +27,8 @@ import numpy as np
 from adaspec.errors import TraceError
 from adaspec.policy.protocol import Floats, Ints
 from adaspec.trace.identity import model_name
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import MANIFEST
-from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.trace.schema import CONFIDENCES, Manifest, Request
 from adaspec.trace.writer import TraceWriter
 from adaspec.vllm.choice import Serving
 from adaspec.vllm.compatibility import installed_version

@@ -11,8 +11,7 @@ from typing import Any
 
 from results import SCHEMA, read_lines
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import cost_from_document, load_cost
+from adaspec.cost.load import DEFAULT, cost_from_document, load_cost
 from adaspec.cost.model import CostModel, StepShape
 
 NONE, OURS, EAGLE = "none", "adaspec", "eagle3"

@@ -34,7 +34,7 @@ from engines import (
 )
 from results import write_json
 
-from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import DEFAULT
 
 SOURCES = ("ngram", "neural", "splice")
 CAP = 12

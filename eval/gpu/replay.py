@@ -19,9 +19,9 @@ from figures import OURS, costs_of, measured_in
 from report import write_report
 from workload import draw, recorded
 
-from adaspec.cost.engine import ASYNC
+from adaspec.cost import ASYNC
 from adaspec.evaluate.options import CAP
-from adaspec.policy.learned import load_policy
+from adaspec.policy.protocol import load_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording

@@ -73,10 +73,10 @@ size() {
 # What the host decides by is compiled by one process, on a core of its own, as others import vLLM.
 compile_host_code() {
   "$PYTHON" - <<END
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.engine import ASYNC
+from adaspec.cost.load import DEFAULT
+from adaspec.cost import ASYNC
 from adaspec.cost.load import load_cost
-from adaspec.policy.learned import load_policy
+from adaspec.policy.protocol import load_policy
 from adaspec.policy.protocol import Setup
 from adaspec.vllm.session.decider import warm_up
 

@@ -11,7 +11,7 @@ import numpy as np
 from engines import CHECKOUT, tiny_models
 
 from adaspec.evaluate.selection import Wanted, select
-from adaspec.policy.learned import load_policy
+from adaspec.policy.protocol import load_policy
 from adaspec.trace.schema import Request
 
 

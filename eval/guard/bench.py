@@ -31,18 +31,16 @@ from guarded_run import GuardedRun
 from made_up import CAP as MADE_UP_CAP
 from made_up import IN_TURN, WORKLOADS, made_up
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import load_cost
+from adaspec.cost.load import H100_LLAMA_3_1_8B, load_cost
 from adaspec.cost.model import CostModel, plain_seconds
 from adaspec.evaluate.selection import Wanted, select
 from adaspec.evaluate.traffic import draw_orders
 from adaspec.policy.guard import HOLD, KEEP, PROBE, STATES, Guard, GuardDecision
-from adaspec.policy.learned import ServedPolicy, load_policy
-from adaspec.policy.spec import FIRST_WORDS, parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.protocol import ServedPolicy, load_policy
+from adaspec.policy.static import FIRST_WORDS, StaticPolicy, parse_policy
 from adaspec.replay.player import Player
 from adaspec.replay.recording import Recording, build_recording
-from adaspec.trace.importers.formats import import_trace
+from adaspec.trace.importers import import_trace
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PUBLIC = CHECKOUT.parent / "shared" / "traces" / "specdecode-bench"

@@ -28,8 +28,8 @@ from adaspec.cost.model import plain_seconds
 from adaspec.evaluate.traffic import draw_orders
 from adaspec.policy.budget import LONGEST_DRAFT
 from adaspec.policy.guard import Guard
-from adaspec.policy.learned import ServedPolicy, load_policy
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.protocol import ServedPolicy, load_policy
+from adaspec.policy.static import parse_policy
 from adaspec.replay.loop import goes_on
 from adaspec.replay.recording import build_recording
 from adaspec.trace.reader import TraceReader

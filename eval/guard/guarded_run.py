@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from adaspec.cost.model import CostModel, StepShape, step_shape
 from adaspec.policy.guard import HOLD, KEEP, PLAN, Guard
-from adaspec.policy.learned import LearnedPolicy, ServedPolicy
+from adaspec.policy.protocol import LearnedPolicy, ServedPolicy
 from adaspec.policy.static import StaticRule
 from adaspec.replay.learned import LearnedReplay, decide_step
 from adaspec.replay.loop import (

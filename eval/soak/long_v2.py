@@ -14,7 +14,7 @@ from long_served import count_chunks, serve_by  # noqa: E402
 from long_shapes import CACHED, CRAMPED, SHORT, Shape  # noqa: E402
 from wandering import CAP, written_policy  # noqa: E402
 
-from adaspec.cost.builtin import DEFAULT  # noqa: E402
+from adaspec.cost.load import DEFAULT  # noqa: E402
 
 CHUNKED = {"max_num_batched_tokens": 96, "block_size": 32}
 __all__ = ["count_chunks", "serve_by"]

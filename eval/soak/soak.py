@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adaspec.cost.builtin import DEFAULT
+from adaspec.cost.load import DEFAULT
 
 CHECKOUT = Path(__file__).parents[2]
 sys.path += [str(CHECKOUT / "tests" / each) for each in ("engine", "engine/v2")]

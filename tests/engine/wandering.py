@@ -14,7 +14,7 @@ from heard import Heard
 from random_models import random_model, random_policy
 
 from adaspec.cost.model import StepShape
-from adaspec.policy.choice import PRICE, SETTINGS
+from adaspec.policy.budget import PRICE, SETTINGS
 from adaspec.predict.tables import no_tables
 
 CAP, NEURAL_CAP = 12, 4

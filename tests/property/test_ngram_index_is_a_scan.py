@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import look_up
 
-from adaspec.draft.chains import LENGTH
 from adaspec.draft.index import NgramIndex, look_ups
-from adaspec.draft.ring import ring_of
+from adaspec.draft.matches import LENGTH, ring_of
 
 MOST_TOKENS, TAIL, COPIED, CAPACITY = 140, 12, 20, 1024
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from random_recordings import NEURAL_CAP, random_request, recorded
 from synthetic import without_drafts
 
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.schema import CONFIDENCES, Manifest
 from adaspec.trace.writer import TraceWriter
 
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from checkout import CHECKOUT, need, run_python
 
-from adaspec.trace.importers.formats import import_trace
+from adaspec.trace.importers import import_trace
 
 need("eval")
 REPORTS = CHECKOUT / "eval" / "reports"

@@ -8,10 +8,10 @@ from refusals import refusal
 
 from adaspec.cli.main import run
 from adaspec.errors import GONE, AdaspecError
-from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.artifact import PolicyManifest
 from adaspec.replay.contender import parse_contender
-from adaspec.trace.importers.formats import import_trace
-from adaspec.trace.manifest import Manifest
+from adaspec.trace.importers import import_trace
+from adaspec.trace.schema import Manifest
 from adaspec.vllm.options import read_options
 from adaspec.vllm.session.requests import is_off
 

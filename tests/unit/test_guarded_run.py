@@ -7,9 +7,9 @@ import pytest
 from checkout import CHECKOUT, need
 from random_recordings import random_requests, recording_of
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B as COST
-from adaspec.policy.learned import load_policy
-from adaspec.policy.spec import parse_policy
+from adaspec.cost.load import H100_LLAMA_3_1_8B as COST
+from adaspec.policy.protocol import load_policy
+from adaspec.policy.static import parse_policy
 from adaspec.replay.player import Player
 
 need("eval")

@@ -11,7 +11,7 @@ LOOP = """
 import sys
 from numba.core import caching
 caching.CacheImpl._locator_classes = [getattr(caching, sys.argv[1])]
-from adaspec.draft import chains  # any module that compiles at its import
+from adaspec.draft import matches  # any module that compiles at its import
 from adaspec.jit import compiled
 
 @compiled

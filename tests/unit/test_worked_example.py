@@ -5,7 +5,7 @@ import re
 import numpy as np
 from checkout import CHECKOUT, need
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.cost.model import target_s
 from adaspec.policy.budget import best_budget, keep_likeliest, ranked
 

@@ -26,9 +26,8 @@ from loops import looping_tokens
 from msgspec import structs
 
 from adaspec.errors import AdaspecError
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import Request
+from adaspec.trace.schema import Manifest, Request
 from adaspec.trace.writer import whole_trace
 
 ROOT = Path(__file__).resolve().parents[2]

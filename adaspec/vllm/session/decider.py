@@ -17,14 +17,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from adaspec.cost.engine import ASYNC
+from adaspec.cost import ASYNC
 from adaspec.cost.model import step_s, step_shape, target_s
 from adaspec.policy import decision
-from adaspec.policy.budget import decide_budget, most_in_time, new_state, room_of_row, worth
+from adaspec.policy.budget import (
+    ALL,
+    LAST,
+    decide_budget,
+    forwards_to_run,
+    most_forwards,
+    most_in_time,
+    new_state,
+    room_of_row,
+    worth,
+)
 from adaspec.policy.choice import ROW
-from adaspec.policy.forwards import ALL, LAST, forwards_to_run, most_forwards
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Setup
+from adaspec.policy.protocol import LearnedPolicy, Setup
 from adaspec.policy.static import StaticRule
 from adaspec.predict.model import LONGEST_NGRAM
 from adaspec.vllm.events import DraftedStep, VerifiedStep

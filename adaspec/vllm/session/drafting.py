@@ -14,18 +14,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.draft.chains import MATCH_FIELDS, Matches
 from adaspec.draft.index import NgramIndex
-from adaspec.draft.ring import Ring
+from adaspec.draft.matches import MATCH_FIELDS, Matches, Ring
 from adaspec.jit import compiled
 from adaspec.kernels.batch import Batch, Choice, Lengths, Matched, Step
-from adaspec.policy.choice import ROW, SETTINGS, draft_rows, shapes_of
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Ints, Setup
+from adaspec.policy.budget import SETTINGS
+from adaspec.policy.choice import ROW, draft_rows, shapes_of
+from adaspec.policy.protocol import Ints, LearnedPolicy, Setup
 from adaspec.policy.static import StaticRule
 from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
-from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, Model
-from adaspec.predict.prediction import predict_before, predict_behind
+from adaspec.predict.model import (
+    LONGEST_NEURAL,
+    LONGEST_NGRAM,
+    Model,
+    predict_before,
+    predict_behind,
+)
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.session.report import Chosen, Drafts, Layout, pack_on_device, pack_on_host
 from adaspec.vllm.session.ring import ServedRing

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaspec.jit import compiled
-from adaspec.policy.forwards import GAINS
+from adaspec.policy.budget import GAINS
 from adaspec.policy.protocol import Bools, Ints
 from adaspec.trace.schema import CONFIDENCES
 
@@ -51,7 +51,7 @@ class StepReport(NamedTuple):
     offered: NDArray[np.int32]
     """Tokens of the new draft, however little they are worth."""
     gain: NDArray[np.float64]
-    """(rows, GAINS) what forwards bring (see `policy.forwards`)."""
+    """(rows, GAINS) what forwards bring (see `policy.budget`)."""
     tokens: NDArray[np.int32]
     """(rows, cap) the new draft."""
     survival: NDArray[np.float64]
@@ -206,7 +206,7 @@ def pack_on_device(
     """What `pack_on_host` returns, in one launch, and survival as float32."""
     from triton import next_power_of_2
 
-    from adaspec.kernels.pack import pack as kernel
+    from adaspec.kernels.serving import pack as kernel
 
     (rows, cap), forwards = chosen.tokens.shape, chosen.drafted.shape[1]
     width = layout.width(forwards)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaspec.draft.ring import Ring, read_ring, write_ring
+from adaspec.draft.matches import Ring, read_ring, write_ring
 from adaspec.errors import DraftError
 from adaspec.kernels.batch import RingOnDevice, to_device
 from adaspec.policy.protocol import Ints

@@ -33,15 +33,14 @@ from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost import ASYNC, SYNC
 from adaspec.cost.load import cost_from_document
 from adaspec.cost.model import CostModel
 from adaspec.errors import ServingError
 from adaspec.kernels.batch import Batch, Step, to_device
 from adaspec.policy.artifact import GENERAL
 from adaspec.policy.guard import BASE, HOLD, PLAN, PROBE, SPECULATING
-from adaspec.policy.learned import load_policy
-from adaspec.policy.protocol import Ints, Setup
+from adaspec.policy.protocol import Ints, Setup, load_policy
 from adaspec.policy.static import StaticPolicy
 from adaspec.predict.model import LONGEST_NGRAM
 from adaspec.vllm.choice import Serving, baseline_of, digest_of, named_policy, target_of

@@ -55,7 +55,7 @@ class Reading:
         have all their tokens one behind another.
         """
         if has_kernels(logits.device):
-            from adaspec.kernels.logits import LogitsReader
+            from adaspec.kernels.serving import LogitsReader
 
             if self._reader is None:
                 self._reader = LogitsReader(self.confidences)

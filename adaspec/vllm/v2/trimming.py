@@ -107,7 +107,7 @@ class _Trimming:
         survival, bonus = self._confidence_probs, self.num_bonus_tokens
         logits, tokens = self._cu_num_logits, self.query_start_loc
         if has_kernels(tokens.device):
-            from adaspec.kernels.trim import launch
+            from adaspec.kernels.serving import launch
 
             scheduled, moved = int(facts[0].sum()), to_device(facts, tokens.device)
             launch(survival, idx_mapping, moved, budget, scheduled, bonus, logits, tokens)

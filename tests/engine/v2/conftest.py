@@ -16,7 +16,7 @@ import interpreter  # noqa: E402
 from tiny_models import document, ids_of  # noqa: E402
 from wandering import CAP, written_policy  # noqa: E402
 
-from adaspec.cost.builtin import DEFAULT  # noqa: E402
+from adaspec.cost.load import DEFAULT  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from test_either_runner import check_arms
 from tiny_models import document, ids_of
 from wandering import NEURAL_CAP, Wanderer, check_sound
 
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import parse_policy
 
 TOKENS = 32
 CHUNKED = {"max_num_batched_tokens": 96, "max_num_seqs": 5, "block_size": 32}

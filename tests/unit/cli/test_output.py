@@ -9,8 +9,7 @@ from rich.console import Console
 
 from adaspec.cli.main import run
 from adaspec.cli.output import ProgressBar, print_json
-from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import Request
+from adaspec.trace.schema import Manifest, Request
 from adaspec.trace.writer import TraceWriter
 
 

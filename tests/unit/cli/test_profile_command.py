@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from adaspec.cli.main import run
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import FitQuality, load_cost
+from adaspec.cost.load import H100_LLAMA_3_1_8B, FitQuality, load_cost
 from adaspec.vllm import commands
 from adaspec.vllm.commands import Profile
 from adaspec.vllm.measuring import Measured

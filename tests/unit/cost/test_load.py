@@ -12,7 +12,7 @@ from random_recordings import random_cost
 from refusals import refusal
 
 from adaspec.cost import load
-from adaspec.cost.builtin import BUILTIN, DEFAULT
+from adaspec.cost.load import BUILTIN, DEFAULT
 from adaspec.errors import CostError
 
 SOUND = {

@@ -7,8 +7,8 @@ import pytest
 from checkout import CHECKOUT, need
 from msgspec import structs
 
-from adaspec.cost.builtin import BUILTIN
 from adaspec.cost.fit import MeasuredStep, fit_cost
+from adaspec.cost.load import BUILTIN
 from adaspec.cost.model import StepShape
 
 

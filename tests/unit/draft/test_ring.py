@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adaspec.draft.ring import Ring, read_ring, ring_of, write_ring
+from adaspec.draft.matches import Ring, read_ring, ring_of, write_ring
 from adaspec.errors import DraftError
 
 CAPACITY = 1024

@@ -4,7 +4,7 @@ import pytest
 from synthetic import synthesize
 from tiny_training import TINY
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.options import Options
 from adaspec.evaluate.selection import Selection

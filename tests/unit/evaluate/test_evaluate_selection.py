@@ -7,8 +7,7 @@ from synthetic import without_drafts
 
 from adaspec.errors import EvaluationError
 from adaspec.evaluate.selection import Wanted, select
-from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import Request
+from adaspec.trace.schema import Manifest, Request
 from adaspec.trace.writer import write_trace
 
 

@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.evaluate.hindsight import Family, families, fastest, hindsight
 from adaspec.evaluate.options import Options, silent
 from adaspec.evaluate.traffic import runs_of
-from adaspec.policy.spec import parse_policy, rule_spec
+from adaspec.policy.static import parse_policy, rule_spec
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from adaspec.cli.main import run
-from adaspec.cost.builtin import BUILTIN, DEFAULT
-from adaspec.cost.load import FitQuality, cost_document, save_cost
+from adaspec.cost.load import BUILTIN, DEFAULT, FitQuality, cost_document, save_cost
 from adaspec.evaluate.inspection import NGRAM_CAP, inspect, ngram_accepted
 from adaspec.policy.artifact import find_policy
 from adaspec.trace.schema import Request

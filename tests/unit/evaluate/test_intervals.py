@@ -8,7 +8,7 @@ import pytest
 from checkout import CHECKOUT, need, run_python
 from synthetic import Workload, synthesize, write_synthetic
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.evaluate import intervals
 from adaspec.evaluate.intervals import interval, replicate_speeds, variance_ratio
 from adaspec.evaluate.options import Options, silent

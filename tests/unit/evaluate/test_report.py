@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from adaspec.evaluate.report import EvaluationReport
-from adaspec.policy.spec import parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.static import StaticPolicy, parse_policy
 
 RULE = parse_policy("hybrid-splice:4:20:2:2:5").rule
 SIX = (

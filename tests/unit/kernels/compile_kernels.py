@@ -21,11 +21,10 @@ from random_models import random_model
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, compute_cache_key
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.kernels.batch import Batch
-from adaspec.kernels.logits import LogitsReader
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Setup
+from adaspec.kernels.serving import LogitsReader
+from adaspec.policy.protocol import LearnedPolicy, Setup
 from adaspec.vllm.choice import Target
 from adaspec.vllm.options import Options
 from adaspec.vllm.session import drafting

@@ -10,8 +10,8 @@ from interpreter import DEVICE, torch
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from adaspec.kernels import logits as kernels
-from adaspec.kernels.logits import LogitsReader
+from adaspec.kernels import serving as kernels
+from adaspec.kernels.serving import LogitsReader
 from adaspec.vllm.v1 import read_logits
 from adaspec.vllm.v2.speculator import Reading
 

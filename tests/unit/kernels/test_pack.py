@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import DEVICE, torch
 
-from adaspec.kernels.pack import NUMBERS
-from adaspec.policy.forwards import GAINS
+from adaspec.kernels.serving import NUMBERS
+from adaspec.policy.budget import GAINS
 from adaspec.vllm.session import report
 from adaspec.vllm.session.report import SINGLE, Chosen, Layout, StepReport
 

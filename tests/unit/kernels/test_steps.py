@@ -8,23 +8,20 @@ from interpreter import DEVICE, torch
 from random_models import random_model
 from random_recordings import random_requests, recording_of
 
-from adaspec.draft.chains import IN_RING
-from adaspec.draft.ring import Ring
+from adaspec.draft.matches import IN_RING, Ring
 from adaspec.kernels.batch import Batch, Lengths, RingOnDevice
+from adaspec.kernels.model import TableBuffers
 from adaspec.kernels.predictor import FusedPredictor
-from adaspec.kernels.tables import TableBuffers
-from adaspec.policy.learned import load_policy
-from adaspec.policy.spec import parse_policy
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.protocol import load_policy
+from adaspec.policy.static import StaticPolicy, parse_policy
 from adaspec.predict.model import (
     HEADS,
     Model,
 )
-from adaspec.predict.network import constant_network
-from adaspec.predict.survival import BinnedCurves
+from adaspec.predict.network import BinnedCurves, constant_network
 from adaspec.predict.tables import make_tables, no_tables
 from adaspec.trace.reader import TraceReader
-from adaspec.train.token_tables import TableMaker
+from adaspec.train.rows import TableMaker
 from adaspec.vllm.session.drafting import HostPredictor
 
 pytestmark = pytest.mark.slow

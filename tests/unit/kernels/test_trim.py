@@ -12,7 +12,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from vllm.v1.worker.gpu.spec_decode import adaptive_verification as theirs
 
-from adaspec.kernels import trim as kernels
+from adaspec.kernels import serving as kernels
 from adaspec.vllm.session import drafting
 from adaspec.vllm.v2 import trimming
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from adaspec import kernels
-from adaspec.kernels.twins import TWINS
+from adaspec.kernels.layout import TWINS
 
 for each in pkgutil.iter_modules(kernels.__path__):
     importlib.import_module(f"adaspec.kernels.{each.name}")

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from adaspec.policy.artifact import CHECKSUMS, MAX_BYTES, checksums, write_artifact
-from adaspec.policy.manifest import PolicyManifest
+from adaspec.policy.artifact import CHECKSUMS, MAX_BYTES, PolicyManifest, checksums, write_artifact
 
 
 def manifest(**changes):

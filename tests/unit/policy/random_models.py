@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from adaspec.policy.learned import LearnedPolicy
+from adaspec.policy.protocol import LearnedPolicy
 from adaspec.predict.model import (
     FEATURE_NAMES,
     HEADS,
@@ -14,8 +14,7 @@ from adaspec.predict.model import (
     PROBABILITIES,
     Model,
 )
-from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, Network
-from adaspec.predict.survival import BinnedCurves
+from adaspec.predict.network import INTERVALS, NUMBER, PROBABILITY, BinnedCurves, Network
 from adaspec.predict.tables import no_tables
 
 NO_TABLES = no_tables()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from random_recordings import random_cost
 
 from adaspec.cost.model import CostModel, target_s
-from adaspec.policy import budget, forwards
-from adaspec.policy.choice import NEURAL, NGRAM, ROW, SPLICE, no_settings
+from adaspec.policy import budget
+from adaspec.policy.budget import NEURAL, NGRAM, SPLICE, no_settings
+from adaspec.policy.choice import ROW
 from adaspec.policy.decision import factor_of, learn_factors, update_record
 
 CAP = 6
@@ -126,10 +127,10 @@ def run(number, gain, steps):
     ran = 0
     for _ in range(steps):
         if number["paused"][0] > 0:
-            forwards.count_pause(number, ROWS)
+            budget.count_pause(number, ROWS)
             continue
         ran += 1
-        forwards.weigh_forwards(number, 1, 1, gain - COST, -COST, TOKENS, ROWS, ROWS)
+        budget.weigh_forwards(number, 1, 1, gain - COST, -COST, TOKENS, ROWS, ROWS)
     return ran
 
 
@@ -139,28 +140,28 @@ def run(number, gain, steps):
         ((0.3, 0.2, 0.05), 1, 2),
         ((0.3, 0.2, 0.05), 3, 2),
         ((0.15, 0.0, 0.0), 2, 1),
-        (9 * (0.3,), 1, 1 + forwards.MOST_BEYOND),
+        (9 * (0.3,), 1, 1 + budget.MOST_BEYOND),
         (9 * (0.3,), 8, 8),
     ],
     ids=["one more", "one fewer", "only one", "not too many", "not beyond the cap"],
 )
 def test_as_many_forwards_run_as_bring_more_than_they_take(worth, at_first, settled):
-    number, table = forwards.new_number(), forwards.forwards_table({1: at_first, 64: 0})
+    number, table = budget.new_number(), budget.forwards_table({1: at_first, 64: 0})
     rng, ran, worth = np.random.default_rng(0), [], np.array([*worth, *9 * [0.0]])
 
     def run_steps(count):
         for _ in range(count):
-            ran.append(forwards.forwards_to_run(table, number, 1, 8))
+            ran.append(budget.forwards_to_run(table, number, 1, 8))
             emitted = rng.choice([1.0, 9.0])  # where much is copied, a forward brings nothing
             nets = worth[ran[-1] - 1 : ran[-1] + 1] * (1.8 if emitted == 1 else 0.2) - 0.1
-            forwards.weigh_forwards(
-                number, ran[-1], forwards.most_forwards(table, 8), *nets, emitted, 1, 1
+            budget.weigh_forwards(
+                number, ran[-1], budget.most_forwards(table, 8), *nets, emitted, 1, 1
             )
 
     run_steps(900)
     assert np.mean(np.array(ran[400:]) == settled) > 0.8
     assert (
-        forwards.forwards_to_run(table, number, 64, 8) == 0
+        budget.forwards_to_run(table, number, 64, 8) == 0
     )  # where the drafter does not pay at all
     worth[:2] = 1.0
     run_steps(4000)
@@ -173,13 +174,13 @@ def test_as_many_forwards_run_as_bring_more_than_they_take(worth, at_first, sett
     ids=["pays", "is in doubt", "hardly loses", "never pays"],
 )
 def test_a_drafter_that_never_pays_is_hardly_ever_run_and_no_other_paused(gain, least, most):
-    number = forwards.new_number()
+    number = budget.new_number()
     assert run(number, gain, 4000) / 4000 > (0.99 if least == 1.0 else 0.0)
     assert least <= run(number, gain, 40_000) / 40_000 <= most
 
 
 def test_a_drafter_that_pays_again_runs_on_after_the_next_trial_and_pauses_are_short_again():
-    number = forwards.new_number()
+    number = budget.new_number()
     first = number["next"][0]
     run(number, 0.0, 30_000)
     assert number["next"][0] > first
@@ -189,7 +190,7 @@ def test_a_drafter_that_pays_again_runs_on_after_the_next_trial_and_pauses_are_s
 
 
 def test_a_trial_waits_until_most_rows_hold_the_drafter():
-    number = forwards.new_number()
+    number = budget.new_number()
     for _ in range(300):
-        forwards.weigh_forwards(number, 1, 1, -COST, -COST, TOKENS, ROWS, ROWS // 2)
+        budget.weigh_forwards(number, 1, 1, -COST, -COST, TOKENS, ROWS, ROWS // 2)
     assert number["rows"] == 0 < number["wait"]

@@ -5,10 +5,9 @@ import pytest
 from msgspec import structs
 from refusals import refusal
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import cost_document
+from adaspec.cost.load import H100_LLAMA_3_1_8B, cost_document
 from adaspec.errors import PolicyError
-from adaspec.policy.manifest import SCHEMA, PolicyManifest
+from adaspec.policy.artifact import SCHEMA, PolicyManifest
 
 
 def record(**changes):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from random_models import random_model
 
 from adaspec.policy import choice
-from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE
-from adaspec.predict.prediction import PREDICTION
+from adaspec.policy.budget import NEURAL, NGRAM, PRICE, SPLICE, no_settings
+from adaspec.predict.model import LONGEST_NEURAL, LONGEST_NGRAM, LONGEST_SPLICE, PREDICTION
 
 CAP = 6
 MODEL = random_model(0, evidence=True)
@@ -112,9 +112,9 @@ def test_a_drafted_token_says_how_likely_it_is_and_what_lies_behind_moves_in_pro
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 3), st.booleans(), st.floats(0.0, 1.2))
 def test_a_draft_carries_the_corrected_survival_of_each_token(seed, forwards, reads_drafts, price):
-    rng, chosen = np.random.default_rng(seed), choice.no_settings()
+    rng, chosen = np.random.default_rng(seed), no_settings()
     factors = rng.uniform(0.3, 1.15, 3)
-    chosen[choice.PRICE], chosen[[choice.NGRAM, choice.NEURAL, choice.SPLICE]] = price, factors
+    chosen[PRICE], chosen[[NGRAM, NEURAL, SPLICE]] = price, factors
     predictions = np.array([random_prediction(rng) for _ in range(4)])
     rows, table = np.zeros(4, choice.ROW), np.zeros((4, LONGEST_NGRAM))
     rows["prediction"], rows["holds_neural"] = rng.permutation(4), rng.random(4) < 0.7

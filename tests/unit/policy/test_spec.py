@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from adaspec.errors import SpecError
-from adaspec.policy.spec import KINDS, parse_policy, rule_spec
-from adaspec.policy.static import StaticPolicy, StaticRule
+from adaspec.policy.static import KINDS, StaticPolicy, StaticRule, parse_policy, rule_spec
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.oracles import ORACLES, Oracle
 from adaspec.replay.suffix import SuffixDecoding

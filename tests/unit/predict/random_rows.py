@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from adaspec.draft.chains import Matches
+from adaspec.draft.matches import Matches
 from adaspec.predict.features import CANDIDATE, TAIL, Known, Shown
 from adaspec.predict.tables import level_keys, make_tables
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from random_models import random_model
 from random_rows import TOKENS, random_rows, random_shown, random_table
 
-from adaspec.draft.chains import Matches
+from adaspec.draft.matches import Matches
 from adaspec.predict.features import Known, Shown
-from adaspec.predict.prediction import predict_before, predict_behind
+from adaspec.predict.model import predict_before, predict_behind
 
 SEEDS = st.integers(0, 1 << 32)
 

@@ -5,8 +5,7 @@ import numpy as np
 from adaspec.cost.model import step_shape
 from adaspec.policy.budget import keep_likeliest, ranked
 from adaspec.policy.protocol import Proposal
-from adaspec.policy.spec import parse_policy
-from adaspec.policy.static import ranking
+from adaspec.policy.static import parse_policy, ranking
 from adaspec.replay import adaptive
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from random_models import random_policy
 from random_recordings import random_cost, random_requests, recording_of
 
-from adaspec.cost.engine import ASYNC, SYNC
+from adaspec.cost import ASYNC, SYNC
 from adaspec.cost.model import step_s, step_shape
 from adaspec.replay.learned import LearnedReplay, decide_step
 from adaspec.replay.loop import context_tokens, finish_step, goes_on, read_beside, running

@@ -6,8 +6,7 @@ from hypothesis import find
 from random_recordings import random_cost, random_requests, recording_of, static_specs
 
 from adaspec.errors import EvaluationError
-from adaspec.policy.spec import KINDS
-from adaspec.policy.static import StaticPolicy
+from adaspec.policy.static import KINDS, StaticPolicy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Player
 

@@ -16,10 +16,10 @@ from random_recordings import (
 )
 from reference import Online, Played, Request, close, play, static_step
 
-from adaspec.cost.engine import ASYNC, SYNC
-from adaspec.draft.ring import ring_of
+from adaspec.cost import ASYNC, SYNC
+from adaspec.draft.matches import ring_of
 from adaspec.errors import EvaluationError
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import parse_policy
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.loop import gap_seconds
 from adaspec.replay.own import OwnPolicy

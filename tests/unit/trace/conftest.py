@@ -3,8 +3,7 @@
 import pytest
 from sound_rows import request_of
 
-from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.schema import CONFIDENCES, Manifest
 from adaspec.trace.writer import TraceWriter
 
 

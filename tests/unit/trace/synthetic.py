@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adaspec.trace.manifest import Manifest
-from adaspec.trace.schema import CONFIDENCES, Request
+from adaspec.trace.schema import CONFIDENCES, Manifest, Request
 from adaspec.trace.writer import write_trace
 
 NEURAL_CAP = 8

@@ -7,8 +7,8 @@ import pytest
 from refusals import refusal
 
 from adaspec.errors import TraceError
-from adaspec.trace.importers import texts
-from adaspec.trace.importers.formats import UNPAIRED, import_trace
+from adaspec.trace import importers
+from adaspec.trace.importers import UNPAIRED, import_trace
 from adaspec.trace.reader import TraceReader
 
 PLAIN = {"prompt_token_ids": [1, 2], "output_token_ids": [3, 4]}
@@ -40,7 +40,7 @@ class Letters:
 
 @pytest.fixture(autouse=True)
 def letters(monkeypatch):
-    monkeypatch.setattr(texts, "load_tokenizer", lambda name: Letters())
+    monkeypatch.setattr(importers, "load_tokenizer", lambda name: Letters())
 
 
 def load(folder, format, *lines, **options):

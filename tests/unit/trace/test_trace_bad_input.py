@@ -9,7 +9,7 @@ from sound_rows import request_of
 
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader, open_traces
-from adaspec.trace.soundness import check_request
+from adaspec.trace.schema import check_request
 
 
 def one_line_error(path):

@@ -7,9 +7,8 @@ import pytest
 from synthetic import NEURAL_CAP, synthesize
 
 from adaspec.errors import TraceError
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.schema import CONFIDENCES, Manifest
 from adaspec.trace.writer import TraceWriter
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from refusals import refusal
 
 from adaspec.errors import TraceError
 from adaspec.records import fits, parse_json
-from adaspec.trace.identity import VocabularyHash, model_name, request_hash, vocabulary_hash
-from adaspec.trace.manifest import Manifest
+from adaspec.trace.identity import model_name, request_hash, vocabulary_hash
+from adaspec.trace.schema import Manifest, VocabularyHash
 
 
 def from_json(text, where):

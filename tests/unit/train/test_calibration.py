@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adaspec.train.calibration import BINS, judge
+from adaspec.train.recipe import BINS, judge
 
 
 def test_figures_are_those_of_their_definitions():

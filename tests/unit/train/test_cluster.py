@@ -8,7 +8,7 @@ from refusals import refusal
 from tiny_training import train
 
 from adaspec.errors import TrainingError
-from adaspec.train.cluster import Cluster
+from adaspec.train.trainer import Cluster
 
 # Where much is written beside it, a thread of Dask waits longer for the disk than Dask allows.
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
@@ -44,7 +44,7 @@ def test_a_policy_trained_on_a_cluster_is_the_one_trained_here_byte_for_byte(
 
 
 def test_an_address_where_nobody_answers_is_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr("adaspec.train.cluster.CONNECT_S", 0.5)
+    monkeypatch.setattr("adaspec.train.trainer.CONNECT_S", 0.5)
     for unknown in ("tcp://127.0.0.1:9", "no address at all"):
         said = refusal(TrainingError, Cluster, unknown)
         assert "no Dask scheduler with workers answers" in said

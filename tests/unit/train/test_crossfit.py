@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tiny_training import OPTIONS
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.report import EvaluationReport
-from adaspec.train import crossfit
-from adaspec.train.crossfit import cross_fit
+from adaspec.train import recipe
+from adaspec.train.recipe import cross_fit
 from adaspec.train.trainer import Trainer
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def seen(trace):
     """A cross-fit's report, what its models decided for, and on what each was trained."""
     with (
-        patch.object(crossfit, "evaluate_folds", wraps=crossfit.evaluate_folds) as evaluated,
+        patch.object(recipe, "evaluate_folds", wraps=recipe.evaluate_folds) as evaluated,
         patch.object(Trainer, "train", autospec=True, side_effect=Trainer.train) as trained,
     ):
         report = cross_fit([trace], 2, H100_LLAMA_3_1_8B, OPTIONS)

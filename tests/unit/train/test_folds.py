@@ -7,11 +7,11 @@ import pytest
 from synthetic import synthesize
 from tiny_training import OPTIONS, TINY, later_turn
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.errors import TrainingError
 from adaspec.evaluate.selection import Selection, Wanted, select
 from adaspec.train.corpus import held_out_of
-from adaspec.train.crossfit import check_folds, deal
+from adaspec.train.recipe import check_folds, deal
 from adaspec.train.trainer import Trainer
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from adaspec.predict.features import BEFORE_FEATURES
 from adaspec.predict.model import LONGEST_NGRAM
-from adaspec.predict.survival import survivals
+from adaspec.predict.network import survivals
 from adaspec.train.heads import HeadMaker, Settings
-from adaspec.train.outcomes import Outcomes, Recorded, expected_log, fit_curves
+from adaspec.train.rows import Outcomes, Recorded, expected_log, fit_curves
 
 LONGEST = 8
 

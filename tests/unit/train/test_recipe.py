@@ -13,12 +13,12 @@ from synthetic import Workload, synthesize, without_drafts, write_synthetic
 from tiny_training import OPTIONS, TINY, train
 
 from adaspec.api import evaluate_policies
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.errors import AdaspecError
 from adaspec.evaluate.evaluation import evaluate
 from adaspec.evaluate.selection import SEEN, Wanted, content_hash, select
 from adaspec.policy.artifact import load_artifact, write_artifact
-from adaspec.policy.learned import load_policy
+from adaspec.policy.protocol import load_policy
 from adaspec.predict.model import HEADS
 from adaspec.replay.contender import parse_contender
 from adaspec.replay.player import Compiled, Player
@@ -27,7 +27,7 @@ from adaspec.trace.reader import TraceReader
 from adaspec.trace.schema import Request
 from adaspec.trace.writer import write_trace
 from adaspec.train.corpus import HELD_OUT, gather, held_out_of
-from adaspec.train.metrics import FEW, metrics_of, verdict
+from adaspec.train.recipe import FEW, metrics_of, verdict
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from random_recordings import random_requests, recording_of
 
 from adaspec.predict.tables import NONE, find, level_keys, to_arrays
 from adaspec.replay.recording import START, build_recording
-from adaspec.train.token_tables import TableMaker
+from adaspec.train.rows import TableMaker
 
 PARENTS = {1: 0, 2: 1, 4: 3, 5: 3, 6: 0}
 SOURCE = (0, 0, 0, 1, 1, 1, 0)

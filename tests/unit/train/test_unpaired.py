@@ -8,12 +8,12 @@ from msgspec import structs
 from synthetic import synthesize, without_drafts
 from tiny_training import OPTIONS, TINY, later_turn, train
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.evaluate.selection import Wanted, content_hash
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import write_trace
 from adaspec.train.corpus import gather
-from adaspec.train.crossfit import cross_fit
+from adaspec.train.recipe import cross_fit
 from adaspec.train.trainer import Trainer
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from synthetic import TINY as TINY
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.evaluate.options import Options
 from adaspec.train.recipe import train_policy
 

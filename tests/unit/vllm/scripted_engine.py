@@ -10,9 +10,9 @@ from random_models import random_policy
 from random_recordings import NEURAL_CAP
 from reference import Request, common
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.policy.protocol import Setup
-from adaspec.policy.spec import parse_policy
+from adaspec.policy.static import parse_policy
 from adaspec.trace.schema import CONFIDENCES
 from adaspec.vllm.choice import Serving, Target
 from adaspec.vllm.metrics import Counters

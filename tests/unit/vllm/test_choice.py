@@ -8,8 +8,7 @@ from policy_fakes import manifest, written
 from random_models import random_model
 from refusals import refusal
 
-from adaspec.cost.builtin import DEFAULT, H100_LLAMA_3_1_8B
-from adaspec.cost.load import cost_document, save_cost
+from adaspec.cost.load import DEFAULT, H100_LLAMA_3_1_8B, cost_document, save_cost
 from adaspec.errors import ServingError
 from adaspec.policy.artifact import GENERAL
 from adaspec.policy.static import StaticRule

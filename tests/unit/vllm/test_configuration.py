@@ -6,8 +6,7 @@ import types
 import pytest
 from msgspec import structs
 
-from adaspec.cost.builtin import DEFAULT
-from adaspec.cost.load import cost_document, load_cost
+from adaspec.cost.load import DEFAULT, cost_document, load_cost
 from adaspec.errors import ServingError
 from adaspec.vllm import configuration, scheduler
 from adaspec.vllm.options import Options

@@ -8,13 +8,11 @@ pytest.importorskip("torch", reason="torch is not installed")
 from random_models import random_model
 from scripted_engine import report_of
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.engine import ASYNC
+from adaspec.cost import ASYNC
+from adaspec.cost.load import H100_LLAMA_3_1_8B
 from adaspec.cost.model import StepShape, step_s
-from adaspec.policy.budget import room_of_row
-from adaspec.policy.choice import PRICE
-from adaspec.policy.learned import LearnedPolicy
-from adaspec.policy.protocol import Setup
+from adaspec.policy.budget import PRICE, room_of_row
+from adaspec.policy.protocol import LearnedPolicy, Setup
 from adaspec.vllm.events import DraftedStep, VerifiedStep
 from adaspec.vllm.session.decider import BatchDecider, warm_up
 

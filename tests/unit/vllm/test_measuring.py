@@ -7,8 +7,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from adaspec.cost.builtin import H100_LLAMA_3_1_8B
-from adaspec.cost.load import cost_document, cost_from_document, load_cost, save_cost
+from adaspec.cost.load import (
+    H100_LLAMA_3_1_8B,
+    cost_document,
+    cost_from_document,
+    load_cost,
+    save_cost,
+)
 from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
 from adaspec.vllm import measuring, plugin

@@ -11,9 +11,8 @@ from random_recordings import NEURAL_CAP, random_requests
 from scripted_engine import engine_of, params_of
 from test_trace_output import output_in
 
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES
+from adaspec.trace.schema import CONFIDENCES, Manifest
 from adaspec.vllm.recorder import Recorder, engine_id
 from adaspec.vllm.session.requests import RunningRequest
 

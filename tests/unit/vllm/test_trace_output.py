@@ -11,10 +11,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from adaspec.trace.manifest import Manifest
 from adaspec.trace.reader import TraceReader
-from adaspec.trace.schema import CONFIDENCES, Request
-from adaspec.trace.soundness import check_request
+from adaspec.trace.schema import CONFIDENCES, Manifest, Request, check_request
 from adaspec.vllm.recorder import (
     RequestRecord,
     TraceOutput,

@@ -13,37 +13,197 @@ and `entropy` (one number or null per drafted token). `max_tokens` is the reques
 `acc_len[i]` belongs to the context prompt + generated[:i] and counts the bonus token. Its lists are
 of different runs: a request whose EAGLE list is not as long as its output is not paired, and n-gram
 counts may exceed the output's end.
+
+**texts**: prompts and answers as chat logs, fine-tuning files, or saved requests with responses:
+
+    {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]}
+    {"prompt": "Once upon", "completion": " a time"}
+    {"request": {"messages": [...]}, "response": {"choices": [{"message": {"content": "Hi."}}]}}
+
+The last pairs what was sent to a server with what it answered. `workload`, `id` and `max_tokens`
+are as in jsonl. What a drafter would have said is not known: such a trace serves for copies alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from msgspec import structs
+from msgspec import Meta, Struct, structs
 from numpy.typing import NDArray
 
 from adaspec.errors import TraceError, check_word
 from adaspec.files import AnyPath
-from adaspec.records import convert
-from adaspec.trace.importers import texts
-from adaspec.trace.importers.lines import (
-    Format,
-    Line,
-    Progress,
-    Record,
-    find_files,
-    lines_of,
-    name_of,
-    workload_of,
-)
-from adaspec.trace.manifest import Manifest, manifest_for
+from adaspec.records import convert, fits, parse_json
+from adaspec.trace.identity import model_name, vocabulary_hash
 from adaspec.trace.reader import Paths, paths_of
-from adaspec.trace.schema import CONFIDENCES, Request, as_array
+from adaspec.trace.schema import CONFIDENCES, Manifest, Request, TokenLimit, as_array, manifest_for
 from adaspec.trace.writer import whole_trace
+
+Record = dict[str, Any]
+Progress = Callable[[int, int], None]
+"""A function that is called with the bytes read so far and the bytes in total."""
+Layers = (
+    Annotated[list[list[Any] | None], Meta(description="a list with a list per position")] | None
+)
+
+
+class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a line says of a request, in the words of jsonl; numpy reads its numbers."""
+
+    prompt_token_ids: list[Any]
+    output_token_ids: list[Any]
+    id: Any = None
+    workload: Any = None
+    max_tokens: TokenLimit | None = None
+    neural_accepted: Any = None
+    ngram_accepted: Any = None
+    drafted_tokens: Layers = None
+    logprob: Layers = None
+    margin: Layers = None
+    entropy: Layers = None
+
+
+Format = tuple[Callable[[Record, str, Counter[str]], Line], Manifest | None]
+"""What says a line in the words of jsonl, and may note what it ignores; and the manifest, or None
+where only all requests together say what the caps are."""
+
+
+def workload_of(file: Path) -> str:
+    """The workload of a file: its name without ending and `combined_`."""
+    return file.stem.removeprefix("combined_")
+
+
+def find_files(sources: Iterable[Path], *patterns: str) -> list[Path]:
+    """The files at `sources`; of a folder, those that match the first pattern with any match."""
+    files: list[Path] = []
+    for source in sources:
+        found = [source]
+        if source.is_dir():
+            found = next(filter(None, (sorted(source.glob(each)) for each in patterns)), [])
+        if not found:
+            raise TraceError(f"{source}: the folder holds no {' or '.join(patterns)}")
+        for file in found:
+            if not file.is_file():  # reading a pipe could block
+                what = "is not a file" if file.exists() else "there is no such file or folder"
+                raise TraceError(f"{file}: {what}: name files, or folders of them")
+        files += found
+    if not files:
+        raise TraceError("nothing to import: name at least one file or folder")
+    return files
+
+
+def lines_of(
+    files: list[Path], progress: Progress | None = None
+) -> Iterator[tuple[Path, str, Record]]:
+    """Every non-empty line as an object, with its file, and with file and line for errors."""
+    done, total = 0, sum(file.stat().st_size for file in files)
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                for number, line in enumerate(stream, 1):
+                    where = f"{file} line {number}"
+                    if line.strip():
+                        yield file, where, as_object(parse_json(line, where, TraceError), where)
+                    done += len(line)
+                    if progress is not None:
+                        progress(done, total)
+        except OSError as error:
+            raise TraceError(f"{file}: cannot be read ({error.strerror})") from error
+
+
+def as_object(value: Any, where: str) -> Record:
+    """A JSON object; any other JSON value is refused."""
+    if not isinstance(value, dict):
+        raise TraceError(f"{where}: is a {type(value).__name__}, expected an object")
+    return value
+
+
+def name_of(value: Any, key: str, where: str) -> str:
+    """The name of a workload or request, which may be given as a number."""
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise TraceError(f"{where}: '{key}' is {value!r:.60}, expected a text or a number")
+    return str(value)
+
+
+def format_of(name: str) -> Format:
+    """The format of texts that become tokens by the tokenizer of that name."""
+    tokenizer, model = load_tokenizer(name), model_name(name)
+    vocabulary = vocabulary_hash(tokenizer.get_vocab())
+    manifest = Manifest(target=model, tokenizer=model, vocabulary_hash=vocabulary)
+    return partial(_line, tokenizer), manifest
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model, by its folder or hub id."""
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(name)
+    except ImportError as error:
+        raise TraceError(f"texts need transformers ({error}): pip install transformers") from error
+    except Exception as error:
+        advice = "give a model's folder, or a hub id"
+        raise TraceError(f"tokenizer '{name}' cannot be read: {_said(error)}: {advice}") from error
+
+
+def chat_tokens(tokenizer: Any, messages: list[Any], where: str) -> list[int]:
+    """The token ids of a chat that the assistant is to answer."""
+    try:
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except Exception as error:
+        raise TraceError(
+            f"{where}: the model's chat template does not take these messages: {_said(error)}"
+        ) from error
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _line(tokenizer: Any, record: Record, where: str, notes: Counter[str]) -> Line:
+    """A line of texts in the words of jsonl."""
+    asked = as_object(record.get("request", record), f"{where}: 'request'")
+    messages, prompt = asked.get("messages"), asked.get("prompt")
+    answer = _answer(record, where)
+    if answer is None and isinstance(messages, list) and messages:
+        *messages, last = messages
+        if isinstance(last, dict) and last.get("role") == "assistant":
+            answer = last.get("content")
+    if isinstance(messages, list) == isinstance(prompt, str):
+        raise TraceError(f"{where}: needs one of 'messages', a list, and 'prompt', a text")
+    if not isinstance(answer, str):
+        raise TraceError(f"{where}: has no answer as a text, in messages, completion or response")
+    limit = asked.get("max_tokens")
+    if isinstance(messages, list):
+        tokens = chat_tokens(tokenizer, messages, where)
+    else:
+        tokens = tokenizer.encode(prompt)
+    return Line(
+        prompt_token_ids=tokens,
+        output_token_ids=tokenizer.encode(answer, add_special_tokens=False),
+        id=record.get("id"),
+        workload=record.get("workload"),
+        max_tokens=limit if fits(limit, TokenLimit) else None,
+    )
+
+
+def _answer(record: Record, where: str) -> Any:
+    """What a record says was answered, apart from its messages."""
+    if "response" not in record:
+        return record.get("completion")
+    choices = as_object(record["response"], f"{where}: 'response'").get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, dict):
+        raise TraceError(f"{where}: the response holds no choices")
+    message = first.get("message")
+    return message.get("content") if isinstance(message, dict) else first.get("text")
+
 
 TEXTS = "texts"
 UNPAIRED = "neural counts of another length than their output, and so not paired with it"
@@ -114,7 +274,7 @@ def import_trace(
     if (tokenizer is None) == (format == TEXTS):
         raise TraceError(f"format '{TEXTS}' needs a tokenizer, and no other takes one")
     files = find_files(paths_of(sources), *PATTERNS.get(format, ("*.jsonl",)))
-    line_of, manifest = FORMATS[format] if tokenizer is None else texts.format_of(tokenizer)
+    line_of, manifest = FORMATS[format] if tokenizer is None else format_of(tokenizer)
     notes: Counter[str] = Counter()
 
     def requests() -> Iterator[tuple[str, Request]]:

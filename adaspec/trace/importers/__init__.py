@@ -1,1 +1,0 @@
-"""Readers of recordings that other projects made."""
