@@ -69,9 +69,11 @@ FUNCTIONS_V1 = {
     f"{_RUNNER}.execute_model": "scheduler_output",
     f"{_RUNNER}.propose_draft_token_ids": "scheduler_output sampled_token_ids",
     f"{_RUNNER}._dummy_run": "force_attention profile_seq_lens skip_eplb",
+    "vllm.v1.worker.block_table:BlockTable": "get_numpy_array",
+    "vllm.v1.worker.block_table:MultiGroupBlockTable": "block_tables clear",
     "vllm.v1.worker.gpu_input_batch:InputBatch": (
-        "num_computed_tokens_cpu num_prompt_tokens num_reqs num_tokens_no_spec req_id_to_index "
-        "req_ids token_ids_cpu vocab_size"
+        "block_table num_computed_tokens_cpu num_prompt_tokens num_reqs num_tokens_no_spec "
+        "req_id_to_index req_ids token_ids_cpu vocab_size"
     ),
     "vllm.v1.worker.gpu_input_batch:CachedRequestState.__init__": "sampling_params",
     _PROPOSER: "hidden_states model needs_extra_input_slots prepare_inputs",
@@ -96,13 +98,14 @@ _MANAGER = f"{_SPECULATORS}.adaptive_verification:AdaptiveVerificationManager"
 FUNCTIONS_V2 = {
     **_OF_BOTH,
     _RUNNER_V2: (
-        "adaptive_verification cudagraph_manager initialize_kv_cache kv_cache_config "
+        "adaptive_verification block_tables cudagraph_manager initialize_kv_cache kv_cache_config "
         "num_speculative_steps output_copy_stream rejection_sampler req_states sample_tokens "
         "speculator step_timing"
     ),
     f"{_RUNNER_V2}._dummy_run": "context_len num_tokens skip_eplb",
     f"{_RUNNER_V2}.execute_model": "dummy_run scheduler_output",
     f"{_GPU}.async_utils:StepTimingCollector": "forward_start",
+    f"{_GPU}.block_table:BlockTables.get_dummy_block_tables": "num_reqs",
     f"{_GPU}.buffer_utils:StagedWriteTensor.__init__": "uva_instead_of_gpu",
     f"{_GPU}.cudagraph_utils:CudaGraphManager": "_candidates _capture_descs",
     f"{_GPU}.cudagraph_utils:CudaGraphManager.dispatch": "max_query_len",

@@ -11,7 +11,8 @@ vLLM's own dummy steps leave out is left out: sampling, the scheduler's work, an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,13 +26,14 @@ from adaspec.cost.model import CostModel, StepShape, drafting_s
 from adaspec.errors import CostError, ServingError
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE, in_one_line
+from adaspec.vllm.session.drafting import read_logits
 
 NAME = "measured at start"
 MOST_SIZES = 12
 """The sizes of steps that are timed in graphs, or at all where there are none."""
 BEYOND = (1.25, 2.0)
 """Those that are timed outside the graphs, as multiples of the largest graph."""
-SHORT_CONTEXT, LONG_CONTEXT = 0, 1024
+SHORT_CONTEXT, LONG_CONTEXT = 256, 1024
 """Known tokens of each request in the steps that are timed."""
 LONG_EVERY = 3
 """One in so many sizes is timed with a long context, too."""
@@ -187,9 +189,9 @@ def cells_of(steps: Steps) -> list[list[StepKind]]:
     if captured:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))
-    long = min(LONG_CONTEXT, steps.most_context)
-    cells = [(size, SHORT_CONTEXT) for size in sizes]
-    cells += [(size, long) for size in sizes[::LONG_EVERY] if long > SHORT_CONTEXT]
+    short, long = (min(each, steps.most_context) for each in (SHORT_CONTEXT, LONG_CONTEXT))
+    cells = [(size, short) for size in sizes]
+    cells += [(size, long) for size in sizes[::LONG_EVERY] if long > short]
     return [
         [StepKind(tokens, context, forwards) for forwards in steps.forwards]
         for tokens, context in cells
@@ -279,10 +281,40 @@ def time_steps(worker: Any, kinds: Sequence[StepKind], repeats: int) -> list[lis
     runner = worker.model_runner
     run = _run_v2 if is_v2(runner) else _run_v1
     marks = Marks(runner.device)
-    for kind in [kinds[0], *repeats * list(kinds)]:
-        run(runner, kind, marks)
+    with blocks_of_their_own(runner):
+        for kind in [kinds[0], *repeats * list(kinds)]:
+            run(runner, kind, marks)
     seconds = marks.seconds()[1:]
     return [seconds[at :: len(kinds)] for at in range(len(kinds))]
+
+
+@contextmanager
+def blocks_of_their_own(runner: Any) -> Iterator[None]:
+    """Let every row of a dummy step read KV blocks of its own, as the rows of requests do.
+
+    With vLLM's dummy block tables all rows read one block, which then lies in a cache of the
+    processor or the GPU, and contexts seem to cost a fraction of what they do.
+    """
+    others = max(runner.kv_cache_config.num_blocks - 1, 1)  # than block 0, which is nobody's
+
+    def spread(table: torch.Tensor) -> torch.Tensor:
+        at = torch.arange(table.numel(), dtype=table.dtype, device=table.device)
+        return table.copy_(1 + at.view(table.shape[::-1]).T % others)
+
+    tables = runner.block_tables if is_v2(runner) else runner.input_batch.block_table
+    if is_v2(runner):
+        dummy = tables.get_dummy_block_tables
+        tables.get_dummy_block_tables = lambda rows: tuple(map(spread, dummy(rows)))
+    else:
+        for each in tables.block_tables:
+            spread(torch.from_numpy(each.get_numpy_array()))
+    try:
+        yield
+    finally:
+        if is_v2(runner):
+            del tables.get_dummy_block_tables
+        else:
+            tables.clear()
 
 
 def take_costs(worker: Any, document: dict[str, Any]) -> None:
@@ -350,7 +382,7 @@ def _run_v1(runner: Any, kind: StepKind, marks: Marks) -> None:
     finally:
         drafter.num_speculative_tokens = longest
     for _ in range(kind.forwards):  # which the drafter's own dummy steps leave out
-        _read_logits(drafter.model, drafter.hidden_states[:rows])
+        read_logits(drafter.model.compute_logits(drafter.hidden_states[:rows]))
     _read_logits(runner.model, hidden[: min(kind.tokens, MOST_LOGITS)])
     marks.note()
 

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 
 from adaspec.cost.load import (
     H100_LLAMA_3_1_8B,
@@ -17,7 +18,14 @@ from adaspec.cost.load import (
 from adaspec.cost.model import StepShape
 from adaspec.errors import CostError
 from adaspec.vllm import measuring, plugin
-from adaspec.vllm.measuring import Steps, cells_of, measure, steps_of, time_steps
+from adaspec.vllm.measuring import (
+    Steps,
+    blocks_of_their_own,
+    cells_of,
+    measure,
+    steps_of,
+    time_steps,
+)
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 
@@ -109,6 +117,38 @@ def test_forwards_cost_what_they_cost_on_a_machine_that_is_slow_for_seconds(seed
     forwards = [cost.forward_s + rows * cost.forward_per_row_s for rows in (1, 16)]
     assert forwards == pytest.approx([0.0042, 0.0072], rel=0.3)
     assert cost.constants().table_s[[1, 8]] == pytest.approx([0.06, 0.082], rel=0.4)
+
+
+class TablesV2:
+    def __init__(self):
+        self.tables = [torch.zeros(4, 32, dtype=torch.int32)]
+
+    def get_dummy_block_tables(self, num_reqs):
+        return tuple(table[:num_reqs].zero_() for table in self.tables)
+
+
+class TablesV1:
+    def __init__(self):
+        self.of_group = np.zeros((4, 32), np.int32)
+        self.block_tables = [SimpleNamespace(get_numpy_array=lambda: self.of_group)]
+
+    def clear(self):
+        self.of_group[:] = 0
+
+
+def test_rows_of_dummy_steps_read_blocks_of_their_own_and_leave_none_behind():
+    config = SimpleNamespace(num_blocks=65)
+    v2 = SimpleNamespace(speculator=None, kv_cache_config=config, block_tables=TablesV2())
+    v1 = SimpleNamespace(
+        kv_cache_config=config, input_batch=SimpleNamespace(block_table=TablesV1())
+    )
+    with blocks_of_their_own(v2), blocks_of_their_own(v1):
+        (table,) = v2.block_tables.get_dummy_block_tables(4)
+        for read in (table.numpy(), v1.input_batch.block_table.of_group):
+            assert len(np.unique(read[:, :16])) == 64  # as many as there are, but for block 0
+            assert read.min() == 1 and read.max() == 64
+    assert not v2.block_tables.get_dummy_block_tables(4)[0].any()
+    assert not v1.input_batch.block_table.of_group.any()
 
 
 @pytest.mark.parametrize(
