@@ -159,7 +159,7 @@ def read_logits(logits: Tensor) -> tuple[Tensor, Tensor]:
     logp = torch.log_softmax(logits.float(), dim=-1)
     top = logp.topk(2, dim=-1).values
     # Tokens that a reduced draft vocabulary lacks have logits of -inf; for them, p log p is 0.
-    entropy = torch.special.entr(logp.exp()).sum(dim=-1)
+    entropy = -(logp.exp() * logp.clamp(min=-1e4)).sum(dim=-1)
     columns = [tokens.float(), top[:, 0], top[:, 0] - top[:, 1], entropy]
     return tokens, torch.stack(columns, dim=1)
 
