@@ -8,9 +8,9 @@ from figures import report
 from table_cells import (
     AT_ONCE,
     OVER_NONE,
+    joined,
     percent,
     settings,
-    share,
     times,
     with_interval,
     without_repeats,
@@ -40,46 +40,53 @@ def guard_table() -> list[list[str]]:
 
 
 def bound_table() -> list[list[str]]:
-    """The table of what bounds on a step's time cost."""
-    heads = ["bound, in plain steps", OVER_NONE, "of that lost", "TPOT, median"]
-    rows = [["recordings", AT_ONCE, *heads, "gaps: median / p95 / p99"]]
+    """The table of what bounds on a step's time cost: each load without a bound and with each."""
+    rows = [
+        ["recordings", AT_ONCE, "bound, in plain steps", OVER_NONE, "TPOT, median", "gaps: p95"]
+    ]
     for name, found in report("latency")["sets"].items():
-        free = {row["concurrency"]: row for row in found["bounds"] if row["bound"] is None}
-        for row in found["bounds"]:
-            load, bound = row["concurrency"], row["bound"]
+        for load in dict.fromkeys(row["concurrency"] for row in found["bounds"]):
+            some = [row for row in found["bounds"] if row["concurrency"] == load]
+            bounds = [
+                "none" if row["bound"] is None else f"{row['bound']:g} ({row['bound_ms']:.1f} ms)"
+                for row in some
+            ]
             rows.append([
                 name,
                 str(load),
-                "none" if bound is None else f"{bound:g} ({row['bound_ms']:.1f} ms)",
-                times(row["speedup"]),
-                "" if bound is None else share(1 - row["speedup"] / free[load]["speedup"]),
-                f"{row['tpot_p50_ms']:.1f} ms",
-                " / ".join(f"{each:.1f}" for each in row["itl_ms"]) + " ms",
+                " / ".join(bounds),
+                joined([times(row["speedup"]) for row in some]),
+                " / ".join(f"{row['tpot_p50_ms']:.1f}" for row in some) + " ms",
+                " / ".join(f"{row['itl_ms'][1]:.1f}" for row in some) + " ms",
             ])  # fmt: skip
     return without_repeats(rows)
 
 
 def latency_table() -> list[list[str]]:
-    """The table of what users wait for, of a policy and of the best of vLLM's own methods."""
+    """The table of what users wait for: without speculation, by the best of vLLM's, by a policy."""
     kinds = {
-        "TTFT": ("ttft_s", "p50", "p95"),
-        "TPOT": ("tpot_s", "p50", "p95"),
-        "gaps": ("itl_s", "p50", "p95", "p99"),
-        "to the end": ("e2e_s", "p50", "p95"),
+        "TTFT p50": ("ttft_s", "p50"),
+        "TPOT p50": ("tpot_s", "p50"),
+        "TPOT p95": ("tpot_s", "p95"),
+        "gaps p50": ("itl_s", "p50"),
+        "gaps p95": ("itl_s", "p95"),
+        "gaps p99": ("itl_s", "p99"),
+        "to the end p50": ("e2e_s", "p50"),
     }
-    heads = [f"{name} {' / '.join(of)}" for name, (_, *of) in kinds.items()]
-    rows = [["recordings", AT_ONCE, "served by", "tokens/s", *heads]]
+    rows = [["recordings", AT_ONCE, "tokens/s", *kinds]]
     for name, found in report("latency")["sets"].items():
-        served = "none", "vllm:best", found["policy"]
-        for row in sorted(found["rows"], key=lambda row: row["concurrency"]):
-            if row["policy"] in served:
-                taken = [
-                    " / ".join(_milliseconds(row["latencies"][kind][q]) for q in of)
-                    for kind, *of in kinds.values()
-                ]
-                who = "adaspec" if row["policy"] == found["policy"] else row["policy"]
-                load, speed = str(row["concurrency"]), f"{row['tokens_per_s']:,.0f}"
-                rows.append([name, load, who, speed, *taken])
+        cells = {(row["policy"], row["concurrency"]): row for row in found["rows"]}
+        for load in sorted({load for _, load in cells}):
+            some = [cells[policy, load] for policy in ("none", "vllm:best", found["policy"])]
+            rows.append([
+                name,
+                str(load),
+                " / ".join(f"{row['tokens_per_s']:,.0f}" for row in some),
+                *(
+                    " / ".join(_milliseconds(row["latencies"][kind][of]) for row in some)
+                    for kind, of in kinds.values()
+                ),
+            ])  # fmt: skip
     return without_repeats(rows)
 
 
