@@ -292,8 +292,8 @@ def time_steps(worker: Any, kinds: Sequence[StepKind], repeats: int) -> list[lis
 def blocks_of_their_own(runner: Any) -> Iterator[None]:
     """Let every row of a dummy step read KV blocks of its own, as the rows of requests do.
 
-    With vLLM's dummy block tables all rows read one block, which then lies in a cache of the
-    processor or the GPU, and contexts seem to cost a fraction of what they do.
+    With vLLM's dummy block tables all rows read one block, which then lies in a cache: on a CPU,
+    contexts seem to cost half of what they do.
     """
     others = max(runner.kv_cache_config.num_blocks - 1, 1)  # than block 0, which is nobody's
 
