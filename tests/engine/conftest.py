@@ -52,7 +52,6 @@ def _has_vllm():
 
 @pytest.fixture(scope="session")
 def models(request):
-    """The folder of the tiny models; made once per version of the file that makes them."""
     return models_in(request.config.cache.mkdir("engine"))
 
 

@@ -1,5 +1,3 @@
-"""A fixed length accepts what stock vLLM accepts with its own method, and forwards are counted."""
-
 from contextlib import contextmanager
 
 import pytest

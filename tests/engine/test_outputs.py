@@ -1,5 +1,3 @@
-"""Greedy output equals that without speculation, token for token, whatever is decided."""
-
 import pytest
 from heard import Heard
 from kinds import KINDS

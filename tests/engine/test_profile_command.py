@@ -1,5 +1,3 @@
-"""`adaspec profile` on the tiny models: forced plans are what the engine runs."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""`adaspec record` with a real engine, in a process of its own, on either model runner."""
-
 import json
 import os
 import signal

@@ -142,7 +142,6 @@ def statements(file: Path) -> dict[str, ast.stmt]:
 
 
 def names_of(statement: ast.stmt) -> list[str]:
-    """The names that a statement defines or imports."""
     if isinstance(statement, ast.ImportFrom):
         return [each.asname or each.name for each in statement.names]
     if isinstance(statement, ast.Assign | ast.AnnAssign):

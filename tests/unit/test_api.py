@@ -1,5 +1,3 @@
-"""What `import adaspec` offers: it works, it is lazy, and a wrong call is answered in one line."""
-
 import json
 import re
 from pathlib import Path

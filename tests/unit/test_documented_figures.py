@@ -49,7 +49,6 @@ def prose(page):
 
 
 def numbers(text):
-    """Every measured number of a text, as it is written."""
     for found in NUMBER.finditer(text):
         yield " ".join(found[0].split())
 
@@ -63,7 +62,6 @@ def listed(page):
 
 
 def follow(document, words):
-    """The value that words lead to."""
     for word in words:
         if isinstance(document, list) and not word.isdigit():
             (document,) = (entry for entry in document if word in map(str, list(entry.values())))

@@ -1,5 +1,3 @@
-"""`eval/evidence.py` knows how every committed report is made, and the paper's table is made."""
-
 import json
 import runpy
 import shlex

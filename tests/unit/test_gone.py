@@ -1,5 +1,3 @@
-"""Whoever names what an earlier version had gets one line: that it went, and what to use."""
-
 import json
 
 import policy_fakes as fakes

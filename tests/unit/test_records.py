@@ -1,5 +1,3 @@
-"""Records are strict, and what is wrong with one is said in one line."""
-
 import math
 import os
 from typing import Annotated, Literal

@@ -1,5 +1,3 @@
-"""Every number of the worked example in docs/how-it-decides.md, computed by the code itself."""
-
 import re
 
 import numpy as np

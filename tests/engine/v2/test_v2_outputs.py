@@ -1,5 +1,3 @@
-"""On V2, too, greedy output equals that without speculation, and sampled output is as likely."""
-
 from collections import Counter
 from itertools import pairwise
 

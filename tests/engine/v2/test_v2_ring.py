@@ -1,5 +1,3 @@
-"""The ring on V2: by kernels, and while requests are aborted and preempted."""
-
 import numpy as np
 from test_either_runner import check_ring
 from wandering import Wanderer, check_sound

@@ -1,5 +1,3 @@
-"""`adaspec eval` from the outside: what it prints, and what it says of mistakes."""
-
 import json
 import os
 import signal

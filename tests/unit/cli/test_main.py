@@ -1,5 +1,3 @@
-"""What the command line exits with and what it says."""
-
 import errno
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""What goes to standard output and what to standard error, and that it steers no terminal."""
-
 import io
 import json
 

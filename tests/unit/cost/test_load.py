@@ -1,5 +1,3 @@
-"""Cost models by name and from files."""
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-"""Measures of several runs, and headline formulas on cells whose throughputs are given."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Which requests an evaluation keeps, and what it says of the rest."""
-
 import numpy as np
 import pytest
 from refusals import refusal

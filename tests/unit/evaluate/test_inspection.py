@@ -1,5 +1,3 @@
-"""What `adaspec inspect` says of traces, policies and cost models."""
-
 import json
 import os
 import shutil

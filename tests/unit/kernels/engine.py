@@ -59,7 +59,6 @@ class Engine:
         self.rejected = self.rejected[order]
 
     def replace(self, row):
-        """Another request takes the slot of a row."""
         slot = self.slots[row]
         self.prompt_tokens[slot] = self._rng.integers(1, self.context_tokens[slot], endpoint=True)
         self.context_tokens[slot] = self.prompt_tokens[slot] + 1

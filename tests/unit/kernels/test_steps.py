@@ -1,5 +1,3 @@
-"""Step by step, the kernels compute what the host's compiled functions do."""
-
 import numpy as np
 import pytest
 from checkout import CHECKOUT, need
@@ -41,7 +39,6 @@ class Pair:
         self._rng = np.random.default_rng(0)
 
     def enter(self, *slots):
-        """Other requests take these slots."""
         self.host.enter(np.array(slots, np.int32), self._in_ring[[*slots]])
 
     def step(self, batch, drafts, price):
@@ -66,7 +63,6 @@ class Pair:
         return wanted
 
     def _by_rule(self, predictor, step):
-        """What the rule drafts, if there is one."""
         if self._rule is None:
             return None
         matched = predictor.matches(step, self._rule.neural_len)

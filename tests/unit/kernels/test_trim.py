@@ -1,5 +1,3 @@
-"""Our kernel trims drafts as the host does, and both as vLLM would."""
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +30,6 @@ def manager_of(cap, device=DEVICE):
 
 
 def ours_of(cap, kernels, patch):
-    """Ours, by kernels or by the host."""
     patch.setattr(drafting, "KERNELS_ON_CPU", kernels)
     patch.setattr(drafting, "_ACCELERATORS", (DEVICE.type,) if kernels else ())
     manager = manager_of(cap, DEVICE if kernels else torch.device("cpu"))

@@ -1,5 +1,3 @@
-"""What a row drafts, by its curves: against exhaustive search, and by what is predicted of it."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

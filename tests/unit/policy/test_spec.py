@@ -1,5 +1,3 @@
-"""The grammar of policy specs, and what is said of those outside it."""
-
 from dataclasses import replace
 
 import pytest

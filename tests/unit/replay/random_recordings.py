@@ -115,5 +115,4 @@ RULES = (
 
 
 def static_specs():
-    """Every kind of static rule."""
     return st.one_of(st.from_regex(each, fullmatch=True) for each in RULES)

@@ -1,5 +1,3 @@
-"""What a trace can replay, and how it says that it cannot."""
-
 import numpy as np
 import pytest
 from hypothesis import find

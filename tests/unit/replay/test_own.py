@@ -1,5 +1,3 @@
-"""Policies of one's own: what they are shown and told, and what nonsense is answered with."""
-
 import re
 
 import numpy as np

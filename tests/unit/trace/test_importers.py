@@ -1,5 +1,3 @@
-"""Recordings of others become traces, and a line that cannot be read is named by its file."""
-
 import json
 
 import numpy as np

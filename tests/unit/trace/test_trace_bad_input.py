@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
-from sound_rows import request_of
+from synthetic import request_of
 
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader, open_traces

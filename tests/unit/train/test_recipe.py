@@ -1,5 +1,3 @@
-"""Training end to end: what is kept back, what is written, what is refused."""
-
 import copy
 import re
 import shutil

@@ -1,5 +1,3 @@
-"""When a policy is switched off: for failing now, or too often; never for its age."""
-
 import pytest
 
 from adaspec.vllm.events import MAX_IN_A_ROW, STEPS_PER_FAULT, CircuitBreaker, Observers

@@ -1,5 +1,3 @@
-"""Requests that are recorded beside others, without an engine: what is drafted, shown and kept."""
-
 from collections import Counter
 
 import numpy as np

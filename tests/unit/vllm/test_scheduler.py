@@ -1,7 +1,3 @@
-"""The scheduler times its steps, says how long drafts are, and sends along the guard's state and
-the mode that a file names while the engine serves.
-"""
-
 import pickle
 from types import SimpleNamespace
 
@@ -67,8 +63,6 @@ class Scheduler:
 
 
 class Hearing:
-    """A guard that notes what it is told."""
-
     switches = 0
 
     def __init__(self):

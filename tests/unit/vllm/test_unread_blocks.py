@@ -1,5 +1,3 @@
-"""Nobody who is served from blocks that the drafter has not read holds it."""
-
 import types
 
 import numpy as np
