@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "vllm"))
 
-from live_engine import Engine, models_in
+from live_engine import KINDS, Engine, models_in, requests_of
 
 HEADS = ("eagle", "eagle3", "mtp", "dflash", "dflash2", "dspark", "draft")
 KEPT = 6
@@ -146,6 +146,4 @@ def truth(engines, prompts, longest_output):
 @pytest.fixture(scope="session")
 def said(engines, prompts):
     """What the target says without speculation, by the kind of request."""
-    from kinds import KINDS, requests_of
-
     return {kind: engines().outputs(*requests_of(kind, prompts)) for kind in KINDS}

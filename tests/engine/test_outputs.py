@@ -1,7 +1,6 @@
 import pytest
 from heard import Heard
-from kinds import KINDS
-from live_engine import sampling
+from live_engine import KINDS, sampling
 from test_either_runner import check_kind
 from wandering import Wanderer, check_sound, wander
 

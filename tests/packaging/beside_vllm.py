@@ -8,8 +8,6 @@ with the parameters that adaspec relies on. Prints what it finds; exit 1 where a
 resolve or lacks a name. Needs the network, and some 500 MB at a time.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import subprocess

@@ -120,19 +120,16 @@ def named(name):
 
 WRONG = {
     "read an empty path": lambda trace, folder: adaspec.read_trace(""),
-    "read a number": lambda trace, folder: adaspec.read_trace(5),
     "evaluate a number as traces": evaluated(traces=[5]),
     "train into a number": trained(folder=7),
     "write nothing": written(),
     "write dicts": written({"prompt_tokens": [1]}),
-    "write texts for tokens": written(request_of(prompt_tokens="abc")),
     "write huge tokens": written(request_of(output_tokens=[2**40])),
     "write a number as an id": written(request_of(id=7)),
     "write half a surrogate as a workload": written(request_of(workload="\ud800")),
     "write long drafts": written(
         request_of(neural_accepted=[-1, 0], drafted_tokens=np.full((2, 200), -1))
     ),
-    "write with a number as target": written(request_of(), target=5),
     "write over a trace": lambda trace, folder: adaspec.write_trace(trace, [request_of()]),
     "load a number as a policy": lambda trace, folder: adaspec.load_policy(5),
     "load an unprintable name": lambda trace, folder: adaspec.load_policy(named("a\x1b")),

@@ -132,18 +132,6 @@ def test_a_bound_is_heeded_by_what_steps_take_now():
     assert (decided_by(host).forwards, host.budget(4)) == (forwards, budget)
 
 
-def test_the_one_length_of_all_drafts_follows_what_a_longer_step_takes():
-    lengths = []
-    for rows in (1, 32, 128):
-        host = decider_of()
-        host.state.step["rate"] = 100.0 * rows
-        for _ in range(100):
-            noted(host, [0.9, 0.6, 0.35, 0.2, 0.1, 0.05], 0, 8, trims=False, rows=rows)
-        lengths.append(host.length(False))
-    assert lengths == sorted(lengths, reverse=True)
-    assert lengths[0] > lengths[-1] > 0
-
-
 def test_a_row_has_room_for_its_share_of_the_budget_several_times_over():
     host = decider_of()
     for rows, budget, room in ((1, 4, 16), (32, 32, 8), (32, 50, 12), (128, 100, 8), (1, 0, 8)):

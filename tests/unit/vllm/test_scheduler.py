@@ -168,9 +168,7 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(caplog):
     assert caplog.text.count("the guard failed") == 1
 
 
-@pytest.fixture
-def scheduled():
-    """Schedules a step of so many requests on V2 by the guard's state; how long its drafts are."""
+def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_says():
     scheduler = following(Scheduler)()
     scheduler.num_spec_tokens, scheduler.num_lookahead_tokens = LONGEST, LONGEST
     scheduler.adaspec_make_room(Options())
@@ -180,7 +178,7 @@ def scheduled():
     in_one_pass.adaspec_make_room(Options(draft_method="dflash"))
     assert in_one_pass.num_lookahead_tokens == LONGEST
 
-    def schedule(running, word=PLAN, told=None):
+    def scheduled(running, word=PLAN, told=None):
         if told is not None:
             output = SimpleNamespace(delivered=[], **{LENGTH: told})
             scheduler.update_from_output(None, output)
@@ -190,10 +188,6 @@ def scheduled():
         scheduler._update_after_schedule(step)
         return step.num_spec_tokens_to_schedule
 
-    return schedule
-
-
-def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_says(scheduled):
     for running, length in ((0, LONGEST), (1, LONGEST), (64, LONGEST), (128, 31), (256, 15)):
         assert scheduled(running) == length
         assert running * (1 + length) <= 4096

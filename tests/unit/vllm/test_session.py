@@ -1,17 +1,15 @@
 """The session drives an engine as the replay does; a scripted engine stands in for vLLM."""
 
-from __future__ import annotations
-
 import types
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
 
-from random_recordings import NEURAL_CAP, random_requests, recording_of  # noqa: E402
-from scripted_engine import (  # noqa: E402
+from random_recordings import NEURAL_CAP, random_requests, recording_of
+from scripted_engine import (
     CAP,
     COST,
     ScriptedEngine,
@@ -22,16 +20,23 @@ from scripted_engine import (  # noqa: E402
     report_of,
 )
 
-from adaspec.cost.model import StepShape  # noqa: E402
-from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE  # noqa: E402
-from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
-from adaspec.replay.loop import finish_step, goes_on  # noqa: E402
-from adaspec.replay.rules import RuleReplay  # noqa: E402
-from adaspec.vllm.events import MAX_IN_A_ROW, DraftedStep, VerifiedStep  # noqa: E402
-from adaspec.vllm.metrics import Counters  # noqa: E402
-from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
-from adaspec.vllm.session.requests import is_chosen  # noqa: E402
-from adaspec.vllm.session.session import Session  # noqa: E402
+from adaspec.cost.model import StepShape
+from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
+from adaspec.replay.learned import LearnedReplay, decide_step
+from adaspec.replay.loop import finish_step, goes_on
+from adaspec.replay.rules import RuleReplay
+from adaspec.vllm.events import (
+    MAX_IN_A_ROW,
+    STEPS_PER_FAULT,
+    CircuitBreaker,
+    DraftedStep,
+    Observers,
+    VerifiedStep,
+)
+from adaspec.vllm.metrics import Counters
+from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow
+from adaspec.vllm.session.requests import is_chosen
+from adaspec.vllm.session.session import Session
 
 RULES = [
     "none",
@@ -393,18 +398,6 @@ def test_forwards_are_counted_by_the_pass(policy, in_one_pass):
     assert engine.session.most_forwards == 1 or not in_one_pass
 
 
-def test_a_policy_is_the_same_behind_steps_of_a_baseline():
-    session = engine_of(policy_of("learned"), repetitive(3), baseline="eagle:3").session
-    engine = ScriptedEngine(repetitive(3, tokens=200), session)
-    engine.run(10)
-    session.guard_state = BASE
-    engine.run(1)  # in it, what the policy drafted before is verified
-    before = session.decider.state.throughput.tobytes(), session.decider._load
-    engine.run(10)
-    assert (session.decider.state.throughput.tobytes(), session.decider._load) == before
-    assert session.most_forwards >= 3
-
-
 def test_while_a_baseline_without_drafter_serves_for_long_requests_lose_theirs():
     engine = engine_of("fixed:neural:3", repetitive(2, tokens=400), baseline="ngram:2")
     session = engine.session
@@ -417,3 +410,40 @@ def test_while_a_baseline_without_drafter_serves_for_long_requests_lose_theirs()
     session.guard_state = HOLD
     engine.run(1)
     assert not session.breaker.counts
+
+
+def breaker_after(pattern):
+    """A breaker, and at which of these steps (True: it fails) it switched off; None if never."""
+    breaker, off = CircuitBreaker("a policy", Observers()), None
+    for step, fails in enumerate(pattern):
+        if fails:
+            breaker.fault("plan", ValueError("injected"))
+        else:
+            breaker.step_succeeded()
+        if off is None and breaker.off:
+            off = step
+    return breaker, off
+
+
+OFTEN = [True, False] * 200
+
+
+@pytest.mark.parametrize(
+    ("pattern", "off"),
+    [
+        ([True] * 20, MAX_IN_A_ROW - 1),
+        (([True] * (MAX_IN_A_ROW - 1) + [False]) * 3, None),
+        # Steps that succeeded before are no credit.
+        ([False] * 100_000 + OFTEN, 100_000 + breaker_after(OFTEN)[1]),
+        # A rare failure never does, however long the server runs.
+        (([False] * STEPS_PER_FAULT + [True]) * 3000, None),
+    ],
+)
+def test_failures_in_a_row_or_too_often_switch_off_which_is_said_once_and_are_counted_on(
+    pattern, off, caplog
+):
+    breaker, found = breaker_after(pattern)
+    assert found == off
+    assert breaker.off == (off is not None)
+    assert breaker.counts == {"plan": sum(pattern)}
+    assert caplog.text.count("is switched off") == breaker.off
