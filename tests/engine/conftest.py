@@ -80,19 +80,16 @@ def engines(models):
 
 @pytest.fixture(scope="session")
 def mode_path(tmp_path_factory):
-    """The mode file of the engines that `serve` makes."""
     return tmp_path_factory.mktemp("control") / "mode"
 
 
 @pytest.fixture(scope="session")
 def runner():
-    """The model runner of vLLM that serves."""
     return "v1"
 
 
 @pytest.fixture(scope="session")
 def head():
-    """The head that most tests draft with."""
     return "eagle"
 
 
@@ -127,7 +124,6 @@ def prompts():
 
 @pytest.fixture(scope="session")
 def longest_output():
-    """The tokens of the longest output that a test compares."""
     return 128
 
 
@@ -145,5 +141,4 @@ def truth(engines, prompts, longest_output):
 
 @pytest.fixture(scope="session")
 def said(engines, prompts):
-    """What the target says without speculation, by the kind of request."""
     return {kind: engines().outputs(*requests_of(kind, prompts)) for kind in KINDS}

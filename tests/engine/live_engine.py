@@ -149,7 +149,6 @@ class Engine:
         return self.llm.generate(asked, params, use_tqdm=False, **named)
 
     def outputs(self, *asked, **named):
-        """Output tokens of every prompt; lists of lists where n > 1."""
         found = self.generate(*asked, **named)
         return [[list(each.token_ids) for each in one.outputs] for one in found]
 

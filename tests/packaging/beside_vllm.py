@@ -34,7 +34,6 @@ FETCH += ["--no-cache-dir"]
 
 
 def main(versions: list[str]) -> int:
-    """Print what is wrong with each version and return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]

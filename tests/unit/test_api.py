@@ -82,15 +82,6 @@ def test_a_trace_is_written_with_the_manifest_that_its_requests_imply_or_the_one
     assert adaspec.read_trace(tmp_path / "u").manifest == given
 
 
-def test_lists_make_a_request_as_well_as_arrays(tmp_path):
-    request = adaspec.Request("chat", "1", [1, 2], [3, 4, 5], neural_accepted=[None, 2, 0])
-    adaspec.write_trace(tmp_path / "t", [request])
-    (found,) = adaspec.read_trace(tmp_path / "t").requests()
-    assert found.output_tokens.tolist() == [3, 4, 5]
-    assert found.neural_accepted.tolist() == [-1, 2, 0]
-    assert adaspec.read_trace(tmp_path / "t").manifest.neural_cap == 2
-
-
 def request_of(**changes):
     known = {"workload": "w", "id": "1", "prompt_tokens": [1], "output_tokens": [2, 3]}
     return adaspec.Request(**(known | changes))

@@ -2,7 +2,6 @@ import errno
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -95,12 +94,6 @@ def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, m
         out, err = capsys.readouterr()
         assert err == ""
         assert all(name in out and text in out for name, text in COMMANDS.items())
-
-
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_prints_json_for_machines(name):
-    found = import_module(f"adaspec.cli.{name}_command").command
-    assert "--json" in [option for item in found.params for option in item.opts]
 
 
 DRAFTING = {

@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 from checkout import CHECKOUT, need
-from msgspec import structs
 
 from adaspec.cost.fit import MeasuredStep, fit_cost
 from adaspec.cost.load import BUILTIN
@@ -115,13 +114,6 @@ def test_too_few_kinds_are_refused():
     few = measured(STRAIGHT, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
     with pytest.raises(CostError, match="8 different steps"):
         fit_cost(few * 50, "few")
-
-
-def test_who_decides_in_each_step_is_charged_for_the_step_and_for_every_row():
-    cost, shape = BUILTIN["h100-llama-3.1-8b"].without_deciding(), StepShape(8, 4_000)
-    deciding = structs.replace(cost, decide_s=10.0, decide_per_row_s=2.0)
-    assert deciding.step_s(shape) - cost.step_s(shape) == pytest.approx(26.0)
-    assert deciding.without_deciding() == cost
 
 
 def test_the_builtin_table_is_fitted_to_the_steps_that_a_gpu_took():

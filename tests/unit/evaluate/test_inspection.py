@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -94,11 +93,6 @@ def test_a_cost_model_by_file_or_builtin_name_is_shown_with_the_errors_of_its_fi
 
 DAMAGES = {
     "nowhere": (lambda folder: None, "nothing there"),
-    "policy": (lambda folder: (folder / "policy" / "network.npz").write_bytes(b"y"), "SHA-256"),
-    "trace": (
-        lambda folder: [os.truncate(each, 99) for each in (folder / "trace").glob("*.parquet")],
-        "truncated or damaged",
-    ),
     "live": (
         lambda folder: [shutil.copytree(folder / "trace", folder / "live" / each) for each in "ba"],
         "is no trace, but a folder of 2: give one or several of",
@@ -111,7 +105,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_what_cannot_be_inspected_exits_with_2_and_one_line(trace, policy, tmp_path, capsys, name):
+def test_what_cannot_be_inspected_exits_with_2_and_one_line(trace, tmp_path, capsys, name):
     damage, said = DAMAGES[name]
     damage(tmp_path)
     assert run(["inspect", str(tmp_path / name), "--json"]) == 2

@@ -46,7 +46,6 @@ def report_of_names(requests_of, report_of):
 
 @pytest.fixture(scope="module")
 def planted_page(report_of_names):
-    """The page of a report with markup planted in every name that it shows."""
     report = report_of_names((f"mine{PLANTED}", "hybrid"), ("edits", f"talk{PLANTED}"))
     report["traces"] |= {"sources": [PLANTED], "target": PLANTED, "drafter": PLANTED}
     return EvaluationReport(report | {"cost": PLANTED, "command": f"eval {PLANTED}"}).page()

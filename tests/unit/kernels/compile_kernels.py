@@ -77,7 +77,6 @@ class Server:
         self.reader.read(logits, torch.tensor(0), torch.zeros(VOCABULARY, dtype=torch.int64))
 
     def step(self, rows, forwards, limited):
-        """A step of the engine, which allocates whole what it says of its rows."""
         slots = torch.arange(rows, device=self.text.device)
         batch = self._batch(slots, slots.int())
         settings = torch.ones(3, dtype=torch.float64, device=slots.device)

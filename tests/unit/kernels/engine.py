@@ -25,7 +25,6 @@ class Engine:
 
     @property
     def batch(self):
-        """What the engine knows after its last step."""
         arrays = (getattr(self, name) for name in Batch._fields)
         return Batch(*(torch.from_numpy(each.copy()).to(self._device) for each in arrays))
 

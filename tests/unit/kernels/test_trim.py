@@ -39,7 +39,6 @@ def ours_of(cap, kernels, patch):
 
 @st.composite
 def steps(draw):
-    """A step's rows, and by what a draft's tokens are ordered."""
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
     rows, cap = draw(st.integers(1, SLOTS)), draw(st.sampled_from([1, 3, 12, 17]))
     survival = np.cumprod(rng.random((SLOTS, cap)), axis=1).astype(np.float32)

@@ -2,14 +2,16 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
-from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of, static_specs
 from reference import close, look_up, splice_match, step_seconds, verified
 from refusals import refusal
 
-from adaspec.errors import PolicyFault
+from adaspec.errors import EvaluationError, PolicyFault
 from adaspec.policy.protocol import Proposal
+from adaspec.policy.static import KINDS, StaticPolicy
+from adaspec.replay.contender import parse_contender
 from adaspec.replay.own import named_policy
 from adaspec.replay.player import Player
 
@@ -138,7 +140,6 @@ NONSENSE = {
     "more than drafted": (proposed([3, 0], [0, 0]), r"neural_len \[3, 0\].* from 0 to 2"),
     "more than the cap": (proposed([0, 0], [10, 0]), r"ngram_len \[10, 0\].* from 0 to 9"),
     "one row": (proposed([1], [0]), r"neural_len \[1\]: for each of 2 running rows"),
-    "a matrix": (proposed([[1, 1]], [0, 0]), "one whole number"),
     "NaN": (proposed([0, 0], [np.nan, 0]), "one whole number"),
     "nothing": (lambda batch: None, "decides on None, not on a Proposal"),
     "looks behind 3 of 2": (lambda b: b.splice_matches(np.array([3, 0])), "looks behind"),
@@ -175,3 +176,32 @@ def test_every_run_begins_with_the_object_as_it_was_given():
     policy = Counting()
     assert drive(policy).time_s == drive(policy).time_s
     assert policy.steps == 0
+
+
+COST = random_cost(np.random.default_rng(0))
+TOLD = recording_of(random_requests(0, 3, tokens=True))
+REFUSED = [
+    (
+        "drafts with a neural drafter, but the trace recorded none",
+        recording_of(random_requests(0, 3, tokens=False), 0),
+        ("fixed:neural:1", "hybrid", "budget:2", "trtllm", "oracle:neural", "oracle:combine"),
+    ),
+    (
+        "drafts 6 neural tokens.* end at 5",
+        TOLD,
+        ("fixed:neural:6", "hybrid:4:5:6", "budget:6", "trtllm:6"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "recording", "refused"), REFUSED)
+def test_what_a_trace_cannot_tell_is_not_replayed(said, recording, refused):
+    for spec in refused:
+        with pytest.raises(EvaluationError, match=f"'{spec}' {said}"):
+            Player(recording, COST, 48).check(parse_contender(spec))
+
+
+def test_every_static_rule_is_among_those_held_against_the_reference():
+    kinds = static_specs()
+    for head in [head for head, kind in KINDS.items() if kind.policy is StaticPolicy]:
+        assert find(kinds, lambda spec, head=head: f"{spec}:".startswith(f"{head}:"))

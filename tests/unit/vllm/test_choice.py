@@ -194,6 +194,7 @@ def test_a_folder_that_does_not_exist_is_named_and_a_hub_id_is_none(tmp_path, mo
     ("name", "config", "method", "tokens"),
     [
         ("a", {"architectures": ["DFlashDraftModel"], "block_size": 16}, "dflash", 15),
+        ("a", {"architectures": ["LiLiCorrDraftModel"]}, "dflash", None),
         ("a", {"architectures": ["MuseGlimmerAssistantModel"]}, "dflash", None),
         ("a", {"speculators_model_type": "dflash2", "block_size": 8}, "dflash", 7),
         ("a", {"speculators_model_type": "dspark", "block_size": 8}, "dspark", 7),

@@ -18,7 +18,6 @@ DRAFTED = Manifest(neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONF
 
 
 def recorder_in(tmp_path, manifest=DRAFTED):
-    """A recorder, and the rows that it lost, by reason."""
     lost = Counter()
     return Recorder(output_in(tmp_path, lost, manifest=manifest)), lost
 

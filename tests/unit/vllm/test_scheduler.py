@@ -86,12 +86,10 @@ class Hearing:
 
 
 def output_of(*counts):
-    """What a step emitted, and was delivered."""
     return SimpleNamespace(delivered=[[1] * count for count in counts])
 
 
 def guarded():
-    """A guarded scheduler, its guard, and what its clock says."""
     scheduler, guard = following(Scheduler)(), Hearing()
     clock = SimpleNamespace(now_s=0.0, serves=True)
     scheduler.adaspec_timed = TimedSteps(
