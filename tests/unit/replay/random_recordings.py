@@ -104,6 +104,15 @@ def random_cost(rng):
     )
 
 
+ONE_OF_EACH = (
+    "none",
+    "fixed:ngram:5:2",
+    "fixed:neural:3",
+    "hybrid:3:6:2",
+    "hybrid-splice:3:8:2:1:5",
+    "trtllm:3",
+)
+"""A rule of every static kind."""
 RULES = (
     "none",
     "fixed:ngram:[1-9]:[1-4]",

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from random_recordings import NEURAL_CAP, random_requests, recording_of
+from random_recordings import NEURAL_CAP, ONE_OF_EACH, random_requests, recording_of
 from scripted_engine import (
     CAP,
     COST,
@@ -38,14 +38,6 @@ from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow
 from adaspec.vllm.session.requests import is_chosen
 from adaspec.vllm.session.session import Session
 
-RULES = [
-    "none",
-    "fixed:ngram:8:1",
-    "fixed:neural:3",
-    "hybrid:3:6:2",
-    "hybrid-splice:2:8:3:1:5",
-    "trtllm:3",
-]
 SPLICES = "hybrid-splice:2:4:2:1:4"
 
 
@@ -90,14 +82,14 @@ def replayed_policy(recording, policy, longest_s):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", [*RULES, "learned", "bounded"])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "learned", "bounded"])
 def test_a_session_decides_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     recording = recording_of(requests, seed=seed)
     times = (1.05, 1.1, 1.135, 1.142)[seed]  # without a forward, or with one and few tokens
     longest_s = times * COST.step_s(StepShape(5, 100)) if name == "bounded" else None
     policy = policy_of("learned" if name == "bounded" else name, seed)
-    if name in RULES:
+    if name in ONE_OF_EACH:
         replayed = replayed_rule(recording, policy.rule)
     else:
         replayed = replayed_policy(recording, policy, longest_s)
@@ -246,7 +238,7 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_
     assert [stage for stage, _ in heard["fault"]] == ["plan"] * MAX_IN_A_ROW
 
 
-@pytest.mark.parametrize("name", [*RULES, "learned"])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "learned"])
 def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     requests = random_requests(9, 5, tokens=True, output_tokens=(30, 40))
     engine = engine_of(name, requests)
