@@ -1,15 +1,21 @@
-"""`train`, `profile`, `import` and `record` from the outside: what they print and refuse."""
+"""The commands from the outside: what they print and refuse."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from synthetic import TINY, synthesize, without_drafts
+from synthetic import TINY, synthesize, without_drafts, write_synthetic
 
 from adaspec.cli.import_command import command as import_command
 from adaspec.cli.main import run
 from adaspec.cost.load import H100_LLAMA_3_1_8B, FitQuality, load_cost
+from adaspec.errors import GONE
+from adaspec.evaluate import evaluation
 from adaspec.trace.reader import TraceReader
 from adaspec.trace.writer import write_trace
 from adaspec.vllm import commands
@@ -20,7 +26,7 @@ QUICK = ["--concurrency", "2", "--orders", "1", "--resamples", "2", "--jobs", "1
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory):
+def bare_trace(tmp_path_factory):
     """Without neural drafts: that trains fastest."""
     path = tmp_path_factory.mktemp("traces") / "trace"
     requests = synthesize(0, TINY[:1], requests_per_workload=24)
@@ -29,13 +35,15 @@ def trace(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_policy_and_a_cross_fit_are_written_and_their_reports_printed(trace, tmp_path, capsys):
-    assert run(["train", str(trace), "-o", f"{tmp_path}/mine", "--json", *QUICK]) == 0
+def test_a_policy_and_a_cross_fit_are_written_and_their_reports_printed(
+    bare_trace, tmp_path, capsys
+):
+    assert run(["train", str(bare_trace), "-o", f"{tmp_path}/mine", "--json", *QUICK]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["policies"] == ["mine"]
     assert "2 at once: " in said.err
     crossed = ["--crossfit", "2", "-o", f"{tmp_path}/crossed", "--json"]
-    assert run(["train", str(trace), *crossed, *QUICK]) == 0
+    assert run(["train", str(bare_trace), *crossed, *QUICK]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report == json.loads((tmp_path / "crossed" / "report.json").read_text())
     assert report["policies"] == ["crossfit:2"]
@@ -46,26 +54,6 @@ def test_dask_that_is_not_installed_is_asked_for(trace, mistake, tmp_path, monke
     monkeypatch.setitem(sys.modules, "dask.distributed", None)
     said = mistake("train", trace, "-o", tmp_path / "policy", "--dask", "tcp://127.0.0.1:9")
     assert "pip install 'adaspec[dask]'" in said
-
-
-FIT = "train TRACE --crossfit"
-MISTAKES = {
-    "train nowhere -o out": "there is no such folder",
-    "train TRACE": "Missing option '-o'",
-    "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
-    "train TRACE -o out --cost h200": "a JSON file, is 'h200' (known: h100",
-    "train nowhere -o TRACE": "add --force",
-    f"{FIT} 25": "has 24 different requests (turns of a dialogue count as one), which leaves",
-    f"{FIT} 2 -o TRACE --force": "so --force will not replace it",
-    f"{FIT} 2 -o TRACE": "exists: choose another folder",
-    f"{FIT} 2 --dask tcp://127.0.0.1:9": "leave --dask out",
-}
-
-
-@pytest.mark.parametrize(("words", "said"), MISTAKES.items(), ids=MISTAKES)
-def test_a_mistake_is_said_in_one_line(trace, tmp_path, monkeypatch, mistake, words, said):
-    monkeypatch.chdir(tmp_path)
-    assert said in mistake(*(trace if word == "TRACE" else word for word in words.split()))
 
 
 COST = H100_LLAMA_3_1_8B
@@ -101,25 +89,6 @@ def test_a_profile_is_written_and_printed_and_warned_of_where_its_fit_is_far_off
     said = capsys.readouterr()
     assert "warning: the fit is off by 50.0% on held-out steps" in said.err
     assert "model runner V2" in said.out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--model", "M"], "-o"),
-        (["-o", "c.json"], "--model"),
-        (["--model", "M", "-o", "nowhere/c.json"], "no such folder"),
-        (["--model", "M", "-o", "c.json", "--engine", "[1]"], "is not a JSON object"),
-        (["--model", "M", "-o", "c.json", "--engine", '{"a": NaN}'], "broken JSON"),
-        (["--model", "M", "-o", "c.json", "--minutes", "0"], "--minutes"),
-    ],
-)
-def test_a_users_mistake_is_one_line_before_anything_is_measured(
-    words, said, tasks, tmp_path, monkeypatch, mistake
-):
-    monkeypatch.chdir(tmp_path)
-    assert said in mistake("profile", *words)
-    assert tasks == []
 
 
 def test_without_vllm_it_says_what_is_missing(mistake, tmp_path, monkeypatch):
@@ -168,3 +137,134 @@ def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engin
     monkeypatch.setattr(commands, "prepare_vllm", lambda _: pytest.fail("it went on"))
     words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
     assert "choose a" in mistake(*words, "-o", tmp_path / place)
+
+
+OWN = """
+import numpy as np
+from adaspec.policy.protocol import Proposal
+
+class Plain:
+    def decide(self, batch):
+        return Proposal(*np.zeros((2, len(batch)), int))
+
+class Wants(Plain):
+    def __init__(self, knob): pass
+
+class Old(Plain):
+    def forwards(self, batch): return 1
+"""
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traces") / "trace"
+    write_synthetic(path, requests_per_workload=5)
+    return path
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_policies.py").write_text(OWN)
+    (tmp_path / "broken_policies.py").write_text("raise RuntimeError('no such table')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield
+    sys.modules.pop("own_policies", None)
+
+
+def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(
+    trace, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("adaspec.cli.output.LINE_PERIOD_S", float("inf"))  # however slow it is
+    evaluation = ["eval", str(trace), "--policy", "hybrid", "--json", *QUICK[:-2]]
+    assert run([*evaluation, "--jobs", "1"]) == 0
+    alone, err = capsys.readouterr()
+    assert err == ""
+    (folder := tmp_path / "report").mkdir()
+    (folder / "report.json").write_text("{}")
+    assert run([*evaluation, "--jobs", "2", "-o", str(folder), "--force"]) == 0
+    printed, err = capsys.readouterr()
+    assert err.splitlines() == [f"report written to {folder}"]
+    assert json.loads(printed) == json.loads((folder / "report.json").read_text())
+    assert (folder / "report.html").is_file()
+    first, second = json.loads(alone), json.loads(printed)
+    assert {**first, "command": ""} == {**second, "command": ""}
+
+
+MISTAKES = {
+    "eval /nowhere": "/nowhere: there is no such folder",
+    "eval TRACE TRACE": "request '0-0' of workload 'edits' is already in",
+    "eval TRACE --workload tlk": "workload is 'tlk'; did you mean 'talk'? (known: edits, talk)",
+    "eval TRACE --exclude-request talk/0-99": "'talk/0-99' to exclude; did you mean 'talk/0-",
+    "eval TRACE --policy python:json": "write python:MODULE:NAME",
+    "eval TRACE --policy python:no_such:X": "ModuleNotFoundError: No module named 'no_such'",
+    "eval TRACE --policy python:broken_policies:X": "RuntimeError: no such table",
+    "eval TRACE --policy python:own_policies:Plian": "did you mean 'Plain'?",
+    "eval TRACE --policy python:own_policies:Wants": "takes no arguments",
+    "eval TRACE --policy python:own_policies:Old": "'forwards(batch)': it went in 0.2; write a",
+    "eval TRACE --policy python:json:JSONDecoder": "is no policy: it has no method 'decide'",
+    "eval TRACE --policy python:own_policies:Plain": "replay it with --engine sync",
+    "eval TRACE --concurrency 1,,8": "--concurrency",
+    "eval TRACE --seed -1": "--seed",
+    "eval TRACE --orders 0": "orders is 0",
+    "eval TRACE --arrivals poisson:0": "write poisson:RATE, each above 0",
+    "eval TRACE --arrivals bursts:1:2": "write bursts:LOW:HIGH:SECONDS",
+    "eval TRACE --arrivals poison:3": "did you mean 'poisson'",
+    "eval TRACE --slo-tpot-ms -3": "slo_tpot_ms is -3",
+    "eval TRACE --max-step-ms 1": "a step of one request without drafts takes",
+    "eval TRACE -o own_policies.py/report": "(Not a directory)",
+    "train nowhere -o out": "there is no such folder",
+    "train TRACE": "Missing option '-o'",
+    "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
+    "train TRACE -o out --cost h200": "a JSON file, is 'h200' (known: h100",
+    "train nowhere -o TRACE": "add --force",
+    "train TRACE --crossfit 25": "5 different requests (turns of a dialogue count as one)",
+    "train TRACE --crossfit 2 -o TRACE --force": "so --force will not replace it",
+    "train TRACE --crossfit 2 -o TRACE": "exists: choose another folder",
+    "train TRACE --crossfit 2 --dask tcp://127.0.0.1:9": "leave --dask out",
+    "eval traces --protocol specdecode-bench": f": it went in 0.2; {GONE['--protocol']}",
+    "eval traces --cap 20": f": it went in 0.2; {GONE['--cap']}",
+    "train traces --memory -o policy": f": it went in 0.2; {GONE['--memory']}",
+    "train traces -o policy --crossfit-report c": f": it went in 0.2; {GONE['--crossfit-report']}",
+    "record --target NAME": f": it went in 0.2; {GONE['--target']}",
+    "record --max-trace-bytes 9": f": it went in 0.2; {GONE['--max-trace-bytes']}",
+    "bench decide": f": it went in 0.2; {GONE['bench']}",
+    "profile --model M": "-o",
+    "profile -o c.json": "--model",
+    "profile --model M -o nowhere/c.json": "no such folder",
+    "profile --model M -o c.json --engine [1]": "is not a JSON object",
+    'profile --model M -o c.json --engine {"a":NaN}': "broken JSON",
+    "profile --model M -o c.json --minutes 0": "--minutes",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), MISTAKES.items(), ids=MISTAKES)
+def test_a_mistake_is_said_in_one_line_before_the_work(
+    mistake, trace, own, monkeypatch, words, said
+):
+    for owner, work in ((evaluation, "evaluate_loop"), (commands, "profile_machine")):
+        monkeypatch.setattr(owner, work, lambda *_: pytest.fail("it went on"))
+    assert said in mistake(*(trace if word == "TRACE" else word for word in words.split()))
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_evaluation_leaves_nothing_and_says_so(trace, tmp_path, ending):
+    code = "from adaspec.cli import main, output; output.LINE_PERIOD_S = 0; main.main()"
+    words = ["eval", str(trace), "-o", str(tmp_path / "r"), "--orders", "60", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        # Whoever runs the tests in the background may ignore interrupts, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while "hindsight" not in (line := process.stderr.readline()):
+        assert line, "it ended before it was at work"
+    process.send_signal(ending)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("adaspec: error: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
