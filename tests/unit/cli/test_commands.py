@@ -129,16 +129,6 @@ def test_import_says_what_neural_counts_are_good_for(tmp_path):
     assert "another length than their output, and so not paired with it: 1" in short
 
 
-@pytest.mark.parametrize("place", ["prompts.jsonl", "/proc/traces", "x" * 250])
-def test_record_refuses_a_place_that_takes_no_trace_before_it_looks_for_an_engine(
-    tmp_path, mistake, monkeypatch, place
-):
-    (tmp_path / "prompts.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
-    monkeypatch.setattr(commands, "prepare_vllm", lambda _: pytest.fail("it went on"))
-    words = ["record", "--model", "M", "--prompts", tmp_path / "prompts.jsonl"]
-    assert "choose a" in mistake(*words, "-o", tmp_path / place)
-
-
 OWN = """
 import numpy as np
 from adaspec.policy.protocol import Proposal
@@ -165,6 +155,7 @@ def trace(tmp_path_factory):
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     (tmp_path / "own_policies.py").write_text(OWN)
+    (tmp_path / "p.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
     (tmp_path / "broken_policies.py").write_text("raise RuntimeError('no such table')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
@@ -192,7 +183,14 @@ def test_json_stands_alone_and_is_what_a_folder_holds_by_two_processes_too(
     assert {**first, "command": ""} == {**second, "command": ""}
 
 
+RECORD = "record --model M --prompts p.jsonl"
 MISTAKES = {
+    "": "Missing command (see 'adaspec --help')",
+    "inspec": "no command 'inspec'; did you mean 'inspect'?",
+    "inspect --jsno": "option '--jsno'. Did you mean",
+    "inspect nowhere --json": "nothing there",
+    "inspect p.jsonl": "'adaspec import' makes a trace of them",
+    "inspect one another": "(see 'adaspec inspect --help')",
     "eval /nowhere": "/nowhere: there is no such folder",
     "eval TRACE TRACE": "request '0-0' of workload 'edits' is already in",
     "eval TRACE --workload tlk": "workload is 'tlk'; did you mean 'talk'? (known: edits, talk)",
@@ -227,6 +225,15 @@ MISTAKES = {
     "eval traces --cap 20": f": it went in 0.2; {GONE['--cap']}",
     "train traces --memory -o policy": f": it went in 0.2; {GONE['--memory']}",
     "train traces -o policy --crossfit-report c": f": it went in 0.2; {GONE['--crossfit-report']}",
+    "record --max-tokens abc": "'abc' is not a valid integer",
+    f"{RECORD} -o p.jsonl": "choose a",
+    f"{RECORD} -o /proc/traces": "choose a",
+    f"{RECORD} -o {'x' * 250}": "choose a",
+    f"{RECORD} -o out --draft-method eagle": "--draft-method eagle says what --draft is",
+    f"{RECORD} -o out --draft H --draft-method egale": "'egale'",
+    "doctor --model M --draft-method eagle": "--draft-method eagle says what --draft is",
+    "doctor --model M --draft H --draft-method egale": "draft_model",
+    "profile --model M -o c.json --draft-method eagle": "eagle says what --draft is",
     "record --target NAME": f": it went in 0.2; {GONE['--target']}",
     "record --max-trace-bytes 9": f": it went in 0.2; {GONE['--max-trace-bytes']}",
     "bench decide": f": it went in 0.2; {GONE['bench']}",
@@ -243,8 +250,10 @@ MISTAKES = {
 def test_a_mistake_is_said_in_one_line_before_the_work(
     mistake, trace, own, monkeypatch, words, said
 ):
-    for owner, work in ((evaluation, "evaluate_loop"), (commands, "profile_machine")):
-        monkeypatch.setattr(owner, work, lambda *_: pytest.fail("it went on"))
+    works = {evaluation: ["evaluate_loop"], commands: ["profile_machine", "prepare_vllm"]}
+    for owner, names in works.items():
+        for name in names:
+            monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it went on"))
     assert said in mistake(*(trace if word == "TRACE" else word for word in words.split()))
 
 

@@ -69,23 +69,6 @@ def test_a_full_disk_behind_standard_output_is_said_once():
     assert "No space left on device" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["inspec"], "no command 'inspec'; did you mean 'inspect'?"),
-        (["inspect", "--jsno"], "option '--jsno'. Did you mean"),
-        (["record", "--max-tokens", "abc"], "'abc' is not a valid integer"),
-        (["inspect", "one", "another"], "unexpected extra argument"),
-        ([], "Missing command"),
-    ],
-)
-def test_a_command_line_that_does_not_parse_exits_with_2(mistake, arguments, expected):
-    line = mistake(*arguments)
-    assert expected in line
-    path = " ".join(["adaspec", *arguments[: len(arguments) > 1]])
-    assert line.endswith(f"(see '{path} --help')")
-
-
 def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, monkeypatch):
     for name in COMMANDS:
         monkeypatch.setitem(sys.modules, f"adaspec.cli.{name}_command", None)
@@ -94,24 +77,3 @@ def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, m
         out, err = capsys.readouterr()
         assert err == ""
         assert all(name in out and text in out for name, text in COMMANDS.items())
-
-
-DRAFTING = {
-    "profile": ["profile", "-o", "c.json"],
-    "record": ["record", "--prompts", "p.jsonl", "-o", "out"],
-    "doctor": ["doctor"],
-}
-
-
-@pytest.mark.parametrize("command", DRAFTING)
-def test_a_kind_of_drafter_is_refused_without_one_or_if_it_is_none(
-    mistake, tmp_path, monkeypatch, command
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
-    words = [*DRAFTING[command], "--model", "M"]
-    line = mistake(*words, "--draft-method", "eagle")
-    assert "--draft-method eagle says what --draft is" in line
-    line = mistake(*words, "--draft", "H", "--draft-method", "egale")
-    assert "'egale'" in line
-    assert "draft_model" in line
