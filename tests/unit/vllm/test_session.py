@@ -1,6 +1,7 @@
 """The session drives an engine as the replay does; a scripted engine stands in for vLLM."""
 
 import types
+from collections import Counter
 from unittest.mock import Mock
 
 import numpy as np
@@ -19,12 +20,15 @@ from scripted_engine import (
     repetitive,
     report_of,
 )
+from test_trace_output import output_in
 
 from adaspec.cost.model import StepShape
 from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
 from adaspec.replay.learned import LearnedReplay, decide_step
 from adaspec.replay.loop import finish_step, goes_on
 from adaspec.replay.rules import RuleReplay
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import CONFIDENCES, Manifest
 from adaspec.vllm.events import (
     MAX_IN_A_ROW,
     STEPS_PER_FAULT,
@@ -34,8 +38,9 @@ from adaspec.vllm.events import (
     VerifiedStep,
 )
 from adaspec.vllm.metrics import Counters
+from adaspec.vllm.recorder import Recorder, engine_id
 from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow
-from adaspec.vllm.session.requests import is_chosen
+from adaspec.vllm.session.requests import RunningRequest, is_chosen
 from adaspec.vllm.session.session import Session
 
 SPLICES = "hybrid-splice:2:4:2:1:4"
@@ -439,3 +444,46 @@ def test_failures_in_a_row_or_too_often_switch_off_which_is_said_once_and_are_co
     assert breaker.off == (off is not None)
     assert breaker.counts == {"plan": sum(pattern)}
     assert caplog.text.count("is switched off") == breaker.off
+
+
+DRAFTED = Manifest(neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
+
+
+def recorder_in(tmp_path, manifest=DRAFTED):
+    lost = Counter()
+    return Recorder(output_in(tmp_path, lost, manifest=manifest)), lost
+
+
+@pytest.mark.parametrize("ends", [{"eos_token_id": 9}, {"stop_token_ids": [9]}])
+def test_it_is_known_how_a_request_ended(tmp_path, ends):
+    recorder, _ = recorder_in(tmp_path, Manifest())
+    for sample, output in enumerate(([5, 9], [5, 6, 7], [5, 6], [5, -1, 6])):
+        name = engine_id("chat", str(sample))
+        params = params_of()
+        params.max_tokens = 3
+        vars(params).update(ends)
+        prompt = np.arange(4, dtype=np.int32)
+        recorder.admitted(RunningRequest(name, prompt, output, params, None, recorded=True))
+        recorder.left([name])
+    recorder.close()
+    kept = [
+        (each.output_tokens.tolist(), each.is_cut_off)
+        for each in TraceReader(tmp_path / "trace").requests()
+    ]
+    # By a token that ends it, by its limit, by an abort, and by a fault.
+    assert kept == [([5, 9], False), ([5, 6, 7], True), ([5, 6], True), ([5], True)]
+
+
+def test_a_request_of_which_a_full_queue_dropped_a_step_is_counted_and_not_written(
+    tmp_path, monkeypatch
+):
+    requests = random_requests(8, 3, tokens=True, output_tokens=(9, 20))
+    engine = engine_of("fixed:ngram:8:1", requests, record_fraction=1.0)
+    recorder, lost = recorder_in(tmp_path)
+    engine.session.observers.add(recorder)
+    for step in range(20):
+        monkeypatch.setattr("adaspec.vllm.recorder.MAX_QUEUED", 0 if step == 3 else 1 << 10)
+        engine.run(1)
+    recorder.close()
+    assert not (tmp_path / "trace").exists()
+    assert lost == {"queue": 3, "incomplete": 3}
