@@ -156,6 +156,7 @@ def trace(tmp_path_factory):
 def own(tmp_path, monkeypatch):
     (tmp_path / "own_policies.py").write_text(OWN)
     (tmp_path / "p.jsonl").write_text('{"text": "a", "workload": "w", "id": "1"}')
+    (tmp_path / "empty.jsonl").touch()
     (tmp_path / "broken_policies.py").write_text("raise RuntimeError('no such table')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
@@ -213,6 +214,8 @@ MISTAKES = {
     "eval TRACE --max-step-ms 1": "a step of one request without drafts takes",
     "eval TRACE -o own_policies.py/report": "(Not a directory)",
     "train nowhere -o out": "there is no such folder",
+    "train TRACE -o out": "too few requests",
+    "train TRACE -o out --exclude-workload talk --exclude-workload edits": "exclude fewer",
     "train TRACE": "Missing option '-o'",
     "train TRACE -o out --exclude-workload edit": "did you mean 'edits'?",
     "train TRACE -o out --cost h200": "a JSON file, is 'h200' (known: h100",
@@ -234,6 +237,12 @@ MISTAKES = {
     "doctor --model M --draft-method eagle": "--draft-method eagle says what --draft is",
     "doctor --model M --draft H --draft-method egale": "draft_model",
     "profile --model M -o c.json --draft-method eagle": "eagle says what --draft is",
+    "import jsonl nowhere -o out": "there is no such file",
+    "import specdecode-bench TRACE -o out": "holds no combined_*.jsonl or",
+    "import specdecode-bench empty.jsonl -o out": "nothing to import was found",
+    "import spec-bench empty.jsonl -o out": "specdecode-bench",
+    "import texts empty.jsonl -o out": "format 'texts' needs a tokenizer",
+    "import jsonl empty.jsonl -o out --tokenizer M": "format 'texts' needs a tokenizer",
     "record --target NAME": f": it went in 0.2; {GONE['--target']}",
     "record --max-trace-bytes 9": f": it went in 0.2; {GONE['--max-trace-bytes']}",
     "bench decide": f": it went in 0.2; {GONE['bench']}",

@@ -174,22 +174,6 @@ def test_a_bad_line_is_named_by_file_and_number_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["talk.jsonl"]
 
 
-def test_a_source_without_recordings_or_the_wrong_tokenizer_is_one_clear_line(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty.jsonl").touch()
-    for said, source, format, tokenizer in (
-        ("there is no such file", "nowhere", "jsonl", None),
-        (r"holds no combined_\*\.jsonl or", "empty", "specdecode-bench", None),
-        ("nothing to import was found", "empty.jsonl", "specdecode-bench", None),
-        ("'spec-bench'; did you mean 'specdecode-bench'", "empty", "spec-bench", None),
-        ("format 'texts' needs a tokenizer", "empty.jsonl", "texts", None),
-        ("format 'texts' needs a tokenizer", "empty.jsonl", "jsonl", "a/model"),
-    ):
-        with pytest.raises(TraceError, match=said):
-            import_trace(format, [tmp_path / source], tmp_path / "t", tokenizer=tokenizer)
-        assert not (tmp_path / "t").exists()
-
-
 def test_of_a_folder_the_files_are_read_that_are_named_as_recordings_are(tmp_path):
     (tmp_path / "combined_cnn.jsonl").write_text(json.dumps(PUBLIC))
     (tmp_path / "readme.jsonl").write_text('{"not": "a recording"}')
