@@ -204,6 +204,11 @@ MISTAKES = {
     "eval TRACE --policy python:own_policies:Old": "'forwards(batch)': it went in 0.2; write a",
     "eval TRACE --policy python:json:JSONDecoder": "is no policy: it has no method 'decide'",
     "eval TRACE --policy python:own_policies:Plain": "replay it with --engine sync",
+    "eval TRACE --policy hybrid:4:5:9": "the trace's accepted counts end at 8",
+    "eval TRACE --policy trtllm:9": "drafts 9 neural tokens",
+    "eval BARE --policy fixed:neural:1": "with a neural drafter, but the trace recorded none",
+    "eval BARE --policy budget:2": "with a neural drafter, but the trace recorded none",
+    "eval BARE --policy oracle:combine": "with a neural drafter, but the trace recorded none",
     "eval TRACE --concurrency 1,,8": "--concurrency",
     "eval TRACE --seed -1": "--seed",
     "eval TRACE --orders 0": "orders is 0",
@@ -257,13 +262,14 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("words", "said"), MISTAKES.items(), ids=MISTAKES)
 def test_a_mistake_is_said_in_one_line_before_the_work(
-    mistake, trace, own, monkeypatch, words, said
+    mistake, trace, bare_trace, own, monkeypatch, words, said
 ):
     works = {evaluation: ["evaluate_loop"], commands: ["profile_machine", "prepare_vllm"]}
     for owner, names in works.items():
         for name in names:
             monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it went on"))
-    assert said in mistake(*(trace if word == "TRACE" else word for word in words.split()))
+    paths = {"TRACE": trace, "BARE": bare_trace}
+    assert said in mistake(*(paths.get(word, word) for word in words.split()))
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

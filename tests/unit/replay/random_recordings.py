@@ -106,10 +106,10 @@ def random_cost(rng):
 
 ONE_OF_EACH = (
     "none",
-    "fixed:ngram:5:2",
+    "fixed:ngram:8:1",
     "fixed:neural:3",
     "hybrid:3:6:2",
-    "hybrid-splice:3:8:2:1:5",
+    "hybrid-splice:2:8:3:1:5",
     "trtllm:3",
 )
 """A rule of every static kind."""
