@@ -1,5 +1,4 @@
 import json
-import re
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from random_recordings import random_cost
 from refusals import refusal
 
 from adaspec.cost import load
-from adaspec.cost.load import BUILTIN, DEFAULT
 from adaspec.errors import CostError
 
 SOUND = {
@@ -45,18 +43,6 @@ def complaint(tmp_path, document):
     text = refusal(CostError, load.load_cost, written(tmp_path, document))
     assert "cost.json" in text
     return text
-
-
-def test_a_name_is_a_builtin_model_or_answered_with_the_nearest(tmp_path):
-    assert load.load_cost(DEFAULT) is BUILTIN[DEFAULT]
-    for asked, said in (
-        ("h100-llama-3-8b", "did you mean 'h100-llama-3.1-8b'?"),
-        ("specdecode-bench", "use 'h100-llama-3.1-8b-paper'"),
-        (tmp_path / "nowhere.json", "no such cost file"),
-        (tmp_path, "not a file"),
-    ):
-        with pytest.raises(CostError, match=re.escape(said)):
-            load.load_cost(asked)
 
 
 @pytest.mark.parametrize(
