@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "vllm"))
 
-from live_engine import Engine, models_in
+from live_engine import KINDS, Engine, models_in, requests_of
 
 HEADS = ("eagle", "eagle3", "mtp", "dflash", "dflash2", "dspark", "draft")
 KEPT = 6
@@ -52,7 +52,6 @@ def _has_vllm():
 
 @pytest.fixture(scope="session")
 def models(request):
-    """The folder of the tiny models; made once per version of the file that makes them."""
     return models_in(request.config.cache.mkdir("engine"))
 
 
@@ -81,19 +80,16 @@ def engines(models):
 
 @pytest.fixture(scope="session")
 def mode_path(tmp_path_factory):
-    """The mode file of the engines that `serve` makes."""
     return tmp_path_factory.mktemp("control") / "mode"
 
 
 @pytest.fixture(scope="session")
 def runner():
-    """The model runner of vLLM that serves."""
     return "v1"
 
 
 @pytest.fixture(scope="session")
 def head():
-    """The head that most tests draft with."""
     return "eagle"
 
 
@@ -128,7 +124,6 @@ def prompts():
 
 @pytest.fixture(scope="session")
 def longest_output():
-    """The tokens of the longest output that a test compares."""
     return 128
 
 
@@ -146,7 +141,4 @@ def truth(engines, prompts, longest_output):
 
 @pytest.fixture(scope="session")
 def said(engines, prompts):
-    """What the target says without speculation, by the kind of request."""
-    from kinds import KINDS, requests_of
-
     return {kind: engines().outputs(*requests_of(kind, prompts)) for kind in KINDS}

@@ -47,7 +47,6 @@ def main():
 
 
 def no_room():
-    """Which disk lacks how much; None where there is room."""
     environment, scratch = Path(sysconfig.get_path("purelib")), Path(tempfile.gettempdir())
     needed = {environment: INSTALLED_BYTES}
     together = environment.stat().st_dev == scratch.stat().st_dev
@@ -81,7 +80,6 @@ def mend():
 
 
 def why_not():
-    """Why vLLM cannot be imported; None if it can."""
     code = "from vllm import LLM"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if ran.returncode == 0:

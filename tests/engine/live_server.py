@@ -22,7 +22,6 @@ PATIENCE_S = 600
 
 
 def wait_until(happens):
-    """Return once this happens."""
     deadline = time.monotonic() + PATIENCE_S
     while not happens():
         assert time.monotonic() < deadline, f"it did not happen in {PATIENCE_S} s"
@@ -80,7 +79,6 @@ class Server(vllm_server.Server):
         return json.load(urllib.request.urlopen(request, timeout=PATIENCE_S))
 
     def metrics(self):
-        """Every sample that the server shows, by name and labels."""
         from prometheus_client.parser import text_string_to_metric_families
 
         text = urllib.request.urlopen(f"{self.address}/metrics", timeout=60).read().decode()

@@ -1,5 +1,3 @@
-"""A fixed length accepts what stock vLLM accepts with its own method, and forwards are counted."""
-
 from contextlib import contextmanager
 
 import pytest
@@ -76,10 +74,3 @@ def test_drafter_forwards_are_those_of_the_plan_and_the_keep_alive(serve, prompt
     assert heard.total("drafted") == sum(drafted for drafted, _ in by_vllm) > 0
     assert heard.total("accepted") == sum(accepted for _, accepted in by_vllm) > 0
     assert len(heard["admitted"]) == len(prompts)
-
-
-def test_a_policy_that_refuses_every_request_never_runs_the_drafter(serve, prompts, truth):
-    engine, _ = serve("eagle", "fixed:ngram:8:2")
-    with forwards_of(engine) as noted:
-        assert engine.greedy(prompts, 48) == truth()
-    assert not noted

@@ -1,5 +1,3 @@
-"""Sampled output keeps the target's distribution, whatever is drafted and verified."""
-
 import numpy as np
 import pytest
 from live_engine import sampling

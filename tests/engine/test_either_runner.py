@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from heard import Heard
-from kinds import KINDS, requests_of
+from live_engine import KINDS, requests_of
 from wandering import bound, breaking, check_sound, random_policy, wander, without_numbers
 
 from adaspec.policy.guard import BASE, KEEP, PLAN, PROBE

@@ -1,5 +1,3 @@
-"""Whatever fails in a policy or around it, outputs stay, serving goes on and counters say it."""
-
 from unittest.mock import Mock
 
 import pytest

@@ -54,11 +54,6 @@ def test_engines_side_by_side_measure_every_method_and_what_comes_back_is_small(
         assert set(steps["forwards"]) <= ran[cell["method"]]
 
 
-def test_adaspec_serves_by_costs_that_it_measured(measured):
-    (ours,) = (line for line in lines_of(measured) if line.get("engine") == "adaspec")
-    assert ours["cost"]["name"] == "measured at start"
-
-
 def test_behind_the_rounds_come_profiles_rejected_drafts_and_bounded_steps(measured):
     engines = ["none", "eagle3-3", "ngram", "adaspec"]
     profiles = cells_in(measured, "profile")

@@ -1,9 +1,6 @@
-"""Greedy output equals that without speculation, token for token, whatever is decided."""
-
 import pytest
 from heard import Heard
-from kinds import KINDS
-from live_engine import sampling
+from live_engine import KINDS, sampling
 from test_either_runner import check_kind
 from wandering import Wanderer, check_sound, wander
 

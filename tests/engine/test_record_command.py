@@ -1,5 +1,3 @@
-"""`adaspec record` with a real engine, in a process of its own, on either model runner."""
-
 import json
 import os
 import signal
@@ -9,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkout import CHECKOUT
+from checkout import CHECKOUT, run_python
 from live_engine import ENGINE
 from live_server import PATIENCE_S, own_environment, wait_until
 
+from adaspec.cost.load import read_cost
 from adaspec.trace.reader import TraceReader
+from adaspec.vllm.configuration import hardware
 
 PROGRAM = "from adaspec.cli.main import main; main()"
 V2 = Path(__file__).parent / "v2"
@@ -121,3 +121,22 @@ def test_a_killed_recording_goes_on_and_records_nothing_twice(prompts, folder, b
     assert report["found"] == before.rows
     assert report["recorded"] == len(many) - before.rows
     assert sorted(each.prompt_tokens.tolist() for each in found.values()) == sorted(many)
+
+
+@pytest.mark.thorough
+def test_an_engine_is_started_and_measured(models, tmp_path):
+    words = ["-m", "adaspec", "profile", "--model", models / "target", "--draft", models / "eagle"]
+    words += ["-o", tmp_path / "cost.json", "--json"]
+    words += ["--minutes", "0.1", "--engine", json.dumps(ENGINE)]
+    done = run_python(*words, timeout=PATIENCE_S)
+    document = json.loads(done.stdout)
+    assert document["runner"] == "V1"
+    steps = document["steps"]
+    assert {0, 1} < {step["forwards"] for step in steps}
+    assert all(step["tokens"] >= step["rows"] and step["step_s"] > 0 for step in steps)
+    cost, fit = read_cost(tmp_path / "cost.json")
+    assert cost.target == str(models / "target")
+    assert cost.seconds[0] > 0
+    assert cost.decide_s > 0
+    assert fit is not None
+    assert cost.hardware == hardware()

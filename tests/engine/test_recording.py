@@ -1,5 +1,3 @@
-"""What a running engine writes down is what happened in it."""
-
 import numpy as np
 import pytest
 from live_engine import sampling

@@ -1,5 +1,3 @@
-"""Over HTTP: answers as without speculation, figures that add up, and what clients may say."""
-
 import urllib.error
 import urllib.request
 
@@ -15,7 +13,6 @@ DETAILED = {"per_request_spec_decode_metrics": "detailed"}
 
 @pytest.fixture(scope="module")
 def expected(models, truth):
-    """The texts that every prompt is answered with, without speculation."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(models / "target").batch_decode(truth())
@@ -79,7 +76,6 @@ def test_metrics_of_a_server_equal_its_responses(served, prompts, expected):
 
 
 def ask(server, prompt, **xargs):
-    """The status and the text of a request with these extra arguments."""
     try:
         return 200, server.answer(prompt, 48, vllm_xargs=xargs)["choices"][0]["text"]
     except urllib.error.HTTPError as error:

@@ -1,5 +1,3 @@
-"""What cannot be served is refused at start, in one line that says what to change."""
-
 import json
 import shutil
 
@@ -28,7 +26,6 @@ def configured(models, config, **arguments):
 
 
 def refusal(models, config, **arguments):
-    """The line with which an engine's config is refused."""
     return refusals.refusal(AdaspecError, configured, models, config, **arguments)
 
 

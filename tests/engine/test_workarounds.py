@@ -1,5 +1,3 @@
-"""What vLLM gets wrong on this platform is worked around before anything is served."""
-
 from itertools import pairwise
 
 import pytest

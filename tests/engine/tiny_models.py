@@ -76,13 +76,11 @@ def document(seed, lines=6):
 
 
 def ids_of(text):
-    """Token ids of a text."""
     place = {character: at + len(SPECIAL) for at, character in enumerate(CHARACTERS)}
     return [place[character] for character in text]
 
 
 def batches(steps, seed, rows=12, length=64):
-    """Token ids of random pieces of documents."""
     text = ids_of("".join(document(seed * 100_000 + at) for at in range(400)))
     stream = torch.tensor(text)
     draw = torch.Generator().manual_seed(seed)
@@ -398,7 +396,6 @@ def save(folder, weights, record, name="model", config="config"):
 
 
 def make_all(folder):
-    """Every model that the engine tests serve, in folders of these names."""
     target = make_llama(folder / "target", LAYERS, 220, seed=1)
     make_eagle(folder / "eagle", target, 120, seed=2)
     make_eagle3(folder / "eagle3", target, 120, seed=3)

@@ -58,7 +58,6 @@ def bound(session, times):
 
 
 def without_numbers(policy):
-    """The same policy, of which every prediction is NaN."""
     networks = {
         name: dataclasses.replace(network, bias_3=np.full_like(network.bias_3, np.nan))
         for name, network in policy.model.networks.items()
@@ -129,7 +128,6 @@ class Wanderer:
 
 
 def wander(serve, head, **changes):
-    """An engine with this head, and who decides at random there."""
     engine, _ = serve(head)
     return engine, Wanderer(engine, evidence=head is not None, **changes)
 

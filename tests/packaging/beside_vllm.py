@@ -8,8 +8,6 @@ with the parameters that adaspec relies on. Prints what it finds; exit 1 where a
 resolve or lacks a name. Needs the network, and some 500 MB at a time.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import subprocess
@@ -36,7 +34,6 @@ FETCH += ["--no-cache-dir"]
 
 
 def main(versions: list[str]) -> int:
-    """Print what is wrong with each version and return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
@@ -142,7 +139,6 @@ def statements(file: Path) -> dict[str, ast.stmt]:
 
 
 def names_of(statement: ast.stmt) -> list[str]:
-    """The names that a statement defines or imports."""
     if isinstance(statement, ast.ImportFrom):
         return [each.asname or each.name for each in statement.names]
     if isinstance(statement, ast.Assign | ast.AnnAssign):

@@ -1,5 +1,3 @@
-"""What the wheel holds."""
-
 import zipfile
 from importlib.metadata import Distribution
 
@@ -9,7 +7,6 @@ from checkout import CHECKOUT, run_python
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of this checkout."""
     pytest.importorskip("hatchling", reason="the 'dev' extra brings hatchling")
     folder = tmp_path_factory.mktemp("dist")
     run_python("-m", "hatchling", "build", "-t", "wheel", "-d", folder)

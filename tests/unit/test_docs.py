@@ -1,5 +1,3 @@
-"""README and docs name commands, flags, files and places that are there, and all of them."""
-
 import re
 import shlex
 from itertools import takewhile

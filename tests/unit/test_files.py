@@ -1,5 +1,3 @@
-"""Files and folders appear whole or not at all, and nothing that is not ours is ever deleted."""
-
 import errno
 import os
 from functools import partial

@@ -1,12 +1,9 @@
-"""Whoever names what an earlier version had gets one line: that it went, and what to use."""
-
 import json
 
 import policy_fakes as fakes
 import pytest
 from refusals import refusal
 
-from adaspec.cli.main import run
 from adaspec.errors import GONE, AdaspecError
 from adaspec.policy.artifact import PolicyManifest
 from adaspec.replay.contender import parse_contender
@@ -48,24 +45,3 @@ PLACES = {
 )
 def test_a_word_of_before_is_refused_with_what_to_use(place, word):
     assert f": it went in 0.2; {GONE[word]}" in refusal(AdaspecError, place, word)
-
-
-GIVEN = {
-    "--protocol": "eval traces --protocol specdecode-bench",
-    "--memory": "train traces --memory -o policy",
-    "--cap": "eval traces --cap 20",
-    "--crossfit-report": "train traces -o policy --crossfit-report crossfit",
-    "bench": "bench decide",
-    "--target": "record --target NAME",
-    "--max-trace-bytes": "record --max-trace-bytes 9",
-}
-"""An option or command of before, and a command line that gives it."""
-
-
-@pytest.mark.parametrize(("word", "line"), GIVEN.items(), ids=GIVEN)
-def test_a_command_line_of_before_is_refused_with_what_to_use(word, line, capsys):
-    assert run(line.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    (said,) = err.splitlines()
-    assert f": it went in 0.2; {GONE[word]}" in said and word in said

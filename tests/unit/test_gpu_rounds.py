@@ -1,7 +1,6 @@
 """eval/gpu: which requests are run, and what is made of the rounds."""
 
 import json
-import struct
 import subprocess
 import sys
 
@@ -16,8 +15,6 @@ sys.path.append(str(CHECKOUT / "eval" / "gpu"))
 
 import rounds as rounds_module  # noqa: E402
 from figures import bounded, headline_of, rejected, rows  # noqa: E402
-from pack import ENTRY, FAT_BINARY, foreign_code  # noqa: E402
-from profiled import Event, summary  # noqa: E402
 from results import Lines  # noqa: E402
 from steps import COLUMNS  # noqa: E402
 
@@ -68,28 +65,6 @@ def test_what_rejected_drafts_and_a_bound_cost_is_by_load():
     assert (line["load"], line["share"], line["drafted_per_row"]) == (8, 0.9, 0.0)
     (line,) = bounded(cells)
     assert (line["beyond"], line["tokens_per_s"]) == ([0.5, 0.0], [80.0, 70.0])
-
-
-def test_a_device_is_idle_between_kernels_that_are_apart_and_busy_once_where_they_overlap():
-    device = [Event("b", 30.0, 50.0), Event("a", 0.0, 20.0), Event("a", 10.0, 21.0)]
-    found = summary(
-        device, [Event("cudaGraphLaunch", 0.0, 4.0), Event("aten::add", 0.0, 9.0)], 60, 2
-    )
-    assert (found["busy_us"], found["gaps"], found["gaps_us"]) == (20.5, 0.5, 4.5)
-    assert found["longest_gaps"] == [{"us": 9.0, "behind": "a", "before": "b"}]
-    assert [each["name"] for each in found["kernels"]] == ["a", "b"]
-    assert found["calls"] == [{"name": "cudaGraphLaunch", "times": 0.5, "us": 2.0}]
-
-
-def test_code_for_other_gpus_is_found_and_nothing_else():
-    def entry(kind, gpu, code):
-        return struct.pack(ENTRY, kind, 257, 64, len(code), gpu).ljust(64, b"h") + code
-
-    entries = entry(1, 90, b"ptx.") + entry(2, 90, b"hopper") + entry(2, 80, b"ampere!")
-    fat = FAT_BINARY + struct.pack("<Q", len(entries)) + entries
-    library = b"begin" + fat + b"between" + fat + b"end"
-    found = [library[start:end] for start, end in foreign_code(library)]
-    assert found == [b"ptx.", b"ampere!"] * 2
 
 
 ANSWERING = """

@@ -1,5 +1,3 @@
-"""Compiled code is kept where it can be, and is never stale."""
-
 import os
 
 import pytest

@@ -72,7 +72,6 @@ def head():
 
 @pytest.fixture(scope="session")
 def serve(served):
-    """An engine with this head, and its session: by its own policy, or another."""
 
     def put(head, policy=None, **changes):
         engine = served(head)

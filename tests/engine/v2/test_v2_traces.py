@@ -1,5 +1,3 @@
-"""What is counted and written down on V2 is what the engine did."""
-
 from dataclasses import replace
 
 from heard import Heard
@@ -34,7 +32,6 @@ class Recording:
 
 
 def texts_of(prompts, truth):
-    """What is said to each prompt."""
     return {tuple(prompt): one for prompt, one in zip(prompts, truth(TOKENS), strict=True)}
 
 

@@ -1,18 +1,22 @@
-"""What the command line exits with and what it says."""
-
 import errno
+import io
+import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+from rich.console import Console
 
 from adaspec.cli import inspect_command
 from adaspec.cli.main import COMMANDS, run
+from adaspec.cli.output import ProgressBar, print_json
 from adaspec.errors import AdaspecError, TraceError
+from adaspec.trace.schema import Manifest, Request
+from adaspec.trace.writer import TraceWriter
 
 
 def refusal(number):
@@ -72,23 +76,6 @@ def test_a_full_disk_behind_standard_output_is_said_once():
     assert "No space left on device" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["inspec"], "no command 'inspec'; did you mean 'inspect'?"),
-        (["inspect", "--jsno"], "option '--jsno'. Did you mean"),
-        (["record", "--max-tokens", "abc"], "'abc' is not a valid integer"),
-        (["inspect", "one", "another"], "unexpected extra argument"),
-        ([], "Missing command"),
-    ],
-)
-def test_a_command_line_that_does_not_parse_exits_with_2(mistake, arguments, expected):
-    line = mistake(*arguments)
-    assert expected in line
-    path = " ".join(["adaspec", *arguments[: len(arguments) > 1]])
-    assert line.endswith(f"(see '{path} --help')")
-
-
 def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, monkeypatch):
     for name in COMMANDS:
         monkeypatch.setitem(sys.modules, f"adaspec.cli.{name}_command", None)
@@ -99,28 +86,58 @@ def test_help_names_every_command_and_works_while_none_can_be_imported(capsys, m
         assert all(name in out and text in out for name, text in COMMANDS.items())
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_prints_json_for_machines(name):
-    found = import_module(f"adaspec.cli.{name}_command").command
-    assert "--json" in [option for item in found.params for option in item.opts]
+def test_json_is_readable_null_where_nothing_was_computed_and_steers_no_terminal(capsys):
+    numbers = {"rows": (np.float64(1.5), np.int32(2), np.array([1, 2])), "ok": np.bool_(True)}
+    unknown = {"ci95": [np.float32("nan"), np.inf, -np.inf], "größe": np.array([np.nan])}
+    steering = {"name\x9b": ["\ud800", "\u202e", "é"]}
+    print_json(numbers | unknown | steering)
+    out = capsys.readouterr().out
+    assert out.isascii() and out.replace("\n", "").isprintable()
+    computed = {"rows": [1.5, 2, [1, 2]], "ok": True}
+    assert json.loads(out) == computed | {"ci95": [None] * 3, "größe": [None]} | steering
 
 
-DRAFTING = {
-    "profile": ["profile", "-o", "c.json"],
-    "record": ["record", "--prompts", "p.jsonl", "-o", "out"],
-    "doctor": ["doctor"],
-}
+def test_where_there_is_no_terminal_progress_is_a_line_every_half_minute():
+    now_s = iter([0.0, 0.0, 1.0, 29.0, 31.0, 40.0, 95.0])
+    console = Console(file=io.StringIO(), force_terminal=False)
+    with ProgressBar(console, lambda: next(now_s)) as bar:
+        for done in range(5):
+            bar("replays", done, 40)
+    assert console.file.getvalue().split("\n") == [
+        "replays 2/40 after 0:31",
+        "replays 4/40 after 1:35",
+        "",
+    ]
 
 
-@pytest.mark.parametrize("command", DRAFTING)
-def test_a_kind_of_drafter_is_refused_without_one_or_if_it_is_none(
-    mistake, tmp_path, monkeypatch, command
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "p.jsonl").write_text('{"text": "hello"}\n')
-    words = [*DRAFTING[command], "--model", "M"]
-    line = mistake(*words, "--draft-method", "eagle")
-    assert "--draft-method eagle says what --draft is" in line
-    line = mistake(*words, "--draft", "H", "--draft-method", "egale")
-    assert "'egale'" in line
-    assert "draft_model" in line
+CLEAR = "\x1b[2J\x9b31mred"
+
+
+@pytest.fixture
+def shown(capsys):
+    """What a command prints, of which nothing may steer a terminal."""
+
+    def run_and_look(*words):
+        code = run([*map(str, words)])
+        out, err = capsys.readouterr()
+        steering = {sign for sign in out + err if not sign.isprintable() and sign != "\n"}
+        assert steering == set()
+        return code, out, err
+
+    return run_and_look
+
+
+def test_no_command_shows_control_characters_of_a_trace_or_of_names(shown, tmp_path):
+    names = ("target", "drafter", "engine", "engine_version", "hardware")
+    tokens = np.arange(4, dtype=np.int32)
+    with TraceWriter(tmp_path / "t", Manifest(**dict.fromkeys(names, CLEAR))) as writer:
+        writer.add(Request(CLEAR, CLEAR, tokens, tokens))
+    code, out, _ = shown("inspect", tmp_path / "t")
+    assert code == 0
+    assert "?[2J" in out
+    assert shown("inspect", tmp_path / "t", "--json")[0] == 0
+    line = {"id": "1", "prompt_token_ids": [1], "generated_token_ids": [2], CLEAR: 1}
+    file = tmp_path / f"{CLEAR}.jsonl"
+    file.write_text(json.dumps(line))
+    assert shown("import", "specdecode-bench", file, "-o", tmp_path / f"v{CLEAR}")[0] == 0
+    assert shown("import", "jsonl", file, "-o", tmp_path / "u")[0] == 2

@@ -1,12 +1,13 @@
-"""Fitting cost models to step times of known truth."""
-
 import dataclasses
+import json
 from itertools import product
 
 import numpy as np
 import pytest
+from checkout import CHECKOUT, need
 
 from adaspec.cost.fit import MeasuredStep, fit_cost
+from adaspec.cost.load import BUILTIN
 from adaspec.cost.model import CostModel, StepShape, line
 from adaspec.errors import CostError
 
@@ -113,3 +114,19 @@ def test_too_few_kinds_are_refused():
     few = measured(STRAIGHT, batches=(1, 4), drafts=(0, 1), contexts=(100,), forwards=(0, 1))
     with pytest.raises(CostError, match="8 different steps"):
         fit_cost(few * 50, "few")
+
+
+def test_the_builtin_table_is_fitted_to_the_steps_that_a_gpu_took():
+    need("eval")
+    report = CHECKOUT / "eval" / "reports" / "gpu-h100" / "report.json"
+    timed = json.loads(report.read_text())["costs"]["v2"]["steps"]
+    keys = ("batch", "tokens", "context_tokens", "forwards", "step_s")
+    steps = [MeasuredStep(*(row[key] for key in keys)) for row in timed]
+    builtin = BUILTIN["h100-llama-3.1-8b"]
+    sizes = [size for size in builtin.tokens if size <= builtin.largest_graph]
+    cost, fit = fit_cost(steps, "fitted", sizes)
+    for name in ("context_s", "forward_s", "forward_per_row_s", "outside_graphs_s"):
+        assert getattr(cost, name) == pytest.approx(getattr(builtin, name), rel=0.01), name
+    fitted, built = cost.constants().table_s[: 2048 + 1], builtin.constants().table_s
+    np.testing.assert_allclose(fitted, built, rtol=0.01)
+    assert fit.mean_error < 0.08

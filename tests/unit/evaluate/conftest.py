@@ -1,5 +1,3 @@
-"""Small evaluations that take a second."""
-
 import pytest
 from synthetic import synthesize
 from tiny_training import TINY
@@ -23,7 +21,6 @@ def requests_of():
 
 @pytest.fixture(scope="session")
 def report_of():
-    """The report on these requests."""
 
     def make(requests, specs, cap=8, cost=H100_LLAMA_3_1_8B, **options):
         selection = Selection(tuple(requests), cap, ("traces",), "target", "drafter")

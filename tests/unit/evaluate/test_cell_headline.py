@@ -1,9 +1,7 @@
-"""Measures of several runs, and headline formulas on cells whose throughputs are given."""
-
 import numpy as np
 import pytest
 
-from adaspec.evaluate.cell_result import CellResult, Measure, average, measure
+from adaspec.evaluate.cell_result import CellResult, Measure, measure
 from adaspec.evaluate.options import Options
 from adaspec.replay.loop import Result, gap_seconds
 
@@ -97,19 +95,3 @@ def test_goodput_counts_requests_that_were_served_within_their_time():
     ):
         assert measure([run], Options(**goal)).score == well / 10
     assert measure([run], Options()).score == 10
-
-
-def test_over_folds_throughputs_and_replicates_are_averaged_and_winners_listed():
-    folds = []
-    for speed, spec in ((100.0, "hybrid:4"), (200.0, "fixed:neural:3"), (300.0, "hybrid:4")):
-        measures = {"none": measured(speed, 0.5), "static:best": measured(2.0, 0.1)}
-        replicates = {"none": np.array([speed - 10.0, speed + 10.0])}
-        folds.append(CellResult({"static:best": spec}, {}, measures, replicates, speed))
-    folds[2].measures["mine"] = folds[2].measures["none"]
-    found = average(folds)
-    assert found.measures.keys() == {"none", "static:best"}
-    assert (found.speed("none"), found.measures["none"].load.tolist()) == (200.0, [0.5] * 3)
-    np.testing.assert_allclose(found.measures["static:best"].latencies, 0.1)
-    assert found.winners == {"static:best": "hybrid:4, fixed:neural:3"}
-    assert found.replicates["none"].tolist() == [190.0, 210.0]
-    assert found.variance_ratio == 300.0

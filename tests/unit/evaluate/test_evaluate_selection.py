@@ -1,5 +1,3 @@
-"""Which requests an evaluation keeps, and what it says of the rest."""
-
 import numpy as np
 import pytest
 from refusals import refusal
@@ -71,14 +69,6 @@ def test_traces_of_several_targets_are_not_mixed_without_a_word(trace_of):
     assert found.target == "a/one, a/two"
     assert ["several targets (a/one, a/two)" in each for each in found.warnings] == [True]
     assert select(paths[:1], Wanted()).warnings == ()
-
-
-def test_a_workload_can_be_had_alone_and_others_are_not_counted_as_left_out(trace_of):
-    path = trace_of([request("0", 20), request("0", 20, "code"), request("1", 5, "code")])
-    found = select([path], Wanted(workload="chat"))
-    assert ids(found) == ["chat/0"]
-    assert found.left_out == {}
-    assert found.counts == {"chat": 1}
 
 
 def test_nothing_left_says_why_and_what_to_do(trace_of):

@@ -1,5 +1,3 @@
-"""The search for the settings that hindsight chooses, and the rows they win."""
-
 from itertools import product
 
 import numpy as np

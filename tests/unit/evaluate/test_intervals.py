@@ -49,12 +49,6 @@ def test_one_at_a_time_replicates_are_those_of_replaying_every_order(monkeypatch
     assert np.ptp(replayed, axis=0).min() > 0
 
 
-def test_one_replicate_and_a_workload_of_one_request_have_no_interval():
-    assert interval(1.5, np.array([1.4])) is None
-    assert math.isinf(variance_ratio([1, 300], 8, 3))
-    assert interval(1.5, np.array([1.4, 1.6]), math.inf) is None
-
-
 def test_an_interval_is_centred_on_the_point_and_follows_students_t():
     low, high = interval(2.0, np.array([1.0, 3.0]), 0.25)
     # t of 1 degree of freedom at 97.5% is 12.706; the deviation sqrt(2) is halved.

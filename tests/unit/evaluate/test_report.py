@@ -1,5 +1,3 @@
-"""A report as people see it: its tables, its folder, and its page, driven as a reader would."""
-
 import html
 import io
 import re
@@ -48,19 +46,16 @@ def report_of_names(requests_of, report_of):
 
 @pytest.fixture(scope="module")
 def planted_page(report_of_names):
-    """The page of a report with markup planted in every name that it shows."""
     report = report_of_names((f"mine{PLANTED}", "hybrid"), ("edits", f"talk{PLANTED}"))
     report["traces"] |= {"sources": [PLANTED], "target": PLANTED, "drafter": PLANTED}
     return EvaluationReport(report | {"cost": PLANTED, "command": f"eval {PLANTED}"}).page()
 
 
 def without_scripts(page):
-    """The page with nothing in its scripts."""
     return re.sub(r"(?s)(<script\b[^>]*>).*?</script>", r"\1", page)
 
 
 def rows_of(report, policy):
-    """A policy's rows on all workloads, by load."""
     rows = {(row["workload"], row["policy"], row["concurrency"]): row for row in report["rows"]}
     return [rows["all", policy, load] for load in (1, 4)]
 
@@ -159,7 +154,6 @@ CHROMEDRIVER = shutil.which("chromedriver") or ""
 
 @pytest.fixture(scope="module")
 def browser(planted_page, tmp_path_factory):
-    """A browser with that page open."""
     if not (CHROMIUM and CHROMEDRIVER):
         pytest.skip("no chromium with its chromedriver here (Debian: chromium-driver)")
     webdriver = pytest.importorskip("selenium.webdriver", reason="the 'dev' extra brings selenium")

@@ -88,16 +88,6 @@ def test_a_trace_without_neural_drafts_has_nulls_for_what_needs_them(requests_of
     assert any("no neural drafts" in note for note in found["notes"])
 
 
-def test_one_workload_is_its_own_mix(requests_of, report_of):
-    found = report_of(requests_of(workloads=1), [NAMED])
-    for entries in (found["rows"], found["headline"]):
-        mix, alone = (
-            [entry | {"workload": ""} for entry in entries if entry["workload"] == name]
-            for name in ("all", "edits")
-        )
-        assert mix == alone != []
-
-
 def test_one_request_says_nothing_of_others(requests_of, report_of):
     found = report_of(requests_of(count=1, workloads=1), [NAMED])
     assert all(row["ci95"] is None and row["tokens_per_s"] > 0 for row in found["rows"])

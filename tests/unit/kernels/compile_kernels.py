@@ -69,17 +69,14 @@ class Server:
         self.read(SLOTS, 0)
 
     def warm_up(self):
-        """Compile what steps launch."""
         slots = torch.zeros(1, dtype=torch.int64, device=self.text.device)
         self.drafting.warm_up(self._batch(slots, slots.int()))
 
     def read(self, rows, padding):
-        """A forward of the head."""
         logits = torch.zeros((rows, VOCABULARY + padding))[:, :VOCABULARY]
         self.reader.read(logits, torch.tensor(0), torch.zeros(VOCABULARY, dtype=torch.int64))
 
     def step(self, rows, forwards, limited):
-        """A step of the engine, which allocates whole what it says of its rows."""
         slots = torch.arange(rows, device=self.text.device)
         batch = self._batch(slots, slots.int())
         settings = torch.ones(3, dtype=torch.float64, device=slots.device)
@@ -90,7 +87,6 @@ class Server:
         self.drafting.finish(step, drafted, self.confidences[:, :rows], allowed)
 
     def trim(self, rows, budget):
-        """Trim the drafts of so many rows."""
         names = [str(row) for row in range(rows)]
         lengths = dict.fromkeys(names, min(budget, 2))
         self.manager._batch_budget = lengths, dict.fromkeys(names, 1), budget

@@ -25,7 +25,6 @@ class Engine:
 
     @property
     def batch(self):
-        """What the engine knows after its last step."""
         arrays = (getattr(self, name) for name in Batch._fields)
         return Batch(*(torch.from_numpy(each.copy()).to(self._device) for each in arrays))
 
@@ -59,7 +58,6 @@ class Engine:
         self.rejected = self.rejected[order]
 
     def replace(self, row):
-        """Another request takes the slot of a row."""
         slot = self.slots[row]
         self.prompt_tokens[slot] = self._rng.integers(1, self.context_tokens[slot], endpoint=True)
         self.context_tokens[slot] = self.prompt_tokens[slot] + 1

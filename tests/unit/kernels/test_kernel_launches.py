@@ -1,5 +1,3 @@
-"""The kernels compile for a GPU that is not there, and all of them before a server serves."""
-
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +10,6 @@ PROGRAM = Path(__file__).parent / "compile_kernels.py"
 
 
 def lines_of(tmp_path, *arguments):
-    """The words of each line that the program prints."""
     named = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     ran = run_python(PROGRAM, *arguments, **named)
     return [line.split() for line in ran.stdout.splitlines()]

@@ -1,5 +1,3 @@
-"""The kernel packs a step's drafts as the host does."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

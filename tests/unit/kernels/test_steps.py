@@ -1,12 +1,10 @@
-"""Step by step, the kernels compute what the host's compiled functions do."""
-
 import numpy as np
 import pytest
 from checkout import CHECKOUT, need
 from engine import Engine
 from interpreter import DEVICE, torch
 from random_models import random_model
-from random_recordings import random_requests, recording_of
+from random_recordings import ONE_OF_EACH, random_requests, recording_of
 
 from adaspec.draft.matches import IN_RING, Ring
 from adaspec.kernels.batch import Batch, Lengths, RingOnDevice
@@ -41,7 +39,6 @@ class Pair:
         self._rng = np.random.default_rng(0)
 
     def enter(self, *slots):
-        """Other requests take these slots."""
         self.host.enter(np.array(slots, np.int32), self._in_ring[[*slots]])
 
     def step(self, batch, drafts, price):
@@ -66,7 +63,6 @@ class Pair:
         return wanted
 
     def _by_rule(self, predictor, step):
-        """What the rule drafts, if there is one."""
         if self._rule is None:
             return None
         matched = predictor.matches(step, self._rule.neural_len)
@@ -165,17 +161,7 @@ def test_steps_of_recorded_requests_are_those_of_the_host():
         pair.step(*recorded_state(some, rng, forwards), price)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "none",
-        "fixed:ngram:5:2",
-        "fixed:neural:3",
-        "hybrid:3:6:2",
-        "hybrid-splice:3:8:2:1:5",
-        "trtllm:3",
-    ],
-)
+@pytest.mark.parametrize("spec", ONE_OF_EACH)
 def test_steps_by_a_static_rule_are_those_of_the_host_and_certain(spec):
     rng, policy = np.random.default_rng(len(spec)), parse_policy(spec)
     assert isinstance(policy, StaticPolicy)

@@ -1,5 +1,3 @@
-"""Our kernel trims drafts as the host does, and both as vLLM would."""
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +30,6 @@ def manager_of(cap, device=DEVICE):
 
 
 def ours_of(cap, kernels, patch):
-    """Ours, by kernels or by the host."""
     patch.setattr(drafting, "KERNELS_ON_CPU", kernels)
     patch.setattr(drafting, "_ACCELERATORS", (DEVICE.type,) if kernels else ())
     manager = manager_of(cap, DEVICE if kernels else torch.device("cpu"))
@@ -42,7 +39,6 @@ def ours_of(cap, kernels, patch):
 
 @st.composite
 def steps(draw):
-    """A step's rows, and by what a draft's tokens are ordered."""
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
     rows, cap = draw(st.integers(1, SLOTS)), draw(st.sampled_from([1, 3, 12, 17]))
     survival = np.cumprod(rng.random((SLOTS, cap)), axis=1).astype(np.float32)

@@ -1,5 +1,3 @@
-"""Device functions name the functions of the host that they mean."""
-
 import importlib
 import inspect
 import pkgutil

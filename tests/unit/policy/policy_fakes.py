@@ -50,7 +50,6 @@ def written(path, force=False, **changes):
 
 
 def contents(folder):
-    """Bytes by file name."""
     return {each.name: each.read_bytes() for each in sorted(folder.iterdir())}
 
 
@@ -61,7 +60,6 @@ def resigned(files):
 
 
 def laid(folder, files):
-    """A folder of exactly these files."""
     folder.mkdir(exist_ok=True)
     for each in list(folder.iterdir()):
         if each.name not in files:

@@ -1,9 +1,4 @@
-"""What is decided for a batch.
-
-Which tokens are verified, against exhaustive search; how predictions are corrected, slowly by few
-drafts, whatever their length, and by many; and how often the neural drafter runs, by the table, and
-by what its last forward brings.
-"""
+"""What is decided for a batch: which tokens are verified, and how often the drafter runs."""
 
 import itertools
 

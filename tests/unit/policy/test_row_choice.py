@@ -1,5 +1,3 @@
-"""What a row drafts, by its curves: against exhaustive search, and by what is predicted of it."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,7 +42,6 @@ def survival(curves, neural, copied):
 
 
 def drafts(row, curves, forwards):
-    """Every draft of a row: neural tokens and copied ones."""
     found = [(0, copied) for copied in range(min(int(row["available"]), CAP) + 1)]
     for neural in range(1, min(forwards, CAP) + 1):
         behind = int((curves.splice[neural, 1:] > 0).sum())

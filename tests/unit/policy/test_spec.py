@@ -1,5 +1,3 @@
-"""The grammar of policy specs, and what is said of those outside it."""
-
 from dataclasses import replace
 
 import pytest
@@ -28,17 +26,12 @@ MALFORMED = {
     "none:1": "1 values, at most 0",
     "fixed:neural:0": "K=0 is outside 1..",
     "fixed:neural:": "K is '', not a whole number",
-    "fixed:neural:1001": "K=1001 is outside",
     "fixed:neural:\u0663": "not a whole number",
     "fixed:ngram:5:33": "MIN=33 is outside 1..32",
     "hybrid-splice:4:20:0": "KE=0 is outside",
-    "budget:9": "K=9 is outside 1..8",
     "fixed:neural:" + "9" * 5000: "printable characters",
-    "suffix:25": "FACTOR is '25', not a number from 0 to 24",
     "suffix:1:nan": "PROB is 'nan', not a number from 0 to 1",
-    "suffix:1:.:": "3 values, at most 2",
     "hybird:4:16:3": "did you mean 'hybrid'",
-    "fixed:neurl:3": "did you mean 'fixed:neural'",
     "oracle:plansplice": "did you mean 'plan-splice'? Known: oracle:ngram, ",
 }
 REPLAYED = {

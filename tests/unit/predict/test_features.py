@@ -1,5 +1,3 @@
-"""Features are those of their version, by name and value."""
-
 import json
 from pathlib import Path
 

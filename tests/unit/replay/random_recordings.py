@@ -104,6 +104,15 @@ def random_cost(rng):
     )
 
 
+ONE_OF_EACH = (
+    "none",
+    "fixed:ngram:8:1",
+    "fixed:neural:3",
+    "hybrid:3:6:2",
+    "hybrid-splice:2:8:3:1:5",
+    "trtllm:3",
+)
+"""A rule of every static kind."""
 RULES = (
     "none",
     "fixed:ngram:[1-9]:[1-4]",
@@ -115,5 +124,4 @@ RULES = (
 
 
 def static_specs():
-    """Every kind of static rule."""
     return st.one_of(st.from_regex(each, fullmatch=True) for each in RULES)

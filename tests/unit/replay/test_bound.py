@@ -1,5 +1,3 @@
-"""The operator's bound on a step's time, in replays of a policy."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,11 +1,12 @@
 """Replays of rules and rivals, against plain restatements of them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_rival import OwnRival
 from random_recordings import (
     NEURAL_CAP,
     random_cost,
@@ -14,18 +15,23 @@ from random_recordings import (
     recording_of,
     static_specs,
 )
-from reference import Online, Played, Request, close, play, static_step
+from reference import Online, Played, Request, close, look_up, play, static_step
 
 from adaspec.cost import ASYNC, SYNC
+from adaspec.cost.model import step_shape
 from adaspec.draft.matches import ring_of
 from adaspec.errors import EvaluationError
-from adaspec.policy.static import parse_policy
+from adaspec.policy.budget import keep_likeliest, ranked
+from adaspec.policy.protocol import Proposal
+from adaspec.policy.static import parse_policy, ranking
+from adaspec.replay import adaptive
 from adaspec.replay.contender import parse_contender
-from adaspec.replay.loop import gap_seconds
+from adaspec.replay.loop import gap_seconds, result_of
 from adaspec.replay.own import OwnPolicy
 from adaspec.replay.player import Player
 from adaspec.replay.recording import build_recording
 from adaspec.replay.rules import ByLoad
+from adaspec.replay.suffix import SuffixDecoding, SuffixMemory, new_cache, run_suffix, why_not_here
 
 SEEDS = st.integers(0, 2**32 - 1)
 PACES = st.sampled_from([None, 0.0, 1.0, 30.0, 1000.0])
@@ -179,3 +185,122 @@ def test_a_rule_for_each_load_is_the_rule_of_that_load(seed, concurrency, prefil
     # Whatever serves, an open loop answers all.
     if pace is not None:
         assert player.play(both, *run).tokens == player.play(rule, *run).tokens
+
+
+class OwnRival:
+    """What `budget:K` decides, asked step by step where deciding costs nothing."""
+
+    def __init__(self, spec, cap):
+        self._depth = min(parse_policy(spec).draft_len, cap)
+        self._state, self._odds = adaptive.begin(1, self._depth), np.empty((0, 0))
+
+    def decide(self, batch):
+        drafts, count = batch.draft(self._depth), len(batch)
+        if batch.setup.shows_confidences:
+            self._odds = ranking(drafts.confidences).astype(np.float64)
+        shape = step_shape(
+            count, int((batch.prompt_tokens + batch.position).sum()), 0, self._depth, True
+        )
+        lengths = np.full(count, self._depth)
+        survival = adaptive.survivals(self._state, np.zeros(count, int), self._odds, lengths)
+        offered = ranked(survival, lengths)
+        best = adaptive.best_count(batch.setup.cost.constants(), shape, offered, 1.0)
+        keep_likeliest(offered, survival, lengths, best)
+        return Proposal(lengths, np.zeros_like(lengths))
+
+    def learn(self, report):
+        tried, accepted = (
+            each.astype(int) for each in (report.proposal.neural_len, report.accepted)
+        )
+        adaptive.learn(self._state, np.zeros(len(tried), int), self._odds, tried, accepted)
+
+
+CAP = 48
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+class LookUp:
+    """A cache that drafts what vLLM's n-gram look-up would, and minds how it is called."""
+
+    def __init__(self, length):
+        self.length = length
+        self.text: dict[int, list[int]] = {}
+        self.answers: dict[int, list[int]] = {}
+
+    @property
+    def cached_requests(self):
+        return self.answers.keys()
+
+    def start_request(self, number, prompt):
+        assert number not in self.text
+        self.text[number] = prompt.tolist()
+        self.answers[number] = []
+
+    def stop_request(self, number):
+        del self.text[number]
+
+    def add_active_response(self, number, tokens):
+        self.text[number] += tokens.tolist()
+        if number in self.answers:
+            self.answers[number] += tokens.tolist()
+
+    def evict_cached_response(self, number):
+        del self.answers[number]
+
+    def speculate(self, number, pattern, *, max_spec_tokens, max_spec_factor, min_token_prob):
+        text = self.text[number]
+        assert text[-len(pattern) :] == pattern.tolist()
+        copy = look_up(text).copy
+        return SimpleNamespace(token_ids=copy[: min(self.length, max_spec_tokens)])
+
+
+def played_with(recording, order, concurrency, cost, cache):
+    memory = SuffixMemory(recording.requests, cache, ())
+    run = order, concurrency, cost, CAP
+    return result_of(run_suffix(recording, SuffixDecoding(), *run, memory))
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, st.integers(1, 4), st.integers(1, 9))
+def test_with_the_drafts_of_a_look_up_it_is_that_look_up(seed, concurrency, length):
+    rng = np.random.default_rng(seed)
+    recording = recording_of(random_requests(seed, 6, tokens=False))
+    order = rng.integers(0, 6, 9).astype(np.int32)
+    cost = random_cost(rng)
+    cache = LookUp(length)
+    rule = parse_contender(f"fixed:ngram:{length}:1")
+    expected = Player(recording, cost, CAP).play(rule, order, concurrency)
+    found = played_with(recording, order, concurrency, cost, cache)
+    assert_equal(found, expected)
+    assert len(cache.text) <= concurrency  # who has ended was let go
+
+
+def test_where_the_cache_is_missing_it_is_said(monkeypatch):
+    def refuse(name):
+        raise ImportError(f"no {name}\nand more")
+
+    monkeypatch.setattr("adaspec.replay.suffix.import_module", refuse)
+    cost = random_cost(np.random.default_rng(1))
+    player = Player(recording_of(random_requests(1, 2, tokens=False)), cost, CAP)
+    with pytest.raises(EvaluationError, match=r"^'suffix' needs arctic-inference, .*: no arctic"):
+        player.check(parse_contender("suffix"))
+
+
+@pytest.mark.skipif(why_not_here() is not None, reason=f"suffix decoding {why_not_here()}")
+def test_vllms_own_cache_copies_from_the_request_and_from_others_answers():
+    answer = list(range(100, 160))
+    prompts = [[1, 2, 3], [4, 5, 6], [7, 8, *answer]]
+    recording = recording_of(
+        [Request(prompt, [50 + at, *answer], [0] * 61, None) for at, prompt in enumerate(prompts)]
+    )
+    order, cost = np.arange(3, dtype=np.int32), random_cost(np.random.default_rng(0))
+    alone = [
+        played_with(recording, order[at : at + 1], 1, cost, new_cache()).accepted
+        for at in range(len(prompts))
+    ]
+    assert alone[:2] == [0, 0]
+    assert alone[2] > 40  # from its prompt
+    together = played_with(recording, order, 1, cost, new_cache())
+    assert together.accepted > 80  # the second from the first's answer, too
+    again = played_with(recording, order[[0, 0]], 1, cost, new_cache())
+    assert again.accepted == 0  # but nobody from an earlier copy of itself

@@ -1,17 +1,16 @@
-"""Policies of one's own: what they are shown and told, and what nonsense is answered with."""
-
 import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
-from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of
+from random_recordings import NEURAL_CAP, random_cost, random_requests, recording_of, static_specs
 from reference import close, look_up, splice_match, step_seconds, verified
 from refusals import refusal
 
 from adaspec.errors import PolicyFault
 from adaspec.policy.protocol import Proposal
+from adaspec.policy.static import KINDS, StaticPolicy
 from adaspec.replay.own import named_policy
 from adaspec.replay.player import Player
 
@@ -140,7 +139,6 @@ NONSENSE = {
     "more than drafted": (proposed([3, 0], [0, 0]), r"neural_len \[3, 0\].* from 0 to 2"),
     "more than the cap": (proposed([0, 0], [10, 0]), r"ngram_len \[10, 0\].* from 0 to 9"),
     "one row": (proposed([1], [0]), r"neural_len \[1\]: for each of 2 running rows"),
-    "a matrix": (proposed([[1, 1]], [0, 0]), "one whole number"),
     "NaN": (proposed([0, 0], [np.nan, 0]), "one whole number"),
     "nothing": (lambda batch: None, "decides on None, not on a Proposal"),
     "looks behind 3 of 2": (lambda b: b.splice_matches(np.array([3, 0])), "looks behind"),
@@ -177,3 +175,9 @@ def test_every_run_begins_with_the_object_as_it_was_given():
     policy = Counting()
     assert drive(policy).time_s == drive(policy).time_s
     assert policy.steps == 0
+
+
+def test_every_static_rule_is_among_those_held_against_the_reference():
+    kinds = static_specs()
+    for head in [head for head, kind in KINDS.items() if kind.policy is StaticPolicy]:
+        assert find(kinds, lambda spec, head=head: f"{spec}:".startswith(f"{head}:"))

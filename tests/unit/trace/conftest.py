@@ -1,7 +1,5 @@
-"""Manifests, and a small sound trace."""
-
 import pytest
-from sound_rows import request_of
+from synthetic import request_of
 
 from adaspec.trace.schema import CONFIDENCES, Manifest
 from adaspec.trace.writer import TraceWriter

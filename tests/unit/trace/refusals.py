@@ -1,5 +1,3 @@
-"""What is said of a mistake, for tests of everything."""
-
 from collections.abc import Callable
 
 import pytest

@@ -20,8 +20,6 @@ VOCABULARY = 32_000
 
 @dataclass(frozen=True)
 class Workload:
-    """How one workload behaves."""
-
     name: str
     prompt_tokens: tuple[int, int]
     """Least and greatest length of a prompt."""
@@ -52,7 +50,6 @@ def synthesize(seed=0, workloads=TINY, requests_per_workload=60, neural_cap=NEUR
 
 
 def write_synthetic(path, *asked, neural_cap=NEURAL_CAP, **named):
-    """Write the requests of `synthesize` as a trace."""
     manifest = Manifest(
         target="synthetic",
         drafter="synthetic",
@@ -120,3 +117,21 @@ def _drafts(output, hit, cap, rng):
     confidences = np.stack([logprob, np.exp(logprob), -logprob], axis=-1).astype(np.float32)
     accepted[:1], drafted[:1], confidences[:1] = -1, -1, np.nan
     return accepted, drafted, confidences
+
+
+def request_of(id="0", workload="chat", **changes):
+    """A request of 8 output tokens, 2 of 3 drafted tokens accepted at position 2."""
+    accepted = np.zeros(8, np.int16)
+    accepted[0], accepted[2] = -1, 2
+    drafted = np.full((8, 4), -1, np.int32)
+    drafted[2, :3] = [102, 103, 7]
+    confidences = np.full((8, 4, 3), np.nan, np.float32)
+    confidences[2, :3] = [[-0.1, 0.8, 0.2], [-0.5, 0.4, np.nan], [-2.0, 0.1, 1.5]]
+    fields = {
+        "prompt_tokens": np.arange(5, dtype=np.int32),
+        "output_tokens": np.arange(100, 108, dtype=np.int32),
+        "neural_accepted": accepted,
+        "drafted_tokens": drafted,
+        "confidences": confidences,
+    }
+    return Request(workload, id, **(fields | changes))

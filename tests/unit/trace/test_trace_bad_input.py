@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
-from sound_rows import request_of
+from synthetic import request_of
 
 from adaspec.errors import TraceError
 from adaspec.trace.reader import TraceReader, open_traces
@@ -73,10 +73,6 @@ def one_changed(row, at, to):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            replaced("neural_accepted", [[float("nan")] * 8] * 3),
-            "lacks neural_accepted (list<element: int16>) and has neural_accepted (list<",
-        ),
         (lambda t: t.drop_columns(["margin"]), "it lacks margin (list<"),
         (replaced("prompt_tokens", [None] * 3, pa.list_(pa.int32())), "prompt_tokens is null"),
         (lambda t: t.append_column("mood", pa.array([1, 2, 3])), "none and has mood (int64)"),
@@ -125,7 +121,6 @@ def bent(array, *at, to):
         ({"drafted_tokens": (2, 0, -1)}, "position 2 has a negative token id or a gap"),
         ({"confidences": np.zeros((8, 4, 3), np.float32)}, "belongs to no drafted token"),
         ({"confidences": (2, 1, 0, -np.inf)}, "position 2 is infinite"),
-        ({"ngram_accepted": np.array([-1, 0, -4])}, "ngram_accepted[2] is null or negative"),
         (
             {"neural_accepted": np.array([-1, 0, 2]), "drafted_tokens": None, "confidences": None},
             "accepted=2 at position 2",

@@ -1,5 +1,3 @@
-"""Training on a real Dask cluster of two worker processes on this machine."""
-
 import os
 import signal
 

@@ -1,5 +1,3 @@
-"""Cross-fitting end to end: who decides for whom, and what the report says."""
-
 from dataclasses import replace
 from unittest.mock import patch
 

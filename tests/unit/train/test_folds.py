@@ -1,5 +1,3 @@
-"""Dealing requests into folds by content."""
-
 import dataclasses
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A network says what the trees say, also of features that never occurred together."""
-
 import numpy as np
 import pytest
 

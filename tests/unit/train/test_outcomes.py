@@ -1,5 +1,3 @@
-"""Survival from outcomes of which some are known in part: against plain counts, and the truth."""
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +7,7 @@ from adaspec.predict.features import BEFORE_FEATURES
 from adaspec.predict.model import LONGEST_NGRAM
 from adaspec.predict.network import survivals
 from adaspec.train.heads import HeadMaker, Settings
+from adaspec.train.recipe import BINS, judge
 from adaspec.train.rows import Outcomes, Recorded, expected_log, fit_curves
 
 LONGEST = 8
@@ -83,7 +82,6 @@ def recorded(length, cut_off):
 
 
 def longest_copies(length, cut_off):
-    """The learned length of a copy by position."""
     outcomes = recorded(length, [cut_off] * 40)
     at = np.flatnonzero(np.arange(len(outcomes.request)) % length)
     x = np.zeros((len(at), len(BEFORE_FEATURES)), np.float32)
@@ -100,3 +98,23 @@ def test_copies_end_where_outputs_do_and_not_where_a_limit_cut_them_off():
     assert ended[-1] < 10
     # Outputs shorter than the longest draft still teach.
     assert longest_copies(LONGEST_NGRAM - 8, cut_off=True)[0] > 20
+
+
+def test_figures_are_those_of_their_definitions():
+    rng = np.random.default_rng(3)
+    predicted = rng.random(600).round(1)  # with ties
+    came = (rng.random(600) < predicted).astype(float)
+    found = judge(came, predicted)
+    by_size = np.argsort(predicted, kind="stable").reshape(BINS, -1)
+    gaps = abs(predicted[by_size].mean(1) - came[by_size].mean(1))
+    assert found["ece"] == pytest.approx(gaps.mean(), abs=1e-6)
+    above = predicted[came == 1][:, None] - predicted[came == 0]
+    assert found["auc"] == pytest.approx(np.mean((above > 0) + 0.5 * (above == 0)), abs=1e-6)
+    assert (found["positions"], found["came"]) == (600, pytest.approx(came.mean(), abs=1e-6))
+    assert judge(came, predicted**4)["ece"] > 2 * found["ece"]
+
+
+def test_equal_outcomes_have_no_area_and_certain_misses_a_finite_loss():
+    assert judge(np.ones(5), np.linspace(0.1, 0.9, 5))["auc"] is None
+    losses = [judge(np.array([1.0, 0.0]), np.array(p))["log_loss"] for p in ((0.5, 0.5), (0, 1))]
+    assert losses == pytest.approx([np.log(2), -np.log(1e-6)], abs=1e-6)

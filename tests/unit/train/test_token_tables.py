@@ -1,5 +1,3 @@
-"""Token tables against a naive computation over plain dicts."""
-
 from collections import defaultdict
 from dataclasses import replace
 
@@ -96,7 +94,6 @@ def test_texts_tell_of_copied_tokens_alone_unless_a_request_of_their_dialogue_is
 
 
 def check(tables, expected):
-    """The tables are what was counted naively."""
     bases, found = expected
     np.testing.assert_allclose(tables.base.T.ravel(), bases, rtol=1e-6)
     assert len(to_arrays(tables)["keys"]) == len(found)

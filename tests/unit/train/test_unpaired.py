@@ -22,7 +22,6 @@ OTHER_ANSWER = np.arange(20, dtype=np.int32)
 
 
 def unpaired(request, **changes):
-    """The request, and counts of a shorter output."""
     counts = np.zeros(15, np.int16)
     counts[0] = -1
     return replace(without_drafts(request), neural_accepted=counts, **changes)

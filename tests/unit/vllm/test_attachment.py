@@ -1,5 +1,3 @@
-"""What a runner's requests allow of a draft, and how far vLLM's drafter runs."""
-
 import types
 
 import numpy as np
@@ -44,8 +42,6 @@ def test_a_request_ends_at_the_models_longest_length_whatever_it_asks_for():
 
 
 class Proposer:
-    """vLLM's: it drafts as many tokens as it is told."""
-
     max_model_len = 400
 
     def propose(self, num_speculative_tokens, target_positions, **_):

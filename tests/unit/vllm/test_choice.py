@@ -1,5 +1,4 @@
-"""A policy fits a server by the tokens of both, whatever their folders are called."""
-
+import json
 import os
 
 import pytest
@@ -14,15 +13,9 @@ from adaspec.policy.artifact import GENERAL
 from adaspec.policy.static import StaticRule
 from adaspec.predict.features import FEATURES_VERSION
 from adaspec.vllm import choice
-from adaspec.vllm.choice import (
-    Target,
-    baseline_of,
-    check_made_for,
-    choose,
-    named_policy,
-    runner_of,
-)
+from adaspec.vllm.choice import Target, baseline_of, check_made_for, choose, named_policy, runner_of
 from adaspec.vllm.configuration import hardware
+from adaspec.vllm.head_kind import check_there, drafter_method, tokens_of_pass
 from adaspec.vllm.options import Options
 from adaspec.vllm.patching import V2_VARIABLE
 
@@ -120,7 +113,6 @@ def test_a_policy_trained_under_costs_of_ones_own_brings_them_along(monkeypatch,
         ("draft_model:2", StaticRule(neural_len=2)),
         ("ngram:5", StaticRule(min_match=3, ngram_len=5)),
         ("ngram:5:2", StaticRule(min_match=2, ngram_len=5)),
-        ("fixed:neural:4", StaticRule(neural_len=4)),
         ("hybrid-splice:4:20:2:3:5", StaticRule(4, 20, 2, 3, 5)),
     ],
 )
@@ -140,8 +132,6 @@ def test_a_baseline_is_named_as_vllm_names_it_or_by_its_spec(text, rule):
         ("eagle", "eagle", None, "write eagle:3 or ngram:5"),
         ("eagle:x", "eagle", None, "K is 'x', not a whole number"),
         ("eagle:900", "eagle", None, "more than a server does"),
-        ("eagel:3", "eagle", None, "is no static rule"),
-        ("none", "eagle", None, "no static rule that drafts"),
         ("budget:5", "eagle", None, "is no static rule"),
         (GENERAL, "eagle", None, "no static rule that drafts"),
     ],
@@ -185,3 +175,49 @@ def test_hardware_stays_the_same_when_a_worker_binds_itself_to_one_core():
         assert hardware() == before
     finally:
         os.sched_setaffinity(0, free)
+
+
+TARGET = Target("org/target", vocabulary=100, width=64, tokenizer="org/target")
+
+
+def test_a_folder_that_does_not_exist_is_named_and_a_hub_id_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "there").mkdir(parents=True)
+    for model in ("models/gone", "./gone", "../gone", "/gone", "~/gone", "a/b/gone"):
+        with pytest.raises(ServingError, match=f"drafter '{model}': there is no such folder"):
+            check_there("drafter", model)
+    for model in ("models/there", "org/gone", "gone", "s3://a/b/c", "a/b/c.gguf"):
+        check_there("drafter", model)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "method", "tokens"),
+    [
+        ("a", {"architectures": ["DFlashDraftModel"], "block_size": 16}, "dflash", 15),
+        ("a", {"architectures": ["LiLiCorrDraftModel"]}, "dflash", None),
+        ("a", {"architectures": ["MuseGlimmerAssistantModel"]}, "dflash", None),
+        ("a", {"speculators_model_type": "dflash2", "block_size": 8}, "dflash", 7),
+        ("a", {"speculators_model_type": "dspark", "block_size": 8}, "dspark", 7),
+        ("a", {"architectures": ["Qwen3DSparkModel"], "block_size": 7}, "dspark", 7),
+        ("a", {"architectures": ["Gemma4DSparkModel"], "dspark_block_size": 6}, "dspark", 6),
+        ("Qwen3-DFlash-b16", {"architectures": ["Qwen3ForCausalLM"]}, "dflash", None),
+        ("dspark-b7", {"architectures": ["Qwen3ForCausalLM"]}, "dspark", None),
+        ("a", {"architectures": ["Qwen3ForCausalLM"]}, "draft_model", None),
+        ("a", {"architectures": ["Eagle3LlamaForCausalLM"]}, "eagle3", None),
+    ],
+)
+def test_a_head_is_recognised_and_what_it_drafts_in_one_pass(
+    tmp_path, name, config, method, tokens
+):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    head = tmp_path / name
+    head.mkdir()
+    record = {"vocab_size": 100, "hidden_size": 64, "model_type": "qwen3", **config}
+    (head / "config.json").write_text(json.dumps(record))
+    assert drafter_method(str(head), TARGET) == method
+    assert tokens_of_pass(str(head), None, method) == tokens
+    if method in ("dflash", "dspark"):
+        with pytest.raises(ServingError, match="reads hidden states of 64, the target's are of 8"):
+            drafter_method(str(head), Target("t", vocabulary=100, width=8, tokenizer="t"))
+    with pytest.raises(ServingError, match="its vocabulary has 100 tokens"):
+        drafter_method(str(head), Target("t", vocabulary=9, width=64, tokenizer="t"))

@@ -1,5 +1,3 @@
-"""Figures cross from the process that counts them to the one that shows them."""
-
 import multiprocessing
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Whatever is missing is said with what to do, and hides nothing else."""
-
 import importlib.metadata
 import json
 import sys
@@ -16,7 +14,6 @@ PYTHON = sys.executable
 
 
 def looked_at(capsys, **asked):
-    """The findings of this process, by part."""
     doctor.look(asked)
     lines = capsys.readouterr().out.splitlines()
     findings = [doctor.Finding(**json.loads(line.removeprefix(doctor.MARK))) for line in lines]

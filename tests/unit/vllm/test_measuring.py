@@ -1,5 +1,3 @@
-"""What steps cost is measured as a server starts: from a stub engine's steps, by a stub clock."""
-
 import logging
 from types import SimpleNamespace
 from unittest.mock import Mock

@@ -38,7 +38,6 @@ def test_text_messages_and_tokens_are_prompts(tmp_path):
     [
         ({"txt": "a"}, "did you mean 'text'"),
         ({"text": "a", "prompt_token_ids": [1]}, "found text, prompt_token_ids"),
-        ({"id": "a"}, "found none"),
         ({"prompt_token_ids": []}, "expected a list of token ids"),
         ({"prompt_token_ids": [-1]}, "expected a list of token ids"),
         ({"messages": ["a"]}, "expected a list of objects"),

@@ -1,7 +1,3 @@
-"""The scheduler times its steps, says how long drafts are, and sends along the guard's state and
-the mode that a file names while the engine serves.
-"""
-
 import pickle
 from types import SimpleNamespace
 
@@ -67,8 +63,6 @@ class Scheduler:
 
 
 class Hearing:
-    """A guard that notes what it is told."""
-
     switches = 0
 
     def __init__(self):
@@ -92,12 +86,10 @@ class Hearing:
 
 
 def output_of(*counts):
-    """What a step emitted, and was delivered."""
     return SimpleNamespace(delivered=[[1] * count for count in counts])
 
 
 def guarded():
-    """A guarded scheduler, its guard, and what its clock says."""
     scheduler, guard = following(Scheduler)(), Hearing()
     clock = SimpleNamespace(now_s=0.0, serves=True)
     scheduler.adaspec_timed = TimedSteps(
@@ -174,9 +166,7 @@ def test_a_guard_that_fails_lets_speculation_be_and_is_counted(caplog):
     assert caplog.text.count("the guard failed") == 1
 
 
-@pytest.fixture
-def scheduled():
-    """Schedules a step of so many requests on V2 by the guard's state; how long its drafts are."""
+def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_says():
     scheduler = following(Scheduler)()
     scheduler.num_spec_tokens, scheduler.num_lookahead_tokens = LONGEST, LONGEST
     scheduler.adaspec_make_room(Options())
@@ -186,7 +176,7 @@ def scheduled():
     in_one_pass.adaspec_make_room(Options(draft_method="dflash"))
     assert in_one_pass.num_lookahead_tokens == LONGEST
 
-    def schedule(running, word=PLAN, told=None):
+    def scheduled(running, word=PLAN, told=None):
         if told is not None:
             output = SimpleNamespace(delivered=[], **{LENGTH: told})
             scheduler.update_from_output(None, output)
@@ -196,10 +186,6 @@ def scheduled():
         scheduler._update_after_schedule(step)
         return step.num_spec_tokens_to_schedule
 
-    return schedule
-
-
-def test_drafts_leave_half_of_a_step_to_prompts_and_are_as_long_as_the_worker_says(scheduled):
     for running, length in ((0, LONGEST), (1, LONGEST), (64, LONGEST), (128, 31), (256, 15)):
         assert scheduled(running) == length
         assert running * (1 + length) <= 4096

@@ -1,5 +1,3 @@
-"""The ring while serving: the device has what the host has, and its file begins the next one."""
-
 import numpy as np
 import pytest
 

@@ -1,17 +1,16 @@
 """The session drives an engine as the replay does; a scripted engine stands in for vLLM."""
 
-from __future__ import annotations
-
 import types
+from collections import Counter
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
 
-from random_recordings import NEURAL_CAP, random_requests, recording_of  # noqa: E402
-from scripted_engine import (  # noqa: E402
+from random_recordings import NEURAL_CAP, ONE_OF_EACH, random_requests, recording_of
+from scripted_engine import (
     CAP,
     COST,
     ScriptedEngine,
@@ -21,26 +20,29 @@ from scripted_engine import (  # noqa: E402
     repetitive,
     report_of,
 )
+from test_trace_output import output_in
 
-from adaspec.cost.model import StepShape  # noqa: E402
-from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE  # noqa: E402
-from adaspec.replay.learned import LearnedReplay, decide_step  # noqa: E402
-from adaspec.replay.loop import finish_step, goes_on  # noqa: E402
-from adaspec.replay.rules import RuleReplay  # noqa: E402
-from adaspec.vllm.events import MAX_IN_A_ROW, DraftedStep, VerifiedStep  # noqa: E402
-from adaspec.vllm.metrics import Counters  # noqa: E402
-from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow  # noqa: E402
-from adaspec.vllm.session.requests import is_chosen  # noqa: E402
-from adaspec.vllm.session.session import Session  # noqa: E402
+from adaspec.cost.model import StepShape
+from adaspec.policy.guard import BASE, HOLD, KEEP, PLAN, PROBE
+from adaspec.replay.learned import LearnedReplay, decide_step
+from adaspec.replay.loop import finish_step, goes_on
+from adaspec.replay.rules import RuleReplay
+from adaspec.trace.reader import TraceReader
+from adaspec.trace.schema import CONFIDENCES, Manifest
+from adaspec.vllm.events import (
+    MAX_IN_A_ROW,
+    STEPS_PER_FAULT,
+    CircuitBreaker,
+    DraftedStep,
+    Observers,
+    VerifiedStep,
+)
+from adaspec.vllm.metrics import Counters
+from adaspec.vllm.recorder import Recorder, engine_id
+from adaspec.vllm.scheduler import MODE_ATTRIBUTE, Told, follow
+from adaspec.vllm.session.requests import RunningRequest, is_chosen
+from adaspec.vllm.session.session import Session
 
-RULES = [
-    "none",
-    "fixed:ngram:8:1",
-    "fixed:neural:3",
-    "hybrid:3:6:2",
-    "hybrid-splice:2:8:3:1:5",
-    "trtllm:3",
-]
 SPLICES = "hybrid-splice:2:4:2:1:4"
 
 
@@ -85,14 +87,14 @@ def replayed_policy(recording, policy, longest_s):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", [*RULES, "learned", "bounded"])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "learned", "bounded"])
 def test_a_session_decides_what_the_replay_does(seed, name):
     requests = random_requests(seed, 5, tokens=True)
     recording = recording_of(requests, seed=seed)
     times = (1.05, 1.1, 1.135, 1.142)[seed]  # without a forward, or with one and few tokens
     longest_s = times * COST.step_s(StepShape(5, 100)) if name == "bounded" else None
     policy = policy_of("learned" if name == "bounded" else name, seed)
-    if name in RULES:
+    if name in ONE_OF_EACH:
         replayed = replayed_rule(recording, policy.rule)
     else:
         replayed = replayed_policy(recording, policy, longest_s)
@@ -241,7 +243,7 @@ def test_a_policy_that_is_switched_off_lets_go_of_requests_and_is_complained_of_
     assert [stage for stage, _ in heard["fault"]] == ["plan"] * MAX_IN_A_ROW
 
 
-@pytest.mark.parametrize("name", [*RULES, "learned"])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "learned"])
 def test_no_draft_goes_beyond_the_room_that_a_request_leaves_it(name):
     requests = random_requests(9, 5, tokens=True, output_tokens=(30, 40))
     engine = engine_of(name, requests)
@@ -393,18 +395,6 @@ def test_forwards_are_counted_by_the_pass(policy, in_one_pass):
     assert engine.session.most_forwards == 1 or not in_one_pass
 
 
-def test_a_policy_is_the_same_behind_steps_of_a_baseline():
-    session = engine_of(policy_of("learned"), repetitive(3), baseline="eagle:3").session
-    engine = ScriptedEngine(repetitive(3, tokens=200), session)
-    engine.run(10)
-    session.guard_state = BASE
-    engine.run(1)  # in it, what the policy drafted before is verified
-    before = session.decider.state.throughput.tobytes(), session.decider._load
-    engine.run(10)
-    assert (session.decider.state.throughput.tobytes(), session.decider._load) == before
-    assert session.most_forwards >= 3
-
-
 def test_while_a_baseline_without_drafter_serves_for_long_requests_lose_theirs():
     engine = engine_of("fixed:neural:3", repetitive(2, tokens=400), baseline="ngram:2")
     session = engine.session
@@ -417,3 +407,83 @@ def test_while_a_baseline_without_drafter_serves_for_long_requests_lose_theirs()
     session.guard_state = HOLD
     engine.run(1)
     assert not session.breaker.counts
+
+
+def breaker_after(pattern):
+    """A breaker, and at which of these steps (True: it fails) it switched off; None if never."""
+    breaker, off = CircuitBreaker("a policy", Observers()), None
+    for step, fails in enumerate(pattern):
+        if fails:
+            breaker.fault("plan", ValueError("injected"))
+        else:
+            breaker.step_succeeded()
+        if off is None and breaker.off:
+            off = step
+    return breaker, off
+
+
+OFTEN = [True, False] * 200
+
+
+@pytest.mark.parametrize(
+    ("pattern", "off"),
+    [
+        ([True] * 20, MAX_IN_A_ROW - 1),
+        (([True] * (MAX_IN_A_ROW - 1) + [False]) * 3, None),
+        # Steps that succeeded before are no credit.
+        ([False] * 100_000 + OFTEN, 100_000 + breaker_after(OFTEN)[1]),
+        # A rare failure never does, however long the server runs.
+        (([False] * STEPS_PER_FAULT + [True]) * 3000, None),
+    ],
+)
+def test_failures_in_a_row_or_too_often_switch_off_which_is_said_once_and_are_counted_on(
+    pattern, off, caplog
+):
+    breaker, found = breaker_after(pattern)
+    assert found == off
+    assert breaker.off == (off is not None)
+    assert breaker.counts == {"plan": sum(pattern)}
+    assert caplog.text.count("is switched off") == breaker.off
+
+
+DRAFTED = Manifest(neural_cap=NEURAL_CAP, draft_cap=NEURAL_CAP, confidences=CONFIDENCES)
+
+
+def recorder_in(tmp_path, manifest=DRAFTED):
+    lost = Counter()
+    return Recorder(output_in(tmp_path, lost, manifest=manifest)), lost
+
+
+@pytest.mark.parametrize("ends", [{"eos_token_id": 9}, {"stop_token_ids": [9]}])
+def test_it_is_known_how_a_request_ended(tmp_path, ends):
+    recorder, _ = recorder_in(tmp_path, Manifest())
+    for sample, output in enumerate(([5, 9], [5, 6, 7], [5, 6], [5, -1, 6])):
+        name = engine_id("chat", str(sample))
+        params = params_of()
+        params.max_tokens = 3
+        vars(params).update(ends)
+        prompt = np.arange(4, dtype=np.int32)
+        recorder.admitted(RunningRequest(name, prompt, output, params, None, recorded=True))
+        recorder.left([name])
+    recorder.close()
+    kept = [
+        (each.output_tokens.tolist(), each.is_cut_off)
+        for each in TraceReader(tmp_path / "trace").requests()
+    ]
+    # By a token that ends it, by its limit, by an abort, and by a fault.
+    assert kept == [([5, 9], False), ([5, 6, 7], True), ([5, 6], True), ([5], True)]
+
+
+def test_a_request_of_which_a_full_queue_dropped_a_step_is_counted_and_not_written(
+    tmp_path, monkeypatch
+):
+    requests = random_requests(8, 3, tokens=True, output_tokens=(9, 20))
+    engine = engine_of("fixed:ngram:8:1", requests, record_fraction=1.0)
+    recorder, lost = recorder_in(tmp_path)
+    engine.session.observers.add(recorder)
+    for step in range(20):
+        monkeypatch.setattr("adaspec.vllm.recorder.MAX_QUEUED", 0 if step == 3 else 1 << 10)
+        engine.run(1)
+    recorder.close()
+    assert not (tmp_path / "trace").exists()
+    assert lost == {"queue": 3, "incomplete": 3}

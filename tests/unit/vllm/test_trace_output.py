@@ -1,7 +1,3 @@
-"""What a server records: whatever the disk does, nothing is raised and every row is counted; which
-trace is gone on with; and what becomes of a request's drafts and its name.
-"""
-
 import os
 import shutil
 from collections import Counter

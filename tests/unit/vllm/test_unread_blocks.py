@@ -1,5 +1,3 @@
-"""Nobody who is served from blocks that the drafter has not read holds it."""
-
 import types
 
 import numpy as np
@@ -9,6 +7,24 @@ from hypothesis import strategies as st
 from adaspec.vllm.session.unread_blocks import UnreadBlocks
 
 SIZE = 4
+
+
+def scheduled_of(counts, names, blocks, known, new=(), finished=(), resumed=()):
+    """vLLM's word of a step: tokens by request, and columns of those that ran before."""
+    cached = types.SimpleNamespace(
+        req_ids=names,
+        new_block_ids=blocks,
+        num_computed_tokens=known,
+        resumed_req_ids=resumed,
+    )
+    return types.SimpleNamespace(
+        total_num_scheduled_tokens=sum(counts.values()),
+        num_scheduled_tokens=dict(counts),
+        scheduled_new_reqs=new,
+        scheduled_cached_reqs=cached,
+        finished_req_ids=finished,
+        preempted_req_ids=None,
+    )
 
 
 class Cache:
@@ -48,25 +64,10 @@ class Cache:
                 )
             else:
                 added = self.blocks[name][had:]
-                for column, value in zip(
-                    running,
-                    (name, (added,) if added else None, self.known[name] + self.slack),
-                    strict=True,
-                ):
+                here = name, (added,) if added else None, self.known[name] + self.slack
+                for column, value in zip(running, here, strict=True):
                     column.append(value)
-        scheduled = types.SimpleNamespace(
-            total_num_scheduled_tokens=sum(counts.values()),
-            num_scheduled_tokens=dict(counts),
-            scheduled_new_reqs=new,
-            scheduled_cached_reqs=types.SimpleNamespace(
-                req_ids=running[0],
-                new_block_ids=running[1],
-                num_computed_tokens=running[2],
-                resumed_req_ids=set(),
-            ),
-            finished_req_ids=self.gone,
-            preempted_req_ids=None,
-        )
+        scheduled = scheduled_of(counts, *running, new=new, finished=self.gone)
         self.unread.follow(scheduled, self.ran)
         self.ran, self.gone = runs, []
         for name, count in counts.items():
@@ -103,24 +104,9 @@ def test_it_is_known_of_every_request_whether_the_drafter_has_read_its_cached_bl
 def test_a_request_that_is_let_in_anew_is_known_by_its_blocks_of_then():
     unread = UnreadBlocks([SIZE], 0)
 
-    def step(known, blocks, **more):
-        resumed = more.pop("resumed", set())
-        unread.follow(
-            types.SimpleNamespace(
-                total_num_scheduled_tokens=4,
-                num_scheduled_tokens={"one": 4},
-                scheduled_new_reqs=[],
-                scheduled_cached_reqs=types.SimpleNamespace(
-                    req_ids=["one"],
-                    new_block_ids=[blocks],
-                    num_computed_tokens=[known],
-                    resumed_req_ids=resumed,
-                ),
-                finished_req_ids=[],
-                preempted_req_ids=None,
-            ),
-            **more,
-        )
+    def step(known, blocks, drafter_ran, resumed=()):
+        scheduled = scheduled_of({"one": 4}, ["one"], [blocks], [known], resumed=resumed)
+        unread.follow(scheduled, drafter_ran)
 
     step(0, ([1],), drafter_ran=True, resumed={"one"})
     step(4, ([2],), drafter_ran=False)  # block 1 was not read
