@@ -121,23 +121,23 @@ def measure(
     steps: Steps = ask(steps_of)[0]
     draw = np.random.default_rng(0)
     # In random order, whatever is left out for want of time is of all sorts.
-    cells = cells_of(steps)
-    draw.shuffle(cells)
-    spent_s, visits = np.zeros(len(cells)), np.zeros(len(cells), np.int64)
-    kinds = len(cells) * len(steps.forwards)
+    groups = groups_of(steps)
+    draw.shuffle(groups)
+    spent_s, visits = np.zeros(len(groups)), np.zeros(len(groups), np.int64)
+    kinds = len(groups) * len(steps.forwards)
     times: dict[StepKind, list[float]] = {}
     repeats = 1
     while rounds is None or visits.min() < rounds:
-        visit_s = clock()
-        report("measuring steps", int(visit_s - began_s), int(enough_s))
-        if visit_s - began_s > (enough_s if visits.all() else most_s):
+        visited_s = clock()
+        report("measuring steps", int(visited_s - began_s), int(enough_s))
+        if visited_s - began_s > (enough_s if visits.all() else most_s):
             break
         at = int(spent_s.argmin())
-        taken: list[list[float]] = ask(time_steps, args=(cells[at], repeats))[0]
-        for kind, each in zip(cells[at], taken, strict=True):
+        taken: list[list[float]] = ask(time_steps, args=(groups[at], repeats))[0]
+        for kind, each in zip(groups[at], taken, strict=True):
             times.setdefault(kind, []).extend(each)
         visits[at] += 1
-        spent_s[at] += clock() - visit_s
+        spent_s[at] += clock() - visited_s
         repeats = 1 if min(map(min, taken)) > SLOW_S else REPEATS
     if len(times) < min(LEAST_KINDS, kinds):
         raise CostError(
@@ -179,7 +179,7 @@ def _draft_prompt_s(medians: Sequence[MeasuredStep], cost: CostModel) -> float:
     return max(float(np.median(each_s)), 0.0) if each_s else 0.0
 
 
-def cells_of(steps: Steps) -> list[list[StepKind]]:
+def groups_of(steps: Steps) -> list[list[StepKind]]:
     """The kinds of step to time, those together that differ by their forwards alone.
 
     Sizes in graphs and beyond; all of them with a short context, some with a long one.
@@ -190,11 +190,11 @@ def cells_of(steps: Steps) -> list[list[StepKind]]:
         beyond = {min(int(times * captured[-1]), steps.most_tokens) for times in BEYOND}
         sizes += sorted(beyond - set(sizes))
     short, long = (min(each, steps.most_context) for each in (SHORT_CONTEXT, LONG_CONTEXT))
-    cells = [(size, short) for size in sizes]
-    cells += [(size, long) for size in sizes[::LONG_EVERY] if long > short]
+    groups = [(size, short) for size in sizes]
+    groups += [(size, long) for size in sizes[::LONG_EVERY] if long > short]
     return [
         [StepKind(tokens, context, forwards) for forwards in steps.forwards]
-        for tokens, context in cells
+        for tokens, context in groups
     ]
 
 

@@ -19,7 +19,7 @@ from adaspec.vllm import measuring, plugin
 from adaspec.vllm.measuring import (
     Steps,
     blocks_of_their_own,
-    cells_of,
+    groups_of,
     measure,
     steps_of,
     time_steps,
@@ -30,7 +30,7 @@ from adaspec.vllm.patching import OPTIONS_ATTRIBUTE
 H100 = H100_LLAMA_3_1_8B
 CAPTURED = tuple(size for size in H100.tokens if size <= H100.largest_graph)
 ON_GPU = Steps(CAPTURED, 8192, 256, 100_000, (0, 1, 3))
-KINDS = sum(map(len, cells_of(ON_GPU)))
+KINDS = sum(map(len, groups_of(ON_GPU)))
 
 
 class Engine:
